@@ -1,7 +1,7 @@
 """Tests, in the tree of the package: core/test_spaces.py tests entity_env/core/spaces.py.
 
-`helpers` is for what several folders share, `contract` for suites over every game or executor,
-`project` for the repository itself, `attack` for faults on purpose, `upstream` for other packages.
+`helpers` has code shared by several folders, `contract` has suites over every game or executor,
+`project` tests the repository itself, `attack` injects faults, `upstream` tests other packages.
 """
 
 from pathlib import Path

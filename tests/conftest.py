@@ -1,4 +1,4 @@
-"""What holds for every test: it leaves nothing behind, and CI sees the same examples each time."""
+"""Set-up for all tests: they leave nothing behind, and CI uses the same examples every time."""
 
 import gc
 import multiprocessing
@@ -23,31 +23,31 @@ from entity_env.errors import ContractError, MissingExtraError
 from tests import ROOT
 from tests.helpers.leaks import holdings, leaked_since, watch_segments
 
-# Tensors here are small: a second thread only waits for the first, and longer on a busy machine.
+# Tensors here are small: a second thread only adds waiting time, more on a busy machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Where commands record what their user has named: a folder of the tests, emptied after each.
+# Commands record names given by the user here: a folder of the tests, emptied after each.
 _CONFIG = tempfile.TemporaryDirectory(prefix="entity-env-tests-", ignore_cleanup_errors=True)
 os.environ["XDG_CONFIG_HOME"] = _CONFIG.name
 
-# No run of the command line starts a compiler beside it, and all of them repeat themselves.
+# Runs of the command line never compile in the background, so all are reproducible.
 os.environ["ENTITY_ENV_COMPILE"] = "wait"
 
-# No deadline: a slow machine is not a bug. On CI no luck either, so that a red run can be repeated.
+# No deadline: a slow machine is not a bug. On CI, no randomness, so failures can be repeated.
 settings.register_profile("dev", deadline=None)
 settings.register_profile(
     "ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
-# `make test` tries a few examples of each property, `make test-all` all of them.
+# `make test` tries a few examples per property, `make test-all` all of them.
 _FEW_EXAMPLES = 10
 settings.register_profile("fast", settings.get_profile("dev"), max_examples=_FEW_EXAMPLES)
 settings.register_profile("ci-fast", settings.get_profile("ci"), max_examples=_FEW_EXAMPLES)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
-# Full collections are left to the end of each file: 60 in a process took 7 s.
+# Full garbage collections run only at the end of each file: 60 in a process took 7 s.
 gc.set_threshold(5_000, 10, 1_000)
 
-# Workers begin with what they would import anyway: 30 ms each rather than 500, or 900 with numba.
+# The fork server preloads modules: a worker starts in 30 ms, not in 500, or 900 with numba.
 multiprocessing.set_forkserver_preload(
     [
         "entity_env.vec.workers.process",
@@ -65,13 +65,13 @@ multiprocessing.set_forkserver_preload(
 
 watch_segments()
 
-# A shell that runs the tests in the background has Ctrl-C ignored, nohup SIGHUP, and so would they.
+# A shell that runs the tests in the background ignores Ctrl-C, nohup ignores SIGHUP; undo both.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 _MANY_TESTS = 100
-# What takes longest, the longest first. Others follow by their number of tests.
+# The slowest files, slowest first. Others follow by their number of tests.
 _LONG_FILES = (
     "tests/agents/ppo/test_trainer.py",
     "tests/contract/test_executors.py",
@@ -93,20 +93,20 @@ _MISSING = tuple(name for name in _OPTIONAL if find_spec(name) is None)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Starts the fork server of a process that runs tests; one that shares them out has none."""
+    """Starts the fork server in processes that run tests, not in one that only distributes them."""
     if getattr(config.option, "numprocesses", None):
-        config.option.loadscopereorder = False  # not by their number of tests alone
+        config.option.loadscopereorder = False  # not only by number of tests
         return
-    # While the current folder is searched: a VecEnv starts it without that, and finds no tests.
+    # Now, while the current folder is on the path: started by a VecEnv, it would find no tests.
     multiprocessing.forkserver.ensure_running()
-    gc.disable()  # modules and tests are no garbage: until all are there, it takes a tenth longer
+    gc.disable()  # importing tests leaves little garbage; looking for it takes 10 % longer
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the longest files first, and bounds the examples of properties.
+    """Puts the slowest files first, and limits the examples of properties.
 
-    Processes that get files end together then. Properties that ask for a number of examples of
-    their own are bounded, too.
+    Then all processes end at about the same time. Properties that set their own number of examples
+    are limited, too.
     """
     _sort_by_length(items)
     if settings.default is None or settings.default.max_examples != _FEW_EXAMPLES:
@@ -121,29 +121,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Compiles before several processes do so at once: the first that collects nothing itself."""
+    """Compiles once, in the process that distributes tests, before several processes would."""
     if getattr(session.config.option, "numprocesses", None):
         _compile(session.config)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Compiles what training needs before many tests: a single one would take too long over it."""
+    """Compiles the kernels of training before the tests; a single test would time out."""
     gc.enable()
     if len(session.items) >= _MANY_TESTS and not session.config.option.collectonly:
         _compile(session.config)
-    # Half a million objects of tests and packages live as long as the process: a full garbage
-    # collection that looks at them takes half a second, and there were hundreds.
+    # Half a million objects of tests and packages live as long as the process. A full garbage
+    # collection that visits them takes half a second, and there were hundreds.
     gc.collect()
     gc.freeze()
 
 
 def _compile(config: pytest.Config) -> None:
-    """Compiles the kernels of training, unless that was done since the package last changed."""
+    """Compiles the kernels of training, unless done since the last change of the package."""
     if "PYTEST_XDIST_WORKER" in os.environ or {"numba", "torch"} & set(_MISSING):
         return
     newest = max(path.stat().st_mtime for path in (ROOT / "entity_env").rglob("*.py"))
     state = [newest, sys.version, version("numba")]
-    cache = getattr(config, "cache", None)  # a plugin that can be switched off
+    cache = getattr(config, "cache", None)  # the plugin may be disabled
     if cache is not None and cache.get("entity_env/compiled", None) == state:
         return
     from entity_env.agents.ppo import PPOConfig, train
@@ -158,7 +158,7 @@ def _compile(config: pytest.Config) -> None:
 
 
 def _sort_by_length(items: list[pytest.Item]) -> None:
-    """Files stay whole, and their tests in order."""
+    """Files stay together, with their tests in order."""
     sizes = Counter(_file(item) for item in items)
     ranks = {file: (1, -size) for file, size in sizes.items()}
     ranks.update({file: (0, rank) for rank, file in enumerate(_LONG_FILES)})
@@ -174,7 +174,7 @@ def _file(item: pytest.Item) -> str:
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Skips the files that import an optional package which is not installed."""
+    """Skips files that import an optional package that is not installed."""
     report = yield
     if report.failed and isinstance(collector, pytest.Module):
         for name in _MISSING:
@@ -186,13 +186,13 @@ def pytest_make_collect_report(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup() -> Generator[None, None, None]:
-    """Skips the tests whose fixtures find an optional package missing."""
+    """Skips tests whose fixtures need a missing optional package."""
     return (yield from _skipping())
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, None, None]:
-    """Skips the tests that find an optional package missing."""
+    """Skips tests that need a missing optional package."""
     return (yield from _skipping())
 
 
@@ -210,7 +210,7 @@ def _skip_if_missing(message: str) -> None:
 
 
 def _invoke_or_skip(runner: CliRunner, *args: Any, **keywords: Any) -> Result:  # noqa: ANN401
-    """The command line says what is missing in one line, which is no failure of the command."""
+    """Skips the test if the command line reports a missing package in one line."""
     result = _invoke(runner, *args, **keywords)
     if result.exit_code and "which is not installed" in result.output:
         _skip_if_missing(result.output)
@@ -224,7 +224,7 @@ if _MISSING:
 
 @pytest.fixture(params=["compiled", "python"], scope="class")
 def loops(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The loops in C, then those in Python."""
+    """Runs a test with the loops in C and with those in Python."""
     from entity_env.authoring import speedups
 
     if request.param == "compiled" and not speedups.IS_COMPILED:
@@ -238,7 +238,7 @@ def loops(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def named_nothing_before() -> Iterator[None]:
-    """Forget after each test what its commands named."""
+    """Forget the names recorded by commands after each test."""
     yield
     shutil.rmtree(os.path.join(_CONFIG.name, "entity-env"), ignore_errors=True)
 
@@ -254,10 +254,10 @@ def leaves_nothing_behind() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def leaves_no_orphans() -> Iterator[None]:
-    """Fail the last test of a file that leaves processes of processes behind."""
+    """Fail the last test of a file that leaves grandchild processes behind."""
     before = holdings(orphans=True)
     yield
     if leaked := leaked_since(before, orphans=True):
         pytest.fail("left behind: " + "; ".join(leaked), pytrace=False)
     gc.collect()
-    gc.freeze()  # the modules and compiled functions that came since the last file
+    gc.freeze()  # modules and compiled functions loaded since the last file

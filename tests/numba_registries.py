@@ -1,4 +1,4 @@
-"""What numba sets up before it loads or compiles the first function of a process."""
+"""Initializes numba as for the first function that a process loads or compiles."""
 
 from numba.core.registry import cpu_target
 

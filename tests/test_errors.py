@@ -1,4 +1,4 @@
-"""The error tree: what is caught by what, what the messages say, and that errors travel."""
+"""The error tree: base classes, messages, and pickling."""
 
 import pickle
 import re

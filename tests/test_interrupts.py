@@ -28,12 +28,12 @@ class Interrupts:
 sys.modules.pop(os.environ["INTERRUPTED_AT"], None)
 sys.meta_path.insert(0, Interrupts())
 """
-"""Sends SIGINT to a program and all its children when they begin to import a module."""
+"""Sends SIGINT to a program and all its children when they start to import a module."""
 
 
 @pytest.fixture
 def ctrl_c() -> Iterator[None]:
-    """Python's handler, which the processes of pytest-xdist lack."""
+    """Installs Python's handler, which processes of pytest-xdist lack."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     assert signal.signal(signal.SIGINT, before) is signal.default_int_handler
@@ -42,7 +42,7 @@ def ctrl_c() -> Iterator[None]:
 def interrupted_at(
     module: str, folder: Path, *words: str, program: Sequence[str] = ("-m", "entity_env")
 ) -> None:
-    """Runs the program, which must end by the interrupt, without a word and without a file."""
+    """Runs the program, which must end by the interrupt, without output and without files."""
     (folder / "hook").mkdir(exist_ok=True)
     (folder / "hook" / "sitecustomize.py").write_text(HOOK)
     path = os.pathsep.join((str(folder / "hook"), str(ROOT)))
@@ -57,7 +57,7 @@ def interrupted_at(
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    assert done.stderr.strip() == ""  # click ends the line in which a terminal shows ^C
+    assert done.stderr.strip() == ""  # click ends the line on which a terminal shows ^C
     assert done.returncode in (INTERRUPTED, -signal.SIGINT)
     assert [path.name for path in folder.iterdir()] == ["hook"]
 
@@ -67,7 +67,7 @@ def test_before_the_program_is_imported(module: str, tmp_path: Path) -> None:
     interrupted_at(module, tmp_path, "games")
 
 
-@pytest.mark.slow  # each imports a part of the program, in a process of its own
+@pytest.mark.slow  # each imports a part of the program, in a separate process
 @pytest.mark.parametrize(
     ("module", "words"),
     [

@@ -1,4 +1,4 @@
-"""Names that a package imports when they are first asked for."""
+"""Names that a package imports on first access."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WITH_DEPRECATED = [
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A package with modules that need what is not there."""
+    """A package with modules that need missing packages."""
     folder = tmp_path / PACKAGE
     folder.mkdir()
     (folder / "__init__.py").write_text("")
@@ -70,7 +70,7 @@ def test_a_deprecated_name_is_the_new_one_and_warns_its_user(package: str) -> No
     with pytest.warns(DeprecationWarning, match=message) as caught:
         assert find("uno") == 1
     assert caught[0].filename == __file__
-    assert find("one") == 1  # in silence: warnings are errors here
+    assert find("one") == 1  # without a warning: warnings are errors here
 
 
 def test_importing_a_deprecated_name_warns_the_file_that_imports_it() -> None:
@@ -84,7 +84,7 @@ def test_importing_a_deprecated_name_warns_the_file_that_imports_it() -> None:
 
 @pytest.mark.parametrize("package", WITH_DEPRECATED)
 def test_deprecated_names_lead_to_public_ones(package: str) -> None:
-    """And are left out of what the reference lists, so that nobody begins to use them."""
+    """They are left out of the reference, to discourage new uses."""
     names = reference.public_packages()
     for old, new in import_module(package)._DEPRECATED.items():
         home, _, new_name = new.rpartition(".")

@@ -1,7 +1,7 @@
-"""Files that earlier releases wrote are read as those releases read them, and this one's as well.
+"""Files of earlier releases, and of this one, are read as by the release that wrote them.
 
-`docs/explanation/stability.md` makes the promise; `tests/data/releases/README.md` says how the
-files were made. Networks compute the same up to the rounding of float32.
+`docs/explanation/stability.md` makes the promise; `tests/data/releases/README.md` describes how the
+files were made. Networks compute the same results up to float32 rounding.
 """
 
 from __future__ import annotations

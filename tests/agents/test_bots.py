@@ -1,4 +1,4 @@
-"""Games against bots: seats, metrics, determinism, games that loop, and agents that are absent."""
+"""Games against bots: seats, metrics, determinism, looping games, and absent agents."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.helpers.tiny_games import TINY_GAMES, Dot, DrawingBot, Move, ask, dot
 
 
 class FirstFree(ScriptedAgent):
-    """Takes the first square that is free."""
+    """Takes the first free square."""
 
     def choose(self, obs: Obs, *actions: ActionKey) -> object:
         return obs.allowed(actions[0])[0]
@@ -51,7 +51,7 @@ def left(obs: Obs, *actions: ActionKey) -> object:
 
 
 def _race(agents: Sequence[Agent], steps: int, rng: random.Random, *, present: int) -> bool:
-    """Everyone moves at the same time; the score counts moves to the right."""
+    """All agents move simultaneously; the score counts moves to the right."""
     xs = [0.0] * len(agents)
     playing = agents[: present or len(agents)]
     for _ in range(steps):
@@ -164,7 +164,7 @@ def test_a_replay_plays_the_same_again() -> None:
     game = against(tic_tac_toe, DrawingBot)
     replay = record(game, *[RandomAgent(i) for i in range(2)], seed=4)
     assert replay.verify(game) is None
-    assert replay.is_whole is False  # of the learner alone
+    assert replay.is_whole is False  # only the learner's moves
     with pytest.raises(ReplayError, match="tic_tac_toe_against_DrawingBot"):
         replay.verify()
 
@@ -293,13 +293,13 @@ def test_the_learner_may_leave() -> None:
             return None
 
     def play_on(agents: Sequence[Agent], *, seed: int) -> None:
-        """Calls game_over also when it was left."""
+        """Calls game_over even after it was told to stop."""
         _race(agents, 3, random.Random(seed), present=0)
         for agent in agents:
             agent.game_over(Obs(5))
 
     left = against(game_of(play_on), right).run(*[Leaving() for _ in range(3)])
-    assert [(each.length, each.reward) for each in left] == [(0, 5)]  # as in the game itself
+    assert [(each.length, each.reward) for each in left] == [(0, 5)]  # as in the game
     for game in (race, races, tic_tac_toe):
         agents = [Leaving() for _ in range(game.num_agents)]
         assert against(game, DrawingBot).run(*agents) == []

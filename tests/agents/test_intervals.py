@@ -1,4 +1,4 @@
-"""Intervals: Student's quantile against a table and scipy, the rest against rliable 1.2."""
+"""Intervals: Student's quantile compared with a table and scipy, the rest with rliable 1.2."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from entity_env.agents.intervals import (
 from tests import ROOT
 
 CASES = json.loads((ROOT / "tests" / "data" / "intervals" / "rliable.json").read_text())
-"""Scores, and what rliable made of them, with 4,000 or 20,000 resamples."""
+"""Scores, and rliable's results for them with 4,000 or 20,000 resamples."""
 RESAMPLED = 0.03
-"""How far two bootstraps of these scores may be from each other."""
+"""Largest expected difference between two bootstraps of these scores."""
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_the_quantile_is_that_of_scipy() -> None:
 def test_a_mean_of_five_has_students_interval() -> None:
     found = mean_of([1, 200, 1, 1, 200])
     assert found.value == pytest.approx(80.6)
-    assert found.half == pytest.approx(135.33, abs=0.01)  # 95.5 by the normal distribution
+    assert found.half == pytest.approx(135.33, abs=0.01)  # 95.5 with the normal distribution
     assert found.low + found.high == pytest.approx(2 * 80.6)
 
 

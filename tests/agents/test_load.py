@@ -1,4 +1,4 @@
-"""load_agent: what a name or folder means, and what is said of one that means nothing."""
+"""load_agent: meaning of names and folders, and errors for invalid ones."""
 
 import io
 import shutil
@@ -72,7 +72,7 @@ def test_loads_a_checkpoint_or_the_run_around_it(trained: Path) -> None:
 
 @pytest.fixture(scope="module")
 def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """Content of that network's `.agent` file."""
+    """Content of the network's `.agent` file."""
     path = tmp_path_factory.mktemp("exported") / "snake.agent"
     write_agent(path, read_network(trained))
     return path.read_bytes()
@@ -162,7 +162,7 @@ def test_what_is_no_source_says_what_would_be(exported: bytes, tmp_path: Path) -
     ):
         load_agent(opened)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"a resource of a package; got 7"):
-        load_agent(7)  # type: ignore[arg-type]  # the point
+        load_agent(7)  # type: ignore[arg-type]  # intended
 
 
 def _zip(folder: Path, contents: Mapping[str, bytes]) -> zipfile.ZipFile:
@@ -176,7 +176,7 @@ def _zip(folder: Path, contents: Mapping[str, bytes]) -> zipfile.ZipFile:
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
 @pytest.mark.parametrize("name", ["trained_multisnake", "trained_multisnake.roguenet"])
 def test_loads_what_enn_trainer_trained(backend: Backend, name: str) -> None:
-    """In a game with the same schema, whose turns it decides as its checkpoint says."""
+    """The agent acts according to its checkpoint in a game with the same schema."""
     agent = load_agent(DATA / name, seed=1, backend=backend)
     assert isinstance(agent, BACKENDS[backend])
     fixture = FIXTURES[2]
@@ -204,7 +204,7 @@ def test_a_checkpoint_of_enn_trainer_needs_msgpack(monkeypatch: pytest.MonkeyPat
 
 def test_backends_and_temperatures_that_are_none(trained: Path) -> None:
     with pytest.raises(UsageError, match="no backend 'jax': expected one of auto, numpy, torch"):
-        load_agent(trained, backend="jax")  # type: ignore[arg-type]  # what a user may get wrong
+        load_agent(trained, backend="jax")  # type: ignore[arg-type]  # a user's mistake
     with pytest.raises(UsageError, match="temperature"):
         load_agent(trained, temperature=0.0)
 
@@ -269,7 +269,7 @@ def test_without_torch_one_line_names_the_extra(
 
 
 def test_an_agent_of_entity_gym_plays_our_multi_snake_by_a_mapping_of_names() -> None:
-    """enn-trainer trained it on entity-gym's MultiSnake, with these settings."""
+    """enn-trainer has trained it on entity-gym's MultiSnake, with these settings."""
     game = multi_snake.with_settings(num_snakes=1, max_snake_length=5, board_size=6)
     for path in (DATA / "trained_multisnake", DATA / "trained_multisnake.roguenet"):
         agent = load_agent(path, names=MULTI_SNAKE_NAMES, seed=1)
@@ -288,7 +288,7 @@ def test_names_are_those_of_the_network() -> None:
 
 @pytest.mark.parametrize("name", ["made_relpos_grid", "options_translate", "trained_cherrypick"])
 def test_renamed_twice_it_is_the_same_network(name: str) -> None:
-    """Also where options of the network are of features and entity types."""
+    """Also if options of the network name features and entity types."""
     weights = read_network(DATA / name)
     spaces = weights.obs_space, weights.action_space
     entities = {each: f"{each}_new" for each in [*spaces[0].entities, *spaces[1]]}

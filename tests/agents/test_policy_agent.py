@@ -1,4 +1,4 @@
-"""PolicyAgent: an agent of one function."""
+"""PolicyAgent: an agent made from one function."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Decide = Callable[[Observation], Mapping[str, Action] | None]
 
 
 class Scripted(PolicyAgent):
-    """Decides by a function, and remembers what it saw."""
+    """Decides with a function, and records its observations."""
 
     def __init__(self, decide: Decide | None = None) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Scripted(PolicyAgent):
         return self._decide(observation)
 
     def _first(self, observation: Observation) -> Mapping[str, Action]:
-        """The first choice that is allowed, everywhere."""
+        """The first legal choice of every actor."""
         answers: dict[str, Action] = {}
         for question in self.questions(observation):
             first = [int(row.argmax()) for row in question.allowed]
@@ -103,7 +103,7 @@ def test_none_hangs_up() -> None:
     agent = Scripted(lambda observation: None)
     assert agent.act(obs(), Move) is None
     assert agent.act(obs(), Move) is None
-    assert len(agent.seen) == 1  # not even asked
+    assert len(agent.seen) == 1  # not asked
 
 
 def test_has_no_schema_before_it_is_asked() -> None:
@@ -123,7 +123,7 @@ def test_a_game_binds_it_to_its_schema() -> None:
     agent = Scripted()
     [episode] = game.run(agent, seed=5)
     assert agent.schema is game.schema
-    assert episode.seed != agent.seed  # the next one's
+    assert episode.seed != agent.seed  # the seed of the next episode
     agent.close()
 
 

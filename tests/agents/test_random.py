@@ -1,4 +1,4 @@
-"""RandomAgent: legal choices, all equally likely, the same for one seed."""
+"""RandomAgent: legal choices, all equally likely, reproducible with a seed."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def assert_legal(
 
 
 def masked(num_rows: int) -> ObsBatcher:
-    """Each observation asks three actors with `MASK`, and one of them for one of three foods."""
+    """Each observation asks three actors with `MASK`, and one to select one of three foods."""
     writer = ObsBatcher(SCHEMA)
     foods = [Food(1.0), Food(2.0), Food(3.0)]
     for _ in range(num_rows):

@@ -1,4 +1,4 @@
-"""Matches whatever is played: seats, shares of a win, standings, intervals and ratings."""
+"""Matches in any game: seats, shared wins, standings, intervals and ratings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def result(*seats: tuple[str, float]) -> Result:
 
 @st.composite
 def matches(draw: st.DrawFn) -> Match[Result]:
-    """Some games of 2 to 4 agents out of five, in which all have played."""
+    """Games of 2 to 4 out of five agents, in which every agent has played."""
     names = tuple(NAMES[: draw(st.integers(2, 5))])
     seats = draw(st.integers(2, min(4, len(names))))
     games = []

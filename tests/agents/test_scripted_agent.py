@@ -1,4 +1,4 @@
-"""ScriptedAgent: the game's own objects become actions; mistakes name bot and action."""
+"""ScriptedAgent: the game's own objects become actions; errors name bot and action."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tests.helpers.tiny_games import (
 
 
 class Places(RandomAgent):
-    """Remembers its answers, selected entities by their places."""
+    """Records its actions, with selected entities by their positions."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -66,7 +66,7 @@ class Places(RandomAgent):
 
 
 class Repeating(ScriptedAgent):
-    """Gives remembered answers with the objects that it sees."""
+    """Repeats recorded actions with the objects of the current observation."""
 
     def __init__(self, answers: list[list[Any]]) -> None:
         self.answers = iter(answers)
@@ -138,7 +138,7 @@ def test_obs_lists_who_acts() -> None:
 
 
 def answered(obs: Obs, actions: tuple[Any, ...], answer: Callable[[Obs], object]) -> Any:  # noqa: ANN401
-    """What a game gets from a bot that answers so."""
+    """The action that a game gets from a bot with this answer."""
     found = []
 
     class Bot(ScriptedAgent):
@@ -373,7 +373,7 @@ def test_classes_of_another_module_are_named() -> None:
         def choose(self, obs: Obs, *actions: ActionKey) -> object:
             return other.RIGHT
 
-    other: Any = Enum("Move", "LEFT RIGHT")  # type: ignore[misc]  # another name
+    other: Any = Enum("Move", "LEFT RIGHT")  # type: ignore[misc]  # a different name
     with pytest.raises(
         AnswerError, match=r"an instance of a different class with that name, .*the game's is tests"
     ):

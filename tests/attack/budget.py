@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 SECONDS_VARIABLE = "ENTITY_ENV_ATTACK_SECONDS"
-"""Seconds that the whole suite may take, divided by the weights of its tests."""
+"""Variable with the seconds for the whole suite, divided by the weights of its tests."""
 SEED_VARIABLE = "ENTITY_ENV_ATTACK_SEED"
-"""Repeats a run: the seed that it printed."""
+"""Variable that repeats a run: the seed that it printed."""
 
 SHARE_S = 0.1
-"""Seconds of a test of weight 1 in `make test`."""
+"""Seconds for a test of weight 1 in `make test`."""
 
 
 @dataclass
@@ -22,24 +22,24 @@ class Attack:
 
     Args:
         seed: of `rng`.
-        seconds: how long `rounds` goes on.
+        seconds: duration of `rounds`.
     """
 
     seed: int
     seconds: float
     counts: Counter[str] = field(default_factory=Counter)
-    """What was tried, and how often; printed at the end of the run."""
+    """Number of attempts by kind; printed at the end of the run."""
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
 
     @property
     def is_full(self) -> bool:
-        """Runs in `make attack`, not as its small share in `make test`."""
+        """True in `make attack`, False for the small share in `make test`."""
         return SECONDS_VARIABLE in os.environ
 
     def rounds(self, least: int = 1, most: int | None = None) -> Iterator[int]:
-        """0, 1, 2 … until the time is up, at least `least` and at most `most` numbers."""
+        """Yields 0, 1, 2 … until the time is up, at least `least` and at most `most` numbers."""
         end = time.monotonic() + self.seconds
         number = 0
         while (number < least or time.monotonic() < end) and (most is None or number < most):
@@ -48,7 +48,7 @@ class Attack:
 
 
 def run_seed() -> int:
-    """Seed of this run: as the variable says, 0 on CI, else drawn."""
+    """Seed of this run: from the variable, 0 on CI, else random."""
     given = os.environ.get(SEED_VARIABLE)
     if given is not None:
         return int(given)

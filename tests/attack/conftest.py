@@ -1,4 +1,4 @@
-"""Gives every attack test its share of the time, and prints seeds and counts at the end."""
+"""Divides the time between the attack tests; prints seeds and counts at the end."""
 
 import os
 import zlib
@@ -31,7 +31,7 @@ def _is_attack(item: pytest.Item) -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With a full budget a test may take longer than others."""
+    """Raises the timeouts of attack tests that run with a full budget."""
     if SECONDS_VARIABLE in os.environ:
         for item in filter(_is_attack, items):
             longest_s = float(os.environ[SECONDS_VARIABLE]) + _GRACE_S
@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def attack(request: pytest.FixtureRequest) -> Attack:
-    """Time, randomness and counts for one attack."""
+    """Time budget, random generator and counts for one attack."""
     item = request.node
     given = Attack(_RUN_SEED ^ zlib.crc32(item.nodeid.encode()), _seconds(item))
     _DONE[item.nodeid] = given
@@ -48,7 +48,7 @@ def attack(request: pytest.FixtureRequest) -> Attack:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What was tried, and the seed that repeats it."""
+    """Prints the counts, and the seed that repeats the run."""
     if not _DONE or SECONDS_VARIABLE not in os.environ:
         return
     terminalreporter.section(f"attacks, seed {_RUN_SEED}")
@@ -59,6 +59,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(autouse=True)
 def games_of_earlier_tests() -> None:
-    """A test is not blamed for games that other tests left suspended on purpose."""
+    """Ignores games that earlier tests left suspended on purpose."""
     EARLIER.clear()
     EARLIER.extend(suspended_games())

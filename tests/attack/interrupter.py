@@ -21,11 +21,11 @@ PACKAGE = str(Path(entity_env.__file__).parent)
 class Interrupter:
     """Watches the library, and the games of `told_games`, in the thread that enters it.
 
-    A game that is suspended goes on being watched if it was started inside: greenlets keep the
+    A suspended game that was started inside is still watched afterwards, because greenlets keep the
     trace functions of their frames.
 
     Args:
-        by_instruction: counts bytecode instructions rather than lines.
+        by_instruction: counts bytecode instructions instead of lines.
     """
 
     def __init__(self, *, by_instruction: bool = False) -> None:
@@ -34,17 +34,17 @@ class Interrupter:
         self._to_go = 0
         self._is_paused = False
         self.count = 0
-        """Lines, or instructions, that ran while armed."""
+        """Number of lines or instructions executed while armed."""
         self.place = ""
-        """Where it struck; empty before that."""
+        """Location of the interrupt; empty before it."""
         self._tracer_before = sys.gettrace()
         self._hook_before = sys.unraisablehook
 
     def __enter__(self) -> Interrupter:
-        # From Python 3.12 on instructions are counted only if some frame asks for that beforehand.
+        # Python 3.12 and later trace instructions only if a frame requests it beforehand.
         sys._getframe().f_trace_opcodes = self._by_instruction
         sys.settrace(self._trace)
-        # What strikes in a finalizer is printed, and the call goes on.
+        # An interrupt in a finalizer is printed, and the call continues.
         sys.unraisablehook = lambda info: (
             None if info.exc_type is KeyboardInterrupt else self._hook_before(info)
         )
@@ -55,10 +55,10 @@ class Interrupter:
         sys.unraisablehook = self._hook_before
 
     def strike(self, call: Callable[[], object], number: int) -> bool:
-        """Runs a call, and raises before its n-th line; true if it was long enough for that.
+        """Runs a call and raises before its n-th line; True if the call was long enough.
 
         Raises:
-            Exception: what the call raises beside the interrupt.
+            Exception: raised by the call, other than the interrupt.
         """
         self.place, self.count, self._to_go = "", 0, number
         try:
@@ -68,12 +68,12 @@ class Interrupter:
                 raise
         finally:
             self._to_go = 0
-            sys.settrace(self._trace)  # whoever raises in a trace function is no longer asked
+            sys.settrace(self._trace)  # Python disables a trace function that raises
         return bool(self.place)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Strikes nothing: for checks between two calls that are to be interrupted."""
+        """Disarms: for checks between two interrupted calls."""
         before, self._is_paused = self._is_paused, True
         yield
         self._is_paused = before
@@ -96,11 +96,11 @@ class Interrupter:
 
 
 EARLIER: list[greenlet] = []
-"""Games that earlier tests gave up, suspended for good."""
+"""Games abandoned by earlier tests, suspended forever."""
 
 
 def suspended_games() -> list[greenlet]:
-    """Games of this test that have begun and not ended; of threads the fixtures know."""
+    """Unfinished games of this test; fixtures check threads."""
     here = getcurrent()
     found = [each for each in gc.get_objects() if issubclass(type(each), greenlet)]
     return [each for each in found if each and each is not here and each not in EARLIER]

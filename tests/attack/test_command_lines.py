@@ -1,4 +1,4 @@
-"""Odd command lines do what they say, or say in a line why not, with the usage; no traceback."""
+"""Odd command lines work, or fail with one line and the usage, without a traceback."""
 
 import os
 import shutil
@@ -42,7 +42,7 @@ SETTINGS: Final = (
     *("=", "x", "x=1", "seed=5", "agent=1", "board_size=5", "board_size=", "board_size=[", "a=b=c"),
     *("max_step=-1", "board_size=1e999", "\udcff=1"),
 )
-# Not azul: what it compiles takes half a minute the first time.
+# Not azul, which compiles for half a minute the first time.
 PLAYED: Final = ("snake", "my_game.py", "tic_tac_toe", "cherry_pick")
 GAMES: Final = (*PLAYED * 3, *NAMES, *FILES)
 AGENTS: Final = ("random", "random", *NAMES, *FILES)
@@ -60,7 +60,7 @@ _PLAY: Final[Options] = {
 COMMANDS: Final[dict[str, tuple[tuple[Sequence[str], ...], Options]]] = {
     "play": (
         (GAMES,),
-        # A thousand episodes are drawn for a minute.
+        # A thousand episodes would be drawn for a minute.
         {
             **_PLAY,
             "--fps": NUMBERS,
@@ -122,7 +122,7 @@ COMMANDS: Final[dict[str, tuple[tuple[Sequence[str], ...], Options]]] = {
         },
     ),
 }
-# Without these a command line that is right would take long.
+# Without these options a valid command line would take long.
 SHORT: Final = {
     "play": ("--episodes=1",),
     "eval": ("--episodes=2", "--games=2", "--num-workers=0"),
@@ -137,7 +137,7 @@ SHORT: Final = {
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with all kinds of files."""
+    """Makes a current folder with all kinds of files."""
     monkeypatch.chdir(tmp_path)
     shutil.copy(EXAMPLE, "my_game.py")
     shutil.copytree(GOOD / "checkpoint", "checkpoint")
@@ -161,7 +161,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def command_line(rng: Random) -> list[str]:
-    """A command with odd values for a few of its options."""
+    """A command with odd values for some of its options."""
     command = rng.choice(list(COMMANDS))
     arguments, options = COMMANDS[command]
     words = [command, *SHORT.get(command, ())]
@@ -175,7 +175,7 @@ def command_line(rng: Random) -> list[str]:
 
 
 def complaint(result: Result) -> str | None:
-    """What is wrong with the way in which a command ended; None if nothing is."""
+    """The problem with how a command ended; None if there is none."""
     error = result.exception
     if error is not None and not isinstance(error, SystemExit):
         return f"it raised {error!r}"
@@ -186,7 +186,7 @@ def complaint(result: Result) -> str | None:
         if not (len(lines) == 1 and lines[0].startswith("entity-env: ")):
             return f"it told {told}"
     if result.exit_code == 1 and not is_of_a_game and "Traceback" in result.stderr:
-        # A game that cannot be played with such settings raises an error of its own.
+        # A game that cannot be played with such settings raises its own error.
         return (
             None
             if "play(agent" in result.stderr or "the game raised" in result.stderr
@@ -202,7 +202,7 @@ def complaint(result: Result) -> str | None:
 @pytest.mark.usefixtures("folder")
 def test_odd_command_lines(attack: Attack) -> None:
     runner = CliRunner()
-    # What is imported and compiled late is there when time and memory are bounded.
+    # Import and compile first, before time and memory are limited.
     runner.invoke(main, ["train", "snake", *SHORT["train"], "--out=warm"])
     runner.invoke(main, ["capture-goal", "maze.ch8", *SHORT["capture-goal"]])
     with limits(CPU_S, MEMORY):

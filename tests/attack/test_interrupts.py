@@ -1,7 +1,7 @@
-"""Interrupts (Ctrl-C) before every line of a call: afterwards everything is right, or a reset away.
+"""Interrupts (Ctrl-C) before every line of a call: state is then valid, or a reset restores it.
 
-Each test takes the places in a random order, every one once before any comes again: `make attack`
-has the time for most of them, `make test` for some.
+Each test visits the lines in random order, each one once before any is repeated. `make attack` has
+time for most of them, `make test` for some.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from tests.vec.batch_env.corridor import Corridor
 
 NUM_ENVS = 3
 ALL_LINES = 10**9
-"""More than any call has."""
+"""More lines than any call has."""
 
 
 @dataclass(frozen=True)
 class Executor:
-    """What is interrupted."""
+    """Kind of `VecEnv` that is interrupted."""
 
     kind: str
     autoreset: Autoreset = "same_step"
@@ -82,7 +82,7 @@ WORKERS = [
 
 
 class Run:
-    """One `VecEnv` that is interrupted again and again, as in a notebook."""
+    """A `VecEnv` that is interrupted repeatedly, as in a notebook."""
 
     def __init__(self, executor: Executor, attack: Attack) -> None:
         self.vec = executor.make()
@@ -102,7 +102,7 @@ class Run:
             self.calls["reset_envs"] = self.reset_envs
 
     def prepare(self) -> VecObs:
-        """Resets, and takes a few steps, all checked."""
+        """Resets and takes a few steps, all checked."""
         obs = self.vec.reset()
         self.model.after_reset(obs)
         for _ in range(self._attack.rng.randrange(3)):
@@ -113,7 +113,7 @@ class Run:
         return obs
 
     def act(self, interrupter: Interrupter, number: int) -> bool:
-        """Interrupted, it may be called once more: it works, or says that a reset is needed."""
+        """An interrupted `act` may be called again: it works, or reports that a reset is needed."""
         obs = self.prepare()
         if self._is_waiting_for_reset():
             obs = self._reset_over()
@@ -136,7 +136,7 @@ class Run:
         return is_struck
 
     def send_and_recv(self, interrupter: Interrupter, number: int) -> bool:
-        """Interrupted in `send` or `recv`, `recv` may be called (again)."""
+        """After an interrupt in `send` or `recv`, `recv` may be called (again)."""
         obs = self.prepare()
         if self._is_waiting_for_reset():
             obs = self._reset_over()
@@ -209,7 +209,7 @@ class Run:
 
 
 def places(attack: Attack, lengths: dict[str, int]) -> Iterator[tuple[str, int]]:
-    """Which call is interrupted at which place: each of them once, in any order, then again."""
+    """Pairs of a call and a line, each once in random order, then again."""
     wanted = [(call, n) for call, length in lengths.items() for n in range(1, length + 2)]
     while True:
         attack.rng.shuffle(wanted)
@@ -259,7 +259,7 @@ def test_with_workers(executor: Executor, attack: Attack) -> None:
 @pytest.mark.attack(0.3)
 @pytest.mark.parametrize("executor", [*IN_PROCESS, *WORKERS], ids=str)
 def test_closing(executor: Executor, attack: Attack) -> None:
-    """Interrupted, `close` may be called again, and ends all games."""
+    """After an interrupt, `close` may be called again, and ends all games."""
     length = 1
     for i in attack.rounds():
         with Interrupter() as interrupter:
@@ -275,12 +275,12 @@ def test_closing(executor: Executor, attack: Attack) -> None:
             vec.reset()
 
 
-# What was interrupted before it had an owner is closed when it is collected, with a warning.
+# Objects interrupted before they had an owner are closed with a warning when collected.
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 @pytest.mark.attack(0.3)
 @pytest.mark.parametrize("executor", [IN_PROCESS[0], IN_PROCESS[3], *WORKERS], ids=str)
 def test_making(executor: Executor, attack: Attack) -> None:
-    """Whatever was made is released, which the fixtures see."""
+    """All resources are released; the fixtures check this."""
     length = 1
     for i in attack.rounds():
         made: list[VecEnv] = []
@@ -301,7 +301,7 @@ def _make(executor: Executor, made: list[VecEnv]) -> None:
 
 
 class Walk:
-    """Follows a `BatchVecEnv` of corridors: places, times, rewards, and where episodes begin."""
+    """Model of a `BatchVecEnv` of corridors: positions, times, rewards, and starts of episodes."""
 
     def __init__(self, vec: VecEnv) -> None:
         self.vec = vec
@@ -310,13 +310,13 @@ class Walk:
         self._earned = np.zeros(NUM_ENVS)
         self._began_at = np.zeros(NUM_ENVS)
         self._runs = [0]
-        """Seeds that runs were begun with."""
+        """Seeds of runs that have started."""
         self._seen: set[tuple[int, int, int]] = set()
         self._firsts: dict[tuple[int, int], int] = {}
-        """Per environment and seed the number of the episode that the sequence began with."""
+        """Number of the first episode of the sequence, by environment and seed."""
 
     def begins(self, seed: int) -> None:
-        """A run of this seed may begin from now on."""
+        """Allows a run with this seed to start."""
         self._runs.append(seed)
 
     def reset(self) -> VecObs:
@@ -335,7 +335,7 @@ class Walk:
         return obs
 
     def after_act(self, obs: VecObs, actions: dict[str, Any]) -> VecObs:
-        """Checks a step, by the rules of the corridor."""
+        """Checks a step against the rules of the corridor."""
         assert len(obs.action_masks["Walk"].actors.values) == NUM_ENVS
         self._at += np.stack([actions["Walk"] - 1, np.ones(NUM_ENVS)], axis=1)
         assert obs.reward.tolist() == self._at[:, 0].tolist()
@@ -358,7 +358,7 @@ class Walk:
         return obs
 
     def _check_start(self, env_id: int, seed: int, number: int) -> None:
-        """The episode is the one that its seed and number say, and was never played before."""
+        """Checks that the episode matches its seed and number, and was never played before."""
         key = env_id, seed, number
         assert key not in self._seen, f"played twice: {key}"
         self._seen.add(key)
@@ -368,7 +368,7 @@ class Walk:
         assert draws[-1] == self._began_at[env_id], (key, first, draws, self._began_at[env_id])
 
     def _first_of(self, env_id: int, seed: int, number: int) -> int:
-        """Number of the episode that a sequence began with: not 0 if it began by itself."""
+        """Number of the first episode of a sequence: not 0 if it started automatically."""
         if (env_id, seed) in self._firsts:
             return self._firsts[env_id, seed]
         for run in reversed(self._runs):
@@ -421,7 +421,7 @@ def test_batch_environment(by_instruction: bool, attack: Attack) -> None:
 @pytest.mark.attack(0.5)
 @pytest.mark.parametrize("transport", ["greenlet", "thread"])
 def test_train_agent_env(transport: Transport, attack: Attack) -> None:
-    """A game as an `Environment`: after an interrupt only a reset goes on."""
+    """A game as an `Environment`: after an interrupt, only a reset works."""
     with Interrupter() as interrupter:
         env = TrainAgentEnv(told_game(), transport=transport)
         length = 1
@@ -440,7 +440,7 @@ def test_train_agent_env(transport: Transport, attack: Attack) -> None:
 
 
 def _told_seed(observation: Observation) -> int:
-    """Seed of the episode, of which this is the first observation."""
+    """Seed of the episode, from its first observation."""
     seed, step = seed_of(observation.features["Told"][0])
     assert step == 0
     return seed

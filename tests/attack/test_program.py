@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment of a program, to it alone or to all its processes, once or twice."""
+"""Ctrl-C at any moment of a program, sent to it or to all its processes, once or twice."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def test_ctrl_c(name: str, attack: Attack, tmp_path: Path) -> None:
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         ) as program:
             kill = os.killpg if attack.rng.random() < 0.5 else os.kill
-            at_s = attack.rng.uniform(0.1, 6.0) * imports_s  # not while Python itself starts
+            at_s = attack.rng.uniform(0.1, 6.0) * imports_s  # not during the start of Python
             for wait_s in (at_s, attack.rng.uniform(0.0, 0.3))[: attack.rng.choice((1, 1, 2))]:
                 with suppress(subprocess.TimeoutExpired):
                     program.wait(wait_s)
                 attack.counts["interrupts"] += program.poll() is None
                 if program.poll() is None:
                     kill(program.pid, signal.SIGINT)
-            # Until all of its processes are gone, which have the same standard output.
+            # Returns when all of its processes are gone, because they share standard output.
             out, _ = program.communicate(timeout=LONGEST_S)
         where = f"after {at_s:.2f} s, {kill.__name__}:\n{out}"
         assert "Traceback" not in out, where
@@ -71,7 +71,7 @@ def test_ctrl_c(name: str, attack: Attack, tmp_path: Path) -> None:
 
 
 def require_readable(folder: Path, where: str) -> None:
-    """What the program has written is whole."""
+    """Checks that the program's files are complete."""
     left = {path.name for path in folder.iterdir() if not path.name.startswith("torchinductor")}
     assert left <= {"out", "out.replay", "out.gif"}, where
     if "out.replay" in left:

@@ -1,4 +1,4 @@
-"""Mutated files: a reader takes them or raises its own error, within its memory and time."""
+"""Mutated files: readers accept them or raise their own error, within memory and time limits."""
 
 import copy
 import gzip
@@ -79,8 +79,8 @@ def places(value: object, path: Path_ = ()) -> Iterator[Path_]:
             yield from places(value[i], (*path, i))
 
 
-def value_of(rng: Random, value: Any) -> Any:  # noqa: ANN401 - what JSON holds
-    """Replaces, removes, repeats and renames parts of what JSON holds."""
+def value_of(rng: Random, value: Any) -> Any:  # noqa: ANN401 - any JSON
+    """Replaces, removes, repeats and renames parts of JSON."""
     value = copy.deepcopy(value)
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         path = rng.choice(list(places(value)))
@@ -133,14 +133,14 @@ def ron_of(rng: Random, data: bytes) -> bytes:
 
 
 def safetensors_of(rng: Random, data: bytes) -> bytes:
-    """Another header of the right length."""
+    """Replaces the header, with the right length."""
     length = int.from_bytes(data[:8], "little")
     header = json_of(rng, data[8 : 8 + length])
     return len(header).to_bytes(8, "little") + header + data[8 + length :]
 
 
 def agent_of(rng: Random, data: bytes) -> bytes:
-    """Another body with the right checksum."""
+    """Replaces the body, with the right checksum."""
     body = data[52:]
     length = int.from_bytes(body[:8], "little")
     text, tensors = body[8 : 8 + length], body[8 + length :]
@@ -156,7 +156,7 @@ def agent_of(rng: Random, data: bytes) -> bytes:
 
 
 def tar_of(rng: Random, data: bytes) -> bytes:
-    """Another header with the right checksum."""
+    """Replaces the header, with the right checksum."""
     b = bytearray(data)
     at = rng.choice([i for i in range(0, len(b) - 512, 512) if b[i + 257 : i + 262] == b"ustar"])
     match rng.randrange(4):
@@ -176,7 +176,7 @@ def tar_of(rng: Random, data: bytes) -> bytes:
 
 
 def npy_of(rng: Random, data: bytes) -> bytes:
-    """An array with another header."""
+    """Replaces the header of an array."""
     dtypes = ("|u1", "<f8", "<i4", "|O", "<M8[s]", "|V1000000000", "<U100000000", "x", "")
     shapes = ("()", "(1,)", "(64, 128)", "(-1, 5)", "(0, 0)", "(10000000, 1000000)", "(1e3, 2)")
     depths = ("(" * 200 + ")" * 200, "(" * 5000, "(" + "1, " * 40 + ")", "'", "[1]*10**9")
@@ -191,7 +191,7 @@ def npy_of(rng: Random, data: bytes) -> bytes:
 
 
 def npz_of(rng: Random, data: bytes) -> bytes:
-    """An archive with other members, or compressed in another way."""
+    """Changes the members of an archive, or their compression."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     name = rng.choice(list(members))
@@ -213,7 +213,7 @@ def npz_of(rng: Random, data: bytes) -> bytes:
 
 
 def dataset_of(rng: Random, data: bytes) -> bytes:
-    """An archive with another header, or other numbers in an array."""
+    """Changes the header of an archive, or the numbers of an array."""
     if rng.random() < 0.3:
         return npz_of(rng, data)
     with np.load(io.BytesIO(data)) as archive:
@@ -235,7 +235,7 @@ def dataset_of(rng: Random, data: bytes) -> bytes:
 
 
 def replay_of(rng: Random, data: bytes) -> bytes:
-    """A replay with other lines."""
+    """Changes the lines of a replay."""
     lines = gzip.decompress(data).splitlines()
     for _ in range(rng.choice((1, 1, 2))):
         i = rng.choice((0, rng.randrange(len(lines))))
@@ -263,7 +263,7 @@ SHAPED: dict[str, Mutate] = {
     "curves.jsonl": lines_of,
     "settings": ron_of,
 }
-"""Mutations that keep what is around the mutated part right, so that readers get that far."""
+"""Mutations that keep the surrounding data valid, so that readers reach the mutated part."""
 
 
 @pytest.mark.attack(0.2)
@@ -271,7 +271,7 @@ SHAPED: dict[str, Mutate] = {
 def test_mutated_files(attack: Attack, name: str, tmp_path: Path) -> None:
     reader, rng = READERS[name], attack.rng
     for seed in reader.seeds:
-        reader.read(seed, tmp_path)  # what is imported late is there when the memory is bounded
+        reader.read(seed, tmp_path)  # import everything before memory is limited
     with limits():
         for _ in attack.rounds(least=20):
             is_shaped = name in SHAPED and rng.random() < 0.7

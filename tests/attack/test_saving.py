@@ -1,4 +1,4 @@
-"""Saves that are cut off: at every line, at every operation on files, and by kill -9."""
+"""Interrupted saves: at every line, at every file operation, and by kill -9."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PACKAGE = str(Path(entity_env.__file__).parent)
 FILE_OPERATIONS = frozenset(
     {"open", "os.mkdir", "os.rename", "os.remove", "os.listdir", "os.truncate", "fcntl.flock"}
 )
-"""Audit events of what a save does to files."""
+"""Audit events of a save's file operations."""
 MINE = {"notes.txt": b"mine", "epoch_17/model.pt": b"weeks", "optimizer.bak": b"old"}
 
 
@@ -52,7 +52,7 @@ def _save(path: Path, number: int, *, has_optimizer: bool = True) -> None:
 
 
 def _saved(path: Path) -> int:
-    """The number of the save that is read, all parts of which must be of the same."""
+    """The number of the save that is read; all parts must be from the same save."""
     found = load_checkpoint(path)
     number = found.training["n"]
     assert isinstance(number, int)
@@ -75,7 +75,7 @@ def _require_my_files(path: Path) -> None:
 
 @contextmanager
 def _interrupted_at_line(number: int) -> Iterator[Callable[[], int]]:
-    """Raises KeyboardInterrupt before the n-th line of this package that runs."""
+    """Raises KeyboardInterrupt before the n-th executed line of this package."""
     count = 0
 
     def trace(frame: FrameType, event: str, arg: Any) -> Any:  # noqa: ANN401 - as `sys.settrace`
@@ -99,7 +99,7 @@ def _interrupted_at_line(number: int) -> Iterator[Callable[[], int]]:
 @pytest.mark.attack(3.0)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_at_any_line_of_a_save(attack: Attack, tmp_path: Path) -> None:
-    """A checkpoint is whole afterwards, the next save works, and nobody's files are missing."""
+    """The checkpoint is complete afterwards, the next save works, and no other files are lost."""
     path = tmp_path / "checkpoint"
     _save(path, 0)
     _with_my_files(path)
@@ -127,7 +127,7 @@ def test_an_interrupt_at_any_line_of_a_save(attack: Attack, tmp_path: Path) -> N
 
 
 def _killed_in_child(path: Path, number: int, operation: int, *, has_optimizer: bool) -> bool:
-    """Whether a child that saves ends at its n-th operation on files, before it takes place."""
+    """Saves in a child that is killed before its n-th file operation; True if it was killed."""
     pid = os.fork()
     if pid == 0:
         left = operation
@@ -194,7 +194,7 @@ train(VecXor(8), config, out=sys.argv[1], resume=sys.argv[2] == "1",
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="has no SIGKILL")
 def test_training_that_is_killed_goes_on(attack: Attack, tmp_path: Path) -> None:
-    """After `kill -9` the checkpoint is that of one of the last two updates that were told of."""
+    """After `kill -9`, the checkpoint is from one of the last two reported updates."""
     last = 0
     for i in attack.rounds(most=None if attack.is_full else 1):
         command = [sys.executable, "-c", TRAINING, str(tmp_path), str(int(i > 0))]

@@ -1,4 +1,4 @@
-"""A `VecEnv` under any order of calls, interrupts and faults, beside a plain model."""
+"""A `VecEnv` under any order of calls, interrupts and faults, compared with a plain model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.attack.told_model import actions_for
 
 
 class Machine(RuleBasedStateMachine):
-    """One `VecEnv`; subclasses say which."""
+    """Hypothesis state machine for one `VecEnv`; subclasses choose it."""
 
     executor: Executor
     on_error: OnError
@@ -41,20 +41,20 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.gate = Path(tempfile.mkdtemp()) / "fault"
-        """Games that go on suffer from the fault while this file exists."""
+        """Running games have the fault while this file exists."""
         self.interrupter = Interrupter()
         self.interrupter.__enter__()
         self.vec = self._made()
         self.model = replace(self.executor.model(), has_faults=True)
         self.open: list[VecObs] = []
-        """Batches that were returned and not answered."""
+        """Batches that were returned and still need actions."""
         self.busy: set[int] = set()
         self.num_resets = 0
         self.is_exact = True
-        """Nothing has happened that totals do without."""
+        """False after an event that totals do not include."""
         self.is_closed = False
         self.was_faulty = False
-        """What is under way may have failed, although games do not fail any more."""
+        """A pending step may have failed, although games no longer fail."""
 
     def _made(self) -> VecEnv:
         executor = self.executor
@@ -70,11 +70,11 @@ class Machine(RuleBasedStateMachine):
             step_timeout_s=5.0 if executor.num_workers else None,
         )
 
-    # What the model knows.
+    # State of the model.
 
     @property
     def error(self) -> type[Exception] | None:
-        """What `act` raises now, whatever the actions."""
+        """The error that `act` raises now, whatever the actions."""
         if self.is_closed:
             return ClosedError
         if len(self.open) != 1 or self.busy or self._over():
@@ -82,7 +82,7 @@ class Machine(RuleBasedStateMachine):
         return None
 
     def _over(self) -> list[int]:
-        """Environments that wait for a reset, in the batch that would be answered."""
+        """Environments in the pending batch that wait for a reset."""
         if self.executor.autoreset != "disabled" or not self.open:
             return []
         shown = set(self.open[-1].env_id.tolist())
@@ -94,7 +94,7 @@ class Machine(RuleBasedStateMachine):
         self.is_exact = False
 
     def _try(self, call: Callable[[], VecObs]) -> VecObs | None:
-        """Calls what may fail of a fault."""
+        """Makes a call that may fail because of a fault."""
         try:
             return call()
         except WorkerError:
@@ -122,7 +122,7 @@ class Machine(RuleBasedStateMachine):
                 self.vec.reset()
             return
         if self.busy:
-            self.is_exact = False  # what is under way is dropped
+            self.is_exact = False  # the pending step is dropped
             self.model.cut()
         if is_new:
             self.num_resets += 1
@@ -215,7 +215,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: not self.is_closed)
     @rule(name=st.sampled_from(["act", "reset", "recv", "render"]), place=st.integers(1, 1500))
     def interrupt(self, name: str, place: int) -> None:
-        """Interrupts a call, and then resets, as somebody in a notebook does."""
+        """Interrupts a call and then resets, as a user in a notebook would."""
         actions = actions_for(self.open[-1]) if self.open else {}
         calls: dict[str, Callable[[], object]] = {
             "act": lambda: self.vec.act(actions),
@@ -232,7 +232,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(is_faulty=st.booleans())
     def toggle_fault(self, is_faulty: bool) -> None:
-        """From now on games that go on suffer, or no longer."""
+        """Turns the fault of running games on or off."""
         if is_faulty:
             self.gate.touch()
             self.is_exact = False
@@ -242,7 +242,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(is_closing=st.booleans())
     def fork(self, is_closing: bool) -> None:
-        """A forked child ends, with or without closing what is not its own."""
+        """A forked child ends, with or without closing its parent's `VecEnv`."""
         if self.executor.transport == "thread":
             return
         child = os.fork()
@@ -274,7 +274,7 @@ def play(executor: Executor, on_error: OnError, fault: str, attack: Attack) -> N
     given = {"executor": executor, "on_error": on_error, "fault": fault, "counts": attack.counts}
     machine = type("Machine", (Machine,), given)
     num_examples = 20 if attack.is_full else 4
-    if executor.num_workers:  # each starts processes
+    if executor.num_workers:  # each example starts processes
         num_examples = 5 if attack.is_full else 1
     for _ in attack.rounds():
         seeded(attack.rng.randrange(2**32))(machine)
@@ -285,7 +285,7 @@ def play(executor: Executor, on_error: OnError, fault: str, attack: Attack) -> N
                 stateful_step_count=30,
                 deadline=None,
                 database=None,
-                phases=(Phase.generate,),  # shrinking has no bound of time
+                phases=(Phase.generate,),  # shrinking has no time limit
                 suppress_health_check=list(HealthCheck),
             ),
         )
@@ -300,7 +300,7 @@ def test_in_process(executor: Executor, on_error: OnError, attack: Attack) -> No
     play(executor, on_error, "raise", attack)
 
 
-# What was interrupted before it had an owner is closed when it is collected, with a warning.
+# Objects interrupted before they had an owner are closed with a warning when collected.
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 @pytest.mark.attack(1.0)
 @pytest.mark.parametrize("fault", ["raise", "killed", "exit"])

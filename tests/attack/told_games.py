@@ -1,5 +1,5 @@
-"""Games whose observations tell the seed of their episode and its step, so that a model can check
-all that is shown. Workers import this."""
+"""Games whose observations contain the episode's seed and step, so that a model can check all of
+them. Workers import this module."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from entity_env.agents import Agent
 from entity_env.core.spaces import Entity
 
 SPLIT = 2**21
-"""A float32 holds every integer below 2**24, so a seed of 63 bits takes three of them."""
+"""A float32 represents every integer below 2**24, so a seed of 63 bits takes three numbers."""
 
 
 class Move(Enum):
@@ -66,17 +66,17 @@ class Ghost:
 
 
 def length_of(seed: int) -> int:
-    """How many actions an episode takes."""
+    """Number of actions in an episode."""
     return 1 + seed % 4
 
 
 def rate_of(seed: int) -> int:
-    """The reward of each of them."""
+    """Reward of each action of an episode."""
     return 1 + seed % 3
 
 
 def is_cut(seed: int) -> bool:
-    """The episode is truncated."""
+    """Whether the episode is truncated."""
     return seed % 2 == 1
 
 
@@ -93,7 +93,7 @@ def ghost_rows(seed: int, step: int) -> list[list[float]]:
 
 
 def is_masked(seed: int, step: int) -> bool:
-    """The first choice is not allowed, in games that mask."""
+    """Whether the first choice is illegal, in games with masks."""
     return (seed // 8 + step) % 2 == 1
 
 
@@ -114,7 +114,7 @@ def _obs(seed: int, step: int, kind: str, score: float) -> Obs:
 
 
 def play_told(agent: Agent, *, seed: int, kind: str = "global", fault: str = "") -> None:
-    """Plays one episode; `fault` names what happens in some of them, after the first question."""
+    """Plays one episode; in some episodes `fault` happens after the first action."""
     length, rate = length_of(seed), rate_of(seed)
     action = EACH if kind == "actors" else Move
     for step in range(length):
@@ -135,7 +135,7 @@ def told_game(kind: str = "global", fault: str = "") -> Game:
 
 
 class ToldEnv(Environment):
-    """The same as an environment."""
+    """The game as an environment."""
 
     fault = ""
 
@@ -178,13 +178,13 @@ class ToldEnv(Environment):
 
 
 class FaultyEnv(ToldEnv):
-    """Raises in some of its episodes."""
+    """Raises in some episodes."""
 
     fault = "raise"
 
 
 def suffer(fault: str, seed: int) -> None:
-    """Does something bad, in the episodes of some seeds; `fault` may name a file to wait for."""
+    """Causes a fault in episodes with certain seeds; `fault` may name a file to wait for."""
     kind, _, path = fault.partition(":")
     if Path(path).exists() if path else seed % 5 == 0:
         FAULTS[kind](path)

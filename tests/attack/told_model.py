@@ -1,4 +1,4 @@
-"""What a `VecEnv` of the games in `told_games` must show: a plain model, step by step."""
+"""A plain model of a `VecEnv` of the games in `told_games`, checked step by step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_SKIPPED = 2000
 
 @dataclass
 class Played:
-    """The episode that an environment shows."""
+    """The current episode of an environment."""
 
     seeds: EpisodeSeeds
     number: int
@@ -43,14 +43,14 @@ class Played:
 
 @dataclass
 class ToldModel:
-    """Follows the environments of one `VecEnv`, and checks all that it shows.
+    """Model of the environments of a `VecEnv`; checks every batch.
 
     Args:
-        num_envs: how many.
-        autoreset: as of the `VecEnv`.
+        num_envs: number of environments.
+        autoreset: of the `VecEnv`.
         kind: of the game.
-        seed: that the `VecEnv` was made with.
-        has_faults: episodes may be lost: those are taken from `episodes`.
+        seed: of the `VecEnv`.
+        has_faults: episodes may be lost; those are read from `episodes`.
     """
 
     num_envs: int
@@ -63,28 +63,28 @@ class ToldModel:
     num_env_steps: int = 0
     playing: dict[int, Played] = field(default_factory=dict)
     skips: bool = False
-    """The next reset may pass over episodes: an interrupt or a failure has cut some."""
+    """The next reset may skip episodes, because an interrupt or a failure has cut some short."""
 
     def __post_init__(self) -> None:
         self._runs = {e: (EpisodeSeeds(self.seed, e), 0) for e in range(self.num_envs)}
-        """The seeds of every environment, and the number that has not begun yet."""
+        """The seeds of every environment, and the number of its next episode."""
         self._cut_seeds: list[int] = []
-        """Of runs that were about to begin."""
+        """Seeds of runs that were about to start."""
         self._seen: list[set[tuple[int, int]]] = [set() for _ in range(self.num_envs)]
-        """Seed of the run and number of every episode that was shown, by environment."""
+        """Run seed and number of every observed episode, by environment."""
         self._run_of: list[int] = [0] * self.num_envs
 
     def begin_run(self, seed: int, env_ids: Iterable[int]) -> None:
-        """Environments begin a new run at their next reset."""
+        """Starts a new run at the next reset of each environment."""
         for env_id in env_ids:
             self._runs[env_id] = EpisodeSeeds(seed, env_id), 0
             self._run_of[env_id] += 1
 
     def cut(self, seed: int | None = None) -> None:
-        """An interrupt or failure: only a reset goes on, and whatever was under way is gone.
+        """An interrupt or failure: the pending step is lost, and only a reset works.
 
         Args:
-            seed: of the run that was about to begin: the next reset begins it, or it never will.
+            seed: of the run that was about to start: the next reset starts it, or it never starts.
         """
         self.playing = {}
         self.skips = True
@@ -92,14 +92,14 @@ class ToldModel:
             self._cut_seeds.append(seed)
 
     def after_reset(self, obs: VecObs, env_ids: Iterable[int] | None = None) -> None:
-        """Checks what `reset` or `reset_envs` returned."""
+        """Checks a batch of `reset` or `reset_envs`."""
         chosen = set(range(self.num_envs) if env_ids is None else env_ids)
         assert obs.env_id.tolist() == [
             e for e in range(self.num_envs) for _ in range(self.num_agents)
         ]
         for seed in self._cut_seeds:
             begun = EpisodeSeeds(seed, 0)
-            if _told(obs, 0)[0] in (begun[0], begun[1]):  # 1: only its return was cut off
+            if _told(obs, 0)[0] in (begun[0], begun[1]):  # 1: only the return was interrupted
                 self.begin_run(seed, chosen)
         self._cut_seeds = []
         for row, env_id in enumerate(obs.env_id.tolist()):
@@ -120,7 +120,7 @@ class ToldModel:
         self.skips = False
 
     def after_act(self, obs: VecObs) -> None:
-        """Checks what `act` or `recv` returned: one more step of the environments that it shows."""
+        """Checks a batch of `act` or `recv`: one more step of its environments."""
         episodes = {(e.env_id, e.agent_id): e for e in obs.episodes}
         assert len(episodes) == len(obs.episodes), f"ended twice: {obs.episodes}"
         self.num_episodes += len(obs.episodes)
@@ -168,7 +168,7 @@ class ToldModel:
         self._check_metrics(obs)
 
     def _begin(self, obs: VecObs, row: int, env_id: int) -> None:
-        """Finds out which episode a row begins, and that it was never begun before."""
+        """Finds the episode that a row starts, and checks that it never started before."""
         seed, step = _told(obs, row)
         seeds, number = self._runs[env_id]
         last = number + (_MOST_SKIPPED if self.skips or self.has_faults else 0)
@@ -245,14 +245,14 @@ class ToldModel:
 
 
 def _told(obs: VecObs, row: int) -> tuple[int, int]:
-    """Seed and step that a row shows."""
+    """Seed and step in a row."""
     rows = obs.features["Told"][row]
     assert len(rows), f"row {row} shows nobody"
     return seed_of(rows[0])
 
 
 def seed_of(told: Iterable[float]) -> tuple[int, int]:
-    """Seed and step, of the features of a `Told`."""
+    """Seed and step, from the features of a `Told`."""
     high, middle, low, step, _ = map(int, told)
     return (high * SPLIT + middle) * SPLIT + low, step
 
@@ -267,7 +267,7 @@ def _check_features(obs: VecObs, row: int, seed: int, step: int) -> None:
 
 
 def actions_for(obs: VecObs, choices: Sequence[int] = (1,)) -> dict[str, NDArray[np.int64]]:
-    """An allowed action for everyone who is asked."""
+    """A legal action for every actor that is asked."""
     return {
         name: np.resize(np.array(choices, np.int64), len(mask.actors.values))
         for name, mask in obs.action_masks.items()

@@ -1,4 +1,4 @@
-"""An Enum becomes an action: its labels, its answers, and what is refused."""
+"""An Enum becomes an action: labels, answers, and rejected classes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Bad files and odd observations: a clear error or a defined answer, whatever computes the net.
+"""Bad files and odd observations: a clear error or a defined action, with either backend.
 
-Both backends and every format get the same; what is special to one of them stands in its own tests.
+Both backends and all formats get the same input; tests of a single one are in its own file.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ ACTIONS: dict[str, ActionSpace] = {
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Networks as small as these gain nothing from a second thread, and lose much to waiting."""
+    """Small networks gain nothing from a second thread, and lose a lot of time waiting."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -79,7 +79,7 @@ def one_thread() -> Iterator[None]:
 
 
 def weights_for(obs_space: ObsSpace, action_space: Mapping[str, ActionSpace]) -> Weights:
-    """A small network of random numbers."""
+    """A small network with random weights."""
     rng = np.random.default_rng(0)
     config = RogueNetConfig(d_model=8, n_layer=1)
     tensors = {
@@ -215,20 +215,20 @@ def test_another_schema_is_told_difference_by_difference(
 def agents(
     obs_space: ObsSpace = OBS, action_space: Mapping[str, ActionSpace] = ACTIONS
 ) -> list[NumpyAgent | NeuralAgent]:
-    """The same network on both backends; both do what they think best."""
+    """One network on both backends, with greedy actions."""
     weights = weights_for(obs_space, action_space)
     return [NumpyAgent(weights, greedy=True), NeuralAgent(RogueNet.of(weights), greedy=True)]
 
 
 def shown(features: Mapping[str, object] | None = None, **actions: ActionMask) -> Observation:
-    return Observation(reward=0.0, features=features or {}, actions=actions)  # type: ignore[arg-type]  # what tests get wrong
+    return Observation(reward=0.0, features=features or {}, actions=actions)  # type: ignore[arg-type]  # wrong on purpose
 
 
 TWO = {"A": np.array([[0.0, 1.0], [2.0, 3.0]], np.float32), "B": np.zeros((1, 0), np.float32)}
 
 
 def test_an_observation_with_no_entity_is_answered() -> None:
-    """The agent as a whole may act; nobody else is there to do it."""
+    """Only a global action is possible, because there are no entities."""
     for empty in ({}, {"A": np.zeros((0, 2), np.float32), "B": np.zeros((0, 0), np.float32)}):
         answers = [
             agent.choose(
@@ -281,7 +281,7 @@ PICK, STEER = SelectEntity(Rock), Categorical(Turn)
 
 
 def play(agent: Agent, *, seed: int, fault: str = "") -> None:
-    """Nothing is there; then ships; then what a test asks for goes wrong."""
+    """Shows nothing, then ships, then the fault that the test chooses."""
     assert isinstance(agent.act(Obs(0.0), Mode), Mode)
     none: list[Turn] | None = agent.act(Obs(0.0).actors([]), STEER)
     assert none == []

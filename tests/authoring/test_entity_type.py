@@ -1,4 +1,4 @@
-"""A dataclass becomes features: their names, their values, and what is refused."""
+"""A dataclass becomes features: names, values, and rejected classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optional fields, flags, literals, arrays, and classes that are no dataclasses: their features."""
+"""Features of optional fields, flags, literals, arrays, and classes that are not dataclasses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.helpers.strategies import FLOATS, Move, Point, Stance, instances, unt
 
 
 class Vector2:
-    """As pygame's: no dataclass."""
+    """Like pygame's, not a dataclass."""
 
     def __init__(self, x: float, y: float) -> None:
         self.x, self.y = x, y
@@ -61,7 +61,7 @@ Grid: TypeAlias = Annotated[np.ndarray, (2, 2)]
 Mode: TypeAlias = Literal["slow", 3, None]
 
 Case: TypeAlias = tuple[object, st.SearchStrategy[Any], list[str], Callable[[Any], list[float]]]
-"""Type of a field, its values, names of its features after the field's, and their numbers."""
+"""Type of a field, its values, suffixes of its feature names, and feature values."""
 
 
 def floats(count: int) -> st.SearchStrategy[list[float]]:
@@ -117,15 +117,15 @@ FIELDS = st.sampled_from(sorted(PLAIN))
 ALIASES: list[Callable[..., Any]] = [
     module.TypeAliasType
     for module in (untyped(typing), untyped(typing_extensions))
-    if hasattr(module, "TypeAliasType")  # typing has it since Python 3.12
+    if hasattr(module, "TypeAliasType")  # in typing since Python 3.12
 ]
-"""What `type Name = value` calls."""
+"""The class behind `type Name = value`."""
 U, V = map(untyped(TypeVar), "UV")
 
 
 @st.composite
 def things(draw: st.DrawFn) -> tuple[Any, list[str], list[float]]:
-    """An entity with fields of any of these types, some optional, some in a part; its features."""
+    """An entity with fields of any of these types, some optional or nested; and its features."""
     parts: list[tuple[str, Any, Any, list[str], list[float]]] = []
     for i in range(draw(st.integers(1, 4))):
         kind, values, names, numbers = PLAIN[draw(FIELDS)]
@@ -172,7 +172,7 @@ def nothing(agent: Agent, *, seed: int) -> None: ...
 
 @dataclass
 class Ship:
-    """Everything at once."""
+    """An entity with every kind of field."""
 
     at: Vector
     aim: Polar | None
@@ -184,7 +184,7 @@ class Ship:
 
 
 def ships(step: int) -> list[Ship]:
-    """Some ships, other ones in each step."""
+    """Shows different ships in each step."""
     return [
         Ship(
             Vector2(step, i),

@@ -1,4 +1,4 @@
-"""Game: what is read from `play`, settings, and running it with agents."""
+"""Game: properties read from `play`, settings, and running it with agents."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def play(
     speed: Speed = Speed.SLOW,
     mode: Literal["easy", "hard"] = "easy",
 ) -> None:
-    """One episode: each step earns as much as the speed says."""
+    """One episode; each step is rewarded with the speed."""
     for number in range(length):
         obs = Obs(number * speed.value).entities([Step(number)])
         if agent.act(obs, Move) is None:
@@ -72,7 +72,7 @@ def play(
 
 
 def play_on(agent: Agent, *, seed: int) -> None:
-    """Episodes without end, with the seeds that the agent tells."""
+    """Episodes without end, with the seeds given by the agent."""
     seeds = [seed]
     while agent.act(Obs().metric("seed", seeds[-1] % 1000), Move) is not None:
         agent.game_over(Obs(1).metric("seed", seeds[-1] % 1000))
@@ -163,7 +163,7 @@ def test_every_agent_has_its_episodes() -> None:
     episodes = duel.run(RandomAgent(1), RandomAgent(2), episodes=2)
     assert [(e.agent_id, e.number, e.reward, e.length) for e in episodes] == [
         *((0, 0, 1, 1), (0, 1, 1, 1)),
-        *((1, 0, 0, 0), (1, 1, 0, 0)),  # never asked, so what it had before is not known
+        *((1, 0, 0, 0), (1, 1, 0, 0)),  # never asked, so its earlier score is unknown
     ]
 
 
@@ -179,11 +179,11 @@ def test_a_watcher_sees_every_turn() -> None:
 
 
 def resolved_only_when_checked(agent: Nothing, *, seed: int, size: int = 3) -> None:
-    """The annotation of `agent` is there for type checkers only."""
+    """The annotation of `agent` exists only for type checkers."""
 
 
 def unresolved(agent: Agent, *, seed: int, size: Nothing = 3) -> None:
-    """The annotation of a setting must be there."""
+    """The annotation of a setting must exist."""
 
 
 def test_annotations_of_agents_may_be_for_type_checkers_only() -> None:
@@ -195,14 +195,14 @@ def test_annotations_of_agents_may_be_for_type_checkers_only() -> None:
 
 def test_a_game_may_come_from_a_module_that_nobody_imported() -> None:
     names: dict[str, Any] = {"__name__": "unheard_of"}
-    exec("def play(agent, *, seed: int, size: int | None = 3): ...", names)  # noqa: S102 - as a loader does
+    exec("def play(agent, *, seed: int, size: int | None = 3): ...", names)  # noqa: S102 - like a loader
     game = Game(names["play"], entities=(), actions=())
     assert game.name == "unheard_of"
     assert game.parameters["size"].annotation == int | None
 
 
 class Machine:
-    """A game may be an object."""
+    """A game can be an object."""
 
     def __call__(self, agent: Agent, *, seed: int, size: int = 3) -> None:
         agent.act(Obs(), Move)
@@ -348,7 +348,7 @@ def unpacks(agents: Sequence[Agent], *, seed: int) -> None:
 
 @pytest.mark.parametrize("play", [loops_over, takes_the_first, counts, unpacks])
 def test_a_forgotten_number_of_agents_is_said(play: Callable[..., None]) -> None:
-    """Also by `check_game` and where the game is stepped; with the line of the game."""
+    """Also by `check_game` and when stepping the game; names the line of the game."""
     game = Game(play, entities=(), actions=(Move,), name="many")
     message = r"many: play gets one agent, not a list: Game\(num_agents=2\) has two"
     with pytest.raises(SchemaError, match=message) as refused:
@@ -373,7 +373,7 @@ def test_so_are_agents_that_are_used_as_one() -> None:
 
 @pytest.mark.parametrize("value", [5, None, [1]])
 def test_other_errors_of_types_are_the_games(value: object) -> None:
-    """Also where the game has one agent or several."""
+    """Also in games with one or several agents."""
 
     def adds(agent: Agent, *, seed: int) -> None:
         untyped(value).x += agent
@@ -397,7 +397,7 @@ NO_OBS: dict[str, tuple[object, str]] = {
 @pytest.mark.parametrize(("shown", "message"), NO_OBS.values(), ids=NO_OBS)
 @pytest.mark.parametrize("call", ["act", "act_async", "game_over"])
 def test_what_is_no_observation_is_refused(call: str, shown: object, message: str) -> None:
-    """By agents that are played and by those that are stepped, with the line of the game."""
+    """By agents that play and by agents that are stepped; names the line of the game."""
 
     def shows(agent: Agent, *, seed: int) -> None:
         agent.act(Obs().entities([Step(1)]), Move)
@@ -421,7 +421,7 @@ def test_what_is_no_observation_is_refused(call: str, shown: object, message: st
 
 
 def dies(agents: Sequence[Agent], *, seed: int, call: str = "act") -> None:
-    """The second agent dies at the third turn, and is called once more then."""
+    """The second agent dies at the third turn, and is called once more."""
     for turn in range(6):
         for i, agent in enumerate(agents):
             if i == 1 and turn > 2:
@@ -485,7 +485,7 @@ def test_unless_the_game_respawns() -> None:
 def test_matches_of_any_agents_follow_each_other(
     matches: list[list[int]], loops: bool, is_at_once: bool
 ) -> None:
-    """Of the first agents, each for so many turns; played by one call of `play`, or by several."""
+    """Matches of the first agents with these numbers of turns, in one call of `play` or several."""
     played = count()
 
     def play(agents: Sequence[Agent], *, seed: int) -> None:
@@ -512,7 +512,7 @@ def test_matches_of_any_agents_follow_each_other(
 
 
 def test_a_player_who_leaves_ends_the_match_of_all() -> None:
-    """What the game then says to those whose episodes have ended is no mistake."""
+    """The game may then call agents whose episodes have ended."""
 
     class Leaves(RandomAgent):
         def decide(self, observation: Observation) -> Mapping[str, Action]:
@@ -583,7 +583,7 @@ class TestStepTimeout:
         assert episode.length == 2
 
     def test_a_process_that_was_stopped_is_not_taken_for_a_game_that_hangs(self) -> None:
-        """What was missed meanwhile is one strike of the timer."""
+        """All missed time counts as a single tick of the timer."""
         timeout = StepTimeout(0.2)
         with timeout:
             tick = signal.getsignal(signal.SIGALRM)
@@ -600,10 +600,10 @@ class TestStepTimeout:
         with StepTimeout(0.02) as timeout:
             watchdog = timeout._timer
             assert isinstance(watchdog, _Watchdog)
-            with watchdog._lock:  # it fires, and the main thread has not noticed yet
+            with watchdog._lock:  # it fires before the main thread notices
                 watchdog._has_fired = True
         assert not watchdog._has_fired
-        Event().wait(0.05)  # longer than the timeout, of no step
+        Event().wait(0.05)  # longer than the timeout, but outside a step
 
 
 def test_a_loop_over_episodes_that_ask_nothing_ends() -> None:
@@ -638,7 +638,7 @@ def test_an_error_of_a_game_names_the_seed_of_its_episode(
     last = EpisodeSeeds(5)[2]
     with pytest.raises(RuntimeError, match="unlucky") as failed:
         dots_game(play).run(RandomAgent(), seed=5, episodes=9)
-    number = 1 if is_loop and when == "before" else 2  # between two, in a loop: the one before
+    number = 1 if is_loop and when == "before" else 2  # in a loop: the episode before
     assert failed.value.__notes__ == [
         f"seed {EpisodeSeeds(5)[number]}, episode {number}, step {step}"
     ]

@@ -1,4 +1,4 @@
-"""What counts as a failure of a game, and what its report says, whatever its exception does."""
+"""Failures of a game and their reports, whatever the exception does."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 
 
 class Leaving:
-    """A handler that is not a function."""
+    """A signal handler that is not a function."""
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         sys.exit(3)
@@ -113,7 +113,7 @@ def test_a_signal_in_a_game_is_not_a_failure_of_it(name: str) -> None:
 
 @pytest.mark.usefixtures("handlers")
 def test_a_game_that_raises_what_a_handler_raises_fails() -> None:
-    """Where Ctrl-C has a handler in Python, a `KeyboardInterrupt` from elsewhere is the game's."""
+    """If Ctrl-C has a Python handler, any other `KeyboardInterrupt` is the game's."""
     for number in (signal.SIGINT, SIGNAL):
         signal.signal(number, interrupt)
     for error in (KeyboardInterrupt(), SystemExit(3), GeneratorExit()):
@@ -201,7 +201,7 @@ def test_a_game_that_exits_while_it_is_closed_leaves_no_other_open() -> None:
 
 
 class Uncaused(ValueError):
-    """What it was raised from cannot be read, nor its notes."""
+    """An exception whose cause and notes cannot be read."""
 
     __cause__ = property(lambda _: throw(SystemExit()))
     __notes__ = property(lambda _: throw(SystemExit()))

@@ -118,7 +118,7 @@ def test_a_version_stays_with_other_settings() -> None:
 
 
 def same(_: dict[str, str | int]) -> None:
-    """Changes nothing."""
+    """A decorator without effect."""
 
 
 @pytest.mark.parametrize(

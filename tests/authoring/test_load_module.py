@@ -1,4 +1,4 @@
-"""Modules by file, folder and name: packages, names that are taken, where imports were tried."""
+"""Modules by file, folder and name: packages, taken names, and search paths."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from entity_env.authoring.load_module import (
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty current folder, `home`, whose modules and paths are forgotten afterwards."""
+    """An empty current folder, `home`; its modules and paths are removed afterwards."""
     path, modules = sys.path.copy(), sys.modules.copy()
     home = tmp_path / "home"
     home.mkdir()
@@ -43,7 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def write(root: Path, **files: str) -> None:
-    """Writes files; `__` in a name is a slash."""
+    """Writes files; `__` in a name means a slash."""
     for name, text in files.items():
         path = root / name.replace("__", "/").replace("/init/", "/__init__")
         path = path.with_suffix(".py")
@@ -59,7 +59,7 @@ def package(root: Path, *names: str) -> None:
 
 @pytest.mark.parametrize("imported", [".units", "lands.units", "units", "lands", "beside"])
 def test_a_file_of_a_package_imports_what_it_likes(folder: Path, imported: str) -> None:
-    """Relatively, by the package's name, beside it, and from the current folder."""
+    """Relative imports, by the package's name, from next to it, and from the current folder."""
     package(folder, "lands")
     write(folder, lands__units="SIZE = 3\n", beside="")
     (folder / "lands" / "game.py").write_text(f"from {imported} import *\nHERE = __name__\n")
@@ -88,7 +88,7 @@ def test_a_file_is_executed_once_however_it_is_named(folder: Path) -> None:
 
 
 def test_a_name_that_is_taken_hides_nothing_and_is_sent_by_value(folder: Path) -> None:
-    """Also a package's, whose modules import each other all the same."""
+    """Also for packages, whose modules can still import each other."""
     package(folder, "json")
     write(
         folder,
@@ -127,7 +127,7 @@ def test_what_is_sent_by_value_fails_with_its_file_and_line(folder: Path) -> Non
 
 
 def test_what_caches_its_results_is_sent_by_value(folder: Path) -> None:
-    """Which cloudpickle cannot do; what can be imported keeps its name, and its cache."""
+    """cloudpickle cannot do this; importable functions keep their name and cache."""
     text = """
         import functools
 
@@ -161,7 +161,7 @@ def test_what_caches_its_results_is_sent_by_value(folder: Path) -> None:
 
 
 def test_a_game_s_file_takes_the_place_of_one_that_was_loaded_before(folder: Path) -> None:
-    """A bot's does not: the game of this name goes on."""
+    """A bot's file does not: the game with this name stays loaded."""
     write(folder, a__walk="PLACE = 1\n", b__walk="PLACE = 2\n", c__walk="PLACE = 3\n")
     load_module(Path("a/walk.py"), first=True)
     second, bot = load_module(Path("b/walk.py"), first=True), load_module(Path("c/walk.py"))
@@ -179,7 +179,7 @@ def test_its_folder_is_searched_first_or_last(folder: Path) -> None:
 
 
 def test_a_file_that_raises_leaves_no_module(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("broken", "json_game"):  # of other tests
+    for name in ("broken", "json_game"):  # left by other tests
         monkeypatch.delitem(sys.modules, name, raising=False)
     write(folder, broken="1 / 0\n", json="1 / 0\n")
     for name in ("broken.py", "json.py"):
@@ -265,7 +265,7 @@ PARTS = st.lists(st.text(string.ascii_lowercase, min_size=1, max_size=3), min_si
 def test_a_file_and_its_name_lead_to_each_other(
     folder: Path, parts: list[str], inside: int
 ) -> None:
-    """From every folder of the package: a replay of it names the module."""
+    """From every folder of the package; its replays name the module."""
     parts = [f"pack_{part}" for part in parts]
     root = folder / f"root{len(list(folder.iterdir()))}"
     package(root, *("/".join(parts[: i + 1]) for i in range(len(parts) - 1)))

@@ -1,4 +1,4 @@
-"""AgentRun: the ledger of score, steps and episodes."""
+"""AgentRun: score, steps and episodes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_hangs_up_after_the_last_episode() -> None:
     step(run, 0.0)
     run.game_over(None, truncated=False)
     assert run.is_stopped
-    run.game_over(None, truncated=False)  # says it again on its way out
+    run.game_over(None, truncated=False)  # the game repeats the call on exit
     assert len(run.episodes) == 1
     assert run.episodes[0].agent_id == 2
 

@@ -1,4 +1,4 @@
-"""Obs: the builder that a game uses inside its loop."""
+"""Obs: the builder used in a game's loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schema: from the types of a game to its spaces."""
+"""Schema: converts the types of a game to spaces."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_no_global_action_and_feature_need_no_global_entity() -> None:
 def test_declared_things_are_found() -> None:
     assert SCHEMA.entity(Food).features == ("value",)
     assert SCHEMA.action(MOVE) is MOVE
-    assert SCHEMA.action(Categorical(Move, "move")) is MOVE  # made anew, asks the same
+    assert SCHEMA.action(Categorical(Move, "move")) is MOVE  # equal objects are one question
     assert Schema((), (Move,)).action(Move) == GlobalCategorical(Move)
 
 

@@ -1,4 +1,4 @@
-"""Settings: the values that text means, by annotation."""
+"""Settings: conversion of text to values, by annotation."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ EMPTY = inspect.Parameter.empty
         ("fast", Literal["slow", "fast"], "fast"),
         ("2", Literal[1, 2], 2),
         ("none", int | None, None),
-        ("None", Optional[int], None),  # noqa: UP045 - users write it
+        ("None", Optional[int], None),  # noqa: UP045 - users write this
         ("6", int | None, 6),
-        ("0.5", Union[int, float], 0.5),  # noqa: UP007 - users write it
+        ("0.5", Union[int, float], 0.5),  # noqa: UP007 - users write this
         ("6", int | str, 6),
         ("6", Annotated[int, "cells"], 6),
         ("none", Annotated[int | None, "cells"] | None, None),

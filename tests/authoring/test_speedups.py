@@ -1,4 +1,4 @@
-"""The loops in C and in Python: what they raise, and what they must survive."""
+"""The loops in C and in Python: errors, and hostile objects."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_start_that_overflows_is_refused(start: int) -> None:
 
 @dataclass(slots=True)
 class Stone:
-    """Never read by the loops in Python: an `EntityType` keeps its reader, or that it has none."""
+    """Never read by the Python loops: an `EntityType` caches its reader, or that it has none."""
 
     x: float
 
@@ -116,7 +116,7 @@ def test_a_slot_of_another_class_is_not_read() -> None:
         x: float
 
     narrow = Narrow(1.0)
-    untyped(Narrow).x = untyped(Wide).c  # its instances have nothing at the offset of c
+    untyped(Narrow).x = untyped(Wide).c  # its instances have no value at the offset of c
     with pytest.raises(TypeError, match="doesn't apply"):
         _ = narrow.x
     assert entity_type(Narrow).reader is None
@@ -135,7 +135,7 @@ def test_a_slot_of_a_base_class_is_read() -> None:
 
 def test_a_slot_that_a_metaclass_exchanges_is_not_read() -> None:
     class Exchange(type):
-        def __getattribute__(cls, name: str) -> Any:  # noqa: ANN401 - as `type` has it
+        def __getattribute__(cls, name: str) -> Any:  # noqa: ANN401 - as in `type`
             return super().__getattribute__("b" if name == "a" else name)
 
     @dataclass
@@ -172,7 +172,7 @@ def test_a_class_without_the_slots_leaves_that_of_observations() -> None:
 
 @compiled
 def test_metrics_that_the_garbage_collector_replaces_are_kept_until_they_are_added() -> None:
-    """Python 3.11 may collect garbage, and so run any `__del__`, whenever it makes a tuple."""
+    """Python 3.11 may collect garbage, and run any `__del__`, whenever it creates a tuple."""
     speedups.set_obs_class(Obs)
     shown: list[Obs] = []
 
@@ -191,7 +191,7 @@ def test_metrics_that_the_garbage_collector_replaces_are_kept_until_they_are_add
     try:
         for round_ in range(60):
             shown[:] = [Obs().entities([Stone(1.0)]).metric(f"m{i}", i) for i in range(50)]
-            pairs = [tuple([i]) * 2 for i in range(5000)]  # so that no pair is in the free list
+            pairs = [tuple([i]) * 2 for i in range(5000)]  # empties the free list of pairs
             gc.collect()
             Trap()
             gc.set_threshold(2 + round_)
@@ -207,7 +207,7 @@ def test_metrics_that_the_garbage_collector_replaces_are_kept_until_they_are_add
 
 
 def gathered(shown: list[Obs]) -> tuple[list[float], list[tuple[int, dict[str, float]]]]:
-    """What `gather` reads of observations of stones: numbers, and the row and metrics of each."""
+    """Result of `gather` for observations of stones: numbers, and each row and its metrics."""
     assert speedups.gather is not None
     numbers: list[Any] = []
     named: list[Any] = []

@@ -1,4 +1,4 @@
-"""observe: what a game shows, as an Observation that owns its memory."""
+"""observe: converts a game's `Obs` to an Observation that owns its memory."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def test_a_plain_observation_shows_and_asks_the_same(scene: Scene, seed: int) ->
     assert checksum(plain, spaces[0]) == checksum(array, spaces[0])
     data = observation_to_json(plain, spaces[0])
     assert data == observation_to_json(array, spaces[0])
-    assert json.dumps(data)  # nothing of numpy is left
+    assert json.dumps(data)  # has no numpy types
     rng = np.random.default_rng(seed)
     for mine, theirs in zip(questions(plain, *spaces), questions(array, *spaces), strict=True):
         num_actors = len(theirs.actors)

@@ -1,4 +1,4 @@
-"""ActionBuffer: who acts, what is allowed, and masks of every form."""
+"""ActionBuffer: actors, legal choices, and all forms of masks."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def add_each(
 
 
 def written(writer: ContinuousBuffer, lengths: NDArray[np.int64]) -> tuple[Any, Any]:
-    """Who acts in each row, and how many they are."""
+    """Writes the actors of each row and their number."""
     num_types, num_rows = lengths.shape
     space = ObsSpace([], {str(i): Entity(["x"]) for i in range(num_types)})
     layout, memory = FrameLayout(space, {"turn": ContinuousActionSpace([0], [1])}), LocalMemory()

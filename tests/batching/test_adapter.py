@@ -1,4 +1,4 @@
-"""Adapter: environments of another package are stepped as they are, with the same result."""
+"""Adapter: environments of another package are stepped directly, with equal results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OBS_SPACE = ObsSpace(["t"], {"A": Entity(["x"]), "B": Entity([])})
 
 
 class TheirMask(SimpleNamespace):
-    """Who acts, as another package says it."""
+    """Actors in the form of another package."""
 
 
 class Counter:
@@ -73,7 +73,7 @@ class Counter:
         )
 
 
-def as_ours(shown: Any) -> Observation:  # noqa: ANN401 - as another package has it
+def as_ours(shown: Any) -> Observation:  # noqa: ANN401 - from another package
     masks = {
         name: CategoricalActionMask(mask.actor_ids, mask.actor_types, mask.mask)
         for name, mask in shown.actions.items()
@@ -99,7 +99,7 @@ THEIRS = Adapter(
 
 
 class Foreign(AdaptedEnvironment):
-    """Stands for a counter."""
+    """Represents a counter."""
 
     labels = ("up", "down")
 
@@ -120,7 +120,7 @@ class Foreign(AdaptedEnvironment):
     def action_space(self) -> Mapping[str, ActionSpace]:
         return {"go": CategoricalActionSpace(self.labels)}
 
-    def reset(self) -> Observation:  # type: ignore[override]  # as the package's: without a seed
+    def reset(self) -> Observation:  # type: ignore[override]  # without a seed, as in that package
         return as_ours(self._counter.reset())
 
     def act(self, actions: Mapping[str, Action]) -> Observation:
@@ -134,7 +134,7 @@ class OtherLabels(Foreign):
 
 
 class Ordinary(Foreign):
-    """The same, stepped one by one: it speaks no adapter."""
+    """The counter without an adapter, stepped one by one."""
 
     @property
     def adapter(self) -> Adapter:

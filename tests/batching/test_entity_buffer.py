@@ -1,4 +1,4 @@
-"""Batcher: rows of many observations in memory that is used again."""
+"""Batcher: rows of many observations in reused memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def things(writer: Batcher) -> RaggedArray[np.float32]:
 
 
 Parts = list[list[tuple[bool, int]]]
-"""For every observation, parts given as an array (True) or as numbers, with their rows."""
+"""For every observation, parts given as an array (True) or as numbers, with their row counts."""
 PARTS = st.lists(st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=4), max_size=5)
 
 

@@ -1,4 +1,4 @@
-"""Frames: which arrays a batch consists of, views of them, and several gathered into one."""
+"""Frames: the arrays of a batch, views of them, and joining several frames."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def layouts(draw: st.DrawFn) -> FrameLayout:
 
 @st.composite
 def frames(draw: st.DrawFn, layout: FrameLayout) -> Frame:
-    """A frame with any arrays absent that may be."""
+    """A frame in which any of the optional arrays may be absent."""
     num_rows = draw(st.integers(0, 4))
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
     lengths = np.zeros((layout.num_lengths, num_rows), dtype=np.int64)
@@ -100,7 +100,7 @@ def _add_action(
 
 
 def rows_of(frame: Frame) -> list[dict[str, object]]:
-    """What a frame tells of each row, as plain as can be; absent flags are all true."""
+    """The content of a frame, row by row, in plain types; absent flags are all true."""
     features, visible, masks = frame.features, frame.visible, frame.action_masks
     told = []
     for row in range(frame.lengths.shape[1]):
@@ -211,7 +211,7 @@ def test_the_actor_of_a_global_action_follows_the_last_entity() -> None:
 
 
 def part_of(frame: Frame, first: int, last: int) -> Frame:
-    """The rows from one to another as a frame of their own."""
+    """A range of rows as a separate frame."""
     lengths, slots = frame.lengths, list(frame.slots)
 
     def cut(slot: Slot, numbers: NDArray[np.int64]) -> None:
@@ -273,7 +273,7 @@ def test_what_nobody_has_stays_absent_and_several_share_no_memory(data: st.DataO
 
 @given(data=st.data())
 def test_frames_are_joined_in_memory_that_was_used_before(data: st.DataObject) -> None:
-    """Other frames, the same ones, or the same arrays with other values."""
+    """After different frames, the same frames, or the same arrays with other values."""
     memory = LocalMemory()
     batches = data.draw(st.lists(st.lists(frames(LAYOUT), min_size=2, max_size=3), max_size=2))
     order = data.draw(st.lists(st.sampled_from(batches), max_size=5)) if batches else []

@@ -1,4 +1,4 @@
-"""ObsBatcher: what a game shows, straight into a batch."""
+"""ObsBatcher: writes a game's `Obs` directly into a batch."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Stranger:
 
 
 def write(obs: Obs, *actions: ActionType[Any]) -> VecObs:
-    """Adds one observation, so that its errors come out."""
+    """Adds one observation, which raises its errors."""
     writer = ObsBatcher(SCHEMA, where="env {}".format)
     writer.add(obs, actions)
     return finish(writer)
@@ -230,7 +230,7 @@ def test_no_entity_at_all_needs_no_mask() -> None:
 
 
 class TestActorsWithoutATarget:
-    """Are not asked, and not among the actors of the batch."""
+    """Such actors are not asked and are not in the batch."""
 
     def test_when_nothing_can_be_selected(self) -> None:
         batch = write(Obs().globals(WORLD).actors([snake(), snake()]), EAT)
@@ -256,7 +256,7 @@ class TestActorsWithoutATarget:
             write(obs, EAT)
 
 
-# Many at once: the same as one after another.
+# Adding many at once equals adding them one by one.
 
 
 @dataclass(slots=True)
@@ -272,7 +272,7 @@ class Snack:
 
 @dataclass
 class Nothing:
-    """Has no features."""
+    """An entity without features."""
 
 
 @dataclass(slots=True)
@@ -304,7 +304,7 @@ class Loose:
 
 @dataclass
 class Odd(Loose):
-    __slots__ = ("turn",)  # the other one is in its __dict__
+    __slots__ = ("turn",)  # the other field is in its __dict__
     turn: Turn
     value: float
 
@@ -323,7 +323,7 @@ class Guarded:
     turn: Turn
     value: float
 
-    def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - of any field
+    def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - any field
         return 9 if name == "value" else object.__getattribute__(self, name)
 
 
@@ -334,7 +334,7 @@ TIMED = Schema((Head, Snack, Nothing), (ACT,), global_features=Clock)
 
 
 def of(*heads: int, food: Sequence[float] = ()) -> Obs:
-    """What nearly all observations look like, without actors."""
+    """An ordinary observation, without actors."""
     return Obs().entities([Head(x, -x) for x in heads]).entities([Snack(x) for x in food])
 
 
@@ -347,7 +347,7 @@ Asked = tuple[ActionType[Any], ...]
 
 
 def added_both_ways(schema: Schema, shown: Sequence[Obs | None], asked: Sequence[Asked]) -> None:
-    """Adds observations both ways, twice, and compares what comes of it."""
+    """Adds observations both ways, twice, and compares the results."""
     fast, slow = ObsBatcher(schema), ObsBatcher(schema)
     for _ in range(2):
         fast.clear()
@@ -385,7 +385,7 @@ class TestEqualsTheLongWay:
             if kind == "n":
                 shown.append(None)
                 asked.append(())
-            elif kind == "i":  # looks different: somebody is hidden
+            elif kind == "i":  # different: an entity is hidden
                 shown.append(of(*heads, food=food).visible(Head, [False] * len(heads)))
                 asked.append((ASK,))
             elif kind == "a":
@@ -469,7 +469,7 @@ class TestManyTypes:
 
 @pytest.mark.usefixtures("loops")
 class TestWhatCannotBeAdded:
-    """The long way says what is wrong, and `num_rows` where."""
+    """The slow path reports the error, and `num_rows` its position."""
 
     @pytest.mark.parametrize("first", [0, 3])
     def test_an_entity_of_another_class_in_the_middle_of_a_list(self, first: int) -> None:

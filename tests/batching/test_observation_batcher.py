@@ -1,4 +1,4 @@
-"""ObservationBatcher: observations of stepped environments, into a batch."""
+"""ObservationBatcher: writes observations of stepped environments into a batch."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ LISTS: list[Callable[[Any], Any]] = [list, tuple, np.array]
 
 @st.composite
 def forms_of(draw: st.DrawFn, shown: Observation, obs_space: ObsSpace) -> Observation:
-    """The same entities in other forms, and actors by their types where everybody acts."""
+    """The same entities in different forms, with actors by type if all entities act."""
     features = {name: draw(st.sampled_from(FORMS))(rows) for name, rows in shown.features.items()}
     ids = {name: draw(st.sampled_from(LISTS))(given) for name, given in shown.ids.items()}
     types = st.lists(st.sampled_from(list(obs_space.entities) or ["none"]), max_size=3)
@@ -87,7 +87,7 @@ def forms_of(draw: st.DrawFn, shown: Observation, obs_space: ObsSpace) -> Observ
 
 
 def _asks_all(mask: ActionMask) -> bool:
-    """Everybody acts, and no mask has a row for each of them."""
+    """All entities act, without masks."""
     if isinstance(mask, GlobalCategoricalActionMask) or mask.actor_ids is not None:
         return False
     return getattr(mask, "mask", None) is None
@@ -121,7 +121,7 @@ def test_a_batch_shows_what_the_observations_hold(data: st.DataObject) -> None:
 
 
 def assert_knows_who_was_asked(writer: ObservationBatcher, shown: Sequence[Observation]) -> None:
-    """The ids are those of the plain questions, those of the last batch stay when it is cleared."""
+    """Ids equal those of the plain questions; those of the last batch stay after `clear`."""
     action_space = {name: where.space for name, where in writer.layout.actions.items()}
     expected: dict[str, list[Asked]] = {name: [] for name in action_space}
     for row, one in enumerate(shown):
@@ -296,7 +296,7 @@ def test_spaces_of_nothing_are_named() -> None:
         writer.add(Observation(reward=0.0, actions={"a": CategoricalActionMask()}))
 
 
-# Many at once: the same as one after another.
+# Adding many at once equals adding them one by one.
 
 ALIKE = {name: ACTIONS[name] for name in ("move", "call", "pick")}
 MASKS: dict[str, Any] = {
@@ -321,7 +321,7 @@ def added_both_ways(
     obs_space: ObsSpace = SPACE,
     action_space: dict[str, ActionSpace] = ALIKE,
 ) -> tuple[ObservationBatcher, ObservationBatcher, bool]:
-    """The first observation comes on its own, so that numbers begin in the middle."""
+    """The first observation is added separately, so numbers do not start at 0."""
     bulk, single = (
         ObservationBatcher(obs_space, action_space),
         ObservationBatcher(obs_space, action_space),
@@ -413,7 +413,7 @@ NOT_ALIKE: dict[str, dict[str, Any]] = {
 def test_what_is_different_is_left_alone(name: str) -> None:
     writer = ObservationBatcher(SPACE, ALIKE)
     odd = alike(**NOT_ALIKE[name])
-    is_text = name == "text"  # its width is right: what it holds is found out when it is packed
+    is_text = name == "text"  # the width is right; packing finds the wrong content
     assert writer.collate([alike(), odd, alike()]) is is_text
     if is_text:
         with pytest.raises(SchemaError, match="must be a number"):

@@ -1,4 +1,4 @@
-"""The twenty games of the benchmark are games like any other, and there is something to learn."""
+"""The twenty games of the benchmark follow the rules, and can be learned."""
 
 import json
 from importlib import import_module

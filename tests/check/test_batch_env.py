@@ -1,4 +1,4 @@
-"""check_batch_env finds what is broken, and nothing in what is sound."""
+"""check_batch_env finds broken environments and accepts correct ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SHARED = np.zeros(1000, np.float32)
 
 
 class Sound(BatchEnv):
-    """Walks along a line, with draws in its steps; keeps the contract in plain numpy."""
+    """Walks along a line with random steps; follows the contract, in plain numpy."""
 
     space: ActionSpace = GlobalCategoricalActionSpace(["BACK", "STAY", "ON"])
 
@@ -106,7 +106,7 @@ class Sound(BatchEnv):
 
 
 def bugs() -> dict[str, tuple[type[BatchEnv], str]]:
-    """A class per bug, and what must be said about it."""
+    """One class per bug, with the expected message."""
     found: dict[str, tuple[type[BatchEnv], str]] = {}
 
     def says(text: str) -> Callable[[type[BatchEnv]], type[BatchEnv]]:
@@ -397,7 +397,7 @@ def test_a_bug_is_found(bug: str) -> None:
 
 
 def test_calls_before_reset_hide_no_other_bug() -> None:
-    class Both(BUGS["TwoAsFlag"][0]):  # type: ignore[misc]  # a class per bug
+    class Both(BUGS["TwoAsFlag"][0]):  # type: ignore[misc]  # one class per bug
         def view(self) -> StepResult:
             result: StepResult = self.result
             return result
@@ -430,7 +430,7 @@ def test_any_size_and_seed_of_a_sound_batch_passes(num_envs: int, seed: int) -> 
 )
 @example("TwoAsFlag", 188881)
 def test_a_bug_is_found_with_any_seed(bug: str, seed: int) -> None:
-    # Seeds are found with which none of 15 episodes is terminated.
+    # Finds seeds for which none of 15 episodes is terminated.
     with pytest.raises(ContractError):
         check_batch_env(BUGS[bug][0], episodes=30, max_steps=500, seed=seed)
 
@@ -482,4 +482,4 @@ def test_what_makes_no_batch() -> None:
         check_batch_env(untyped(lambda num_envs: [num_envs]))
 
 
-"""The game `pixel` needs a file of the user."""
+"""Excluded: the game `pixel` needs a file of the user."""

@@ -1,4 +1,4 @@
-"""check_env and check_game find what is broken, and nothing in what is sound."""
+"""check_env and check_game find broken environments and accept correct ones."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.helpers.strategies import untyped
 
 
 class Sound(Environment):
-    """Three fish that swim about for five steps; keeps the contract."""
+    """Three fish that swim for five steps; follows the contract."""
 
     num_steps = 5
 
@@ -89,17 +89,17 @@ class Sound(Environment):
         return Observation(**{**given, **self.changes()})
 
     def changes(self) -> dict[str, Any]:
-        """What a broken one shows instead."""
+        """Hook for broken environments to change the observation."""
         return {}
 
 
 class Unseeded(Sound):
-    def reset(self) -> Observation:  # type: ignore[override]  # as entity-gym's
+    def reset(self) -> Observation:  # type: ignore[override]  # as in entity-gym
         return super().reset()
 
 
 class Blank(Sound):
-    """The last observation may be empty; an episode may be cut."""
+    """Its last observation is empty; its episodes may be truncated."""
 
     def changes(self) -> dict[str, Any]:
         if self.step < self.num_steps:
@@ -109,7 +109,7 @@ class Blank(Sound):
 
 
 class Lenient(Sound):
-    """Answers an act after the end with the same end."""
+    """Returns the final observation again if stepped after the end."""
 
     def act(self, actions: Mapping[str, Action]) -> Observation:
         self.step = min(self.step, self.num_steps - 1)
@@ -117,7 +117,7 @@ class Lenient(Sound):
 
 
 class Quiet(Sound):
-    """Asks nobody now and then, and has no rocks then."""
+    """Sometimes asks no actor and has no rocks."""
 
     def changes(self) -> dict[str, Any]:
         without_rocks = {"features": {"Fish": self.places, "Rock": []}, "actions": {}}
@@ -130,7 +130,7 @@ def test_a_sound_environment_passes(source: Callable[[], Environment] | Environm
 
 
 def showing(**changes: Any) -> type[Sound]:  # noqa: ANN401
-    """An environment that shows something else from its third step on."""
+    """An environment whose observations change from its third step on."""
 
     def change(self: Sound) -> dict[str, Any]:
         return changes if self.step == 3 else {}
@@ -250,14 +250,14 @@ class NoSpaces(Sound):
 
 
 class Random(Sound):
-    """Does not take its numbers from the seed."""
+    """Does not use the seed for its random numbers."""
 
     def changes(self) -> dict[str, Any]:
         return {"global_features": [id(self) + np.random.default_rng().random()]}
 
 
 class Counting(Sound):
-    """Carries something over from the last episode, which reset should have cleared."""
+    """Keeps state from the last episode, which reset should clear."""
 
     num_resets = 0
 
@@ -271,7 +271,7 @@ class Counting(Sound):
 
 
 class Growing(Sound):
-    """Shows one type more the second time."""
+    """Shows an additional type in the second episode."""
 
     made = 0
 
@@ -311,7 +311,7 @@ class StartsWithAReward(Sound):
 
 
 class GoesOn(Sound):
-    """Does not care about the end."""
+    """Continues after the end."""
 
     def act(self, actions: Mapping[str, Action]) -> Observation:
         observation = super().act(actions)
@@ -439,7 +439,7 @@ def test_differences_are_told() -> None:
 
 @contextmanager
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Waits less long for what will not end."""
+    """Shortens the timeouts for endless games."""
     monkeypatch.setattr("entity_env.check.violations._GRACE_S", 0.01)
     yield
 
@@ -471,7 +471,7 @@ def test_a_thread_that_ends_in_time_is_not() -> None:
 
 
 class FakeProcess:
-    """Stands for a child process, which would take a second to start."""
+    """Replaces a child process, which would take a second to start."""
 
     name = "tank"
 

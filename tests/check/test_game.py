@@ -1,4 +1,4 @@
-"""check_game finds what is broken in a game, and nothing in one that is sound."""
+"""check_game finds broken games and accepts correct ones."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def game_of(play: Play, **kwargs: Any) -> Game:  # noqa: ANN401
 
 
 def everything(agent: Agent, *, seed: int) -> None:
-    """Shows and asks for everything there is, for three steps."""
+    """Uses all kinds of entities and actions, for three steps."""
     rng = random.Random(seed)
     for step in range(3):
         foods = [Food(rng.random()), Food(rng.random())]
@@ -85,7 +85,7 @@ def everything(agent: Agent, *, seed: int) -> None:
 
 
 def episode_after_episode(agent: Agent, *, seed: int) -> None:
-    """Goes on for ever, with the seeds that the agent tells."""
+    """Plays endless episodes, with the seeds given by the agent."""
     while True:
         rng = random.Random(seed)
         for _ in range(rng.randrange(1, 4)):
@@ -96,7 +96,7 @@ def episode_after_episode(agent: Agent, *, seed: int) -> None:
 
 
 def simultaneous(agents: Sequence[Agent], *, seed: int) -> None:
-    """Two agents at once; each is closed by whoever made it."""
+    """Two simultaneous agents."""
     for _ in range(3):
         pending = [agent.act_async(Obs().globals(WORLD), Move) for agent in agents]
         if None in [each.get() for each in pending]:
@@ -106,7 +106,7 @@ def simultaneous(agents: Sequence[Agent], *, seed: int) -> None:
 
 
 def in_turn(agents: Sequence[Agent], *, seed: int) -> None:
-    """Two agents in turn; the second one may not act at all."""
+    """Two agents in turn; the second might never act."""
     for agent in agents[: 1 + seed % 2]:
         if agent.act(Obs().globals(WORLD), Move) is None:
             return
@@ -129,7 +129,7 @@ def test_a_sound_game_passes(game: Game) -> None:
 
 
 def showing(obs: Callable[[], Obs], *actions: ActionKey) -> Play:
-    """A game that shows this on its second step."""
+    """A game with this observation in its second step."""
 
     def play(agent: Agent, *, seed: int) -> None:
         for one in (Obs().globals(WORLD), obs()):
@@ -230,7 +230,7 @@ def test_a_game_that_hangs_is_found_with_its_stack(play: Play) -> None:
 
 @pytest.mark.slow
 def test_time_that_an_agent_takes_is_not_the_games(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check itself may be slow."""
+    """The time limit does not include the agent's time."""
 
     def look_slowly(*args: Any) -> list[str]:  # noqa: ANN401
         threading.Event().wait(0.3)
@@ -415,7 +415,7 @@ def asks_after_the_end(agent: Agent, *, seed: int) -> None:
 
 
 def raises_at_none(agent: Agent, *, seed: int) -> None:
-    """Only at one of the two places where it asks."""
+    """Fails at only one of its two calls of `act`."""
     if ask(agent) is None:
         return
     untyped(agent.act(Obs().globals(WORLD), Move)).value.real  # noqa: B018 - raises
@@ -662,5 +662,5 @@ def test_a_reward_that_random_moves_rarely_earn_is_looked_for(
     [record] = caplog.records
     assert "the score did not change in 100 episodes, which teaches nothing" in record.message
     caplog.clear()
-    check_game(game.with_settings(one_in=1), new_process=False)  # each pays
+    check_game(game.with_settings(one_in=1), new_process=False)  # each entity earns
     assert not caplog.records

@@ -1,4 +1,4 @@
-"""What works and is hardly meant is found, and nothing in games that mean what they do."""
+"""Likely mistakes in working games are found, without false alarms in correct games."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_they_are_violations() -> None:
 class Cat:
     x: int
     fuel = 3
-    """Neither a field nor a constant."""
+    """Changing class attribute, neither a field nor a constant."""
     at = (1.5, 2)
     y: int = 2
     MAX_FUEL = 9
@@ -214,7 +214,7 @@ def test_the_same_reward_for_every_step(reward: float) -> None:
 @pytest.mark.parametrize(
     "episodes",
     [
-        [[0, *[1] * 10]],  # one episode shows nothing
+        [[0, *[1] * 10]],  # one episode proves nothing
         [[0, *[1] * 10], [0, *[1] * 5]],  # nor do short ones
         [[0, *[1] * 10], [0, *[2] * 10]],
         [[0, *[1] * 10, 2], [0, *[1] * 10]],
@@ -244,7 +244,7 @@ UPS_AND_DOWNS: list[Callable[[random.Random], float]] = [
 
 @pytest.mark.parametrize("reward", UPS_AND_DOWNS)
 def test_a_sum_that_rises_and_falls_is_no_mistake(reward: Callable[[random.Random], float]) -> None:
-    """Three episodes of 500 games: a lead, a position, a balance."""
+    """Three episodes of 500 games each: a lead, a position, a balance."""
     rng = random.Random(1)
     for _ in range(500):
         episodes = [list(accumulate(reward(rng) for _ in range(40))) for _ in range(3)]
@@ -258,7 +258,7 @@ def test_a_reward_at_the_end_is_no_mistake() -> None:
 def test_a_score_that_never_changes() -> None:
     [hint] = hints([1.0, 1.0], [2.0])
     assert hint.startswith("the score did not change in 2 episodes, which teaches nothing")
-    assert not list(odd_scores(scored([1.0, 1.0]), 0))  # the time was up: who knows
+    assert not list(odd_scores(scored([1.0, 1.0]), 0))  # the time was up, so it is unknown
 
 
 def test_a_score_of_billions() -> None:
@@ -272,7 +272,7 @@ def test_a_score_of_billions() -> None:
     ("step_times_s", "is_cut", "hint"),
     [
         ([0.001] * 9, False, ""),
-        ([9.0, *[0.001] * 9], False, ""),  # one pause, as others on the machine cause
+        ([9.0, *[0.001] * 9], False, ""),  # one pause, as caused by other programs
         ([], False, ""),
         (
             [0.5, *[0.001] * 9] * 3,  # starts of episodes
@@ -309,7 +309,7 @@ def test_integers_that_float32_rounds(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def warnings_of(play: Callable[..., None], caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What a check of a game about dots warns of."""
+    """Warnings of a check of a game about dots."""
     game = Game(play, entities=(Dot,), actions=(Go, GO, FROM, TO), name="dots")
     check_game(game, new_process=False)
     return [record.message for record in caplog.records]
@@ -323,7 +323,7 @@ GO, FROM, TO = Categorical(Go, "GoEach"), SelectEntity(Dot, "From"), SelectEntit
     [
         (FROM, [[True]], TO, False),
         (Go, [True, False], GO, False),
-        (GO, [[True, False]], FROM, True),  # one for all questions that this game may ask
+        (GO, [[True, False]], FROM, True),  # one mask for all possible questions of this game
         (FROM, [[True]], FROM, True),
     ],
 )
@@ -380,7 +380,7 @@ def test_all_games_of_the_package(name: str, caplog: pytest.LogCaptureFixture) -
 
 
 def require_no_hints(caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing but that random moves earn too little, and that a loaded machine is slow."""
+    """Allows only hints about low rewards of random moves and about a slow machine."""
     hints = [record.message for record in caplog.records if record.name == "entity_env.check"]
     known = ("the score did not change", "a step takes")
     assert [hint for hint in hints if not any(part in hint for part in known)] == []

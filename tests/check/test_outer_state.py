@@ -1,4 +1,4 @@
-"""Why two episodes of one seed differ is named: a global generator, or a variable that stays."""
+"""The reason why two episodes with one seed differ: a global generator, or a kept variable."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def problem_of(play: Callable[..., None]) -> str:
 
 
 def show(agent: Agent, number: Callable[[], int]) -> None:
-    """Shows a number at every step."""
+    """Plays a game that shows a number at every step."""
     for step in range(3):
         if agent.act(Obs(step).entities([Dot(number())]), Go) is None:
             return
@@ -100,7 +100,7 @@ RNG = random.Random(0)
 
 
 class Counter:
-    """Counts in an attribute of the class, or of the object."""
+    """Counts in an attribute of the class or of the object."""
 
     num_calls = 0
 
@@ -190,13 +190,13 @@ WORLD = World()
 
 
 class Proxy:
-    """As of a request that is not there."""
+    """Proxy like that of a web request outside its context."""
 
     def __getattribute__(self, name: str) -> object:
         raise RuntimeError("working outside of a request")
 
 
-PROXY = Proxy()  # all tests here pass over it
+PROXY = Proxy()  # all tests here have to skip it
 
 
 def in_an_object_with_a_lock(agent: Agent, *, seed: int) -> None:
@@ -267,7 +267,7 @@ def test_classes_and_proxies_that_raise_are_left_out(monkeypatch: pytest.MonkeyP
 
     class Proxy:
         @property
-        def __class__(self) -> type:  # as a proxy of werkzeug outside of its context
+        def __class__(self) -> type:  # like werkzeug's proxy outside its context
             raise RuntimeError("unbound")
 
         @__class__.setter

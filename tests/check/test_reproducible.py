@@ -1,4 +1,4 @@
-"""Episodes that cannot be played again are found, with the feature that differs."""
+"""Episodes that cannot be repeated are found, with the feature that differs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Colour(Enum):
 
 
 def dots(name: str, fault: Callable[[random.Random, int], int] = lambda rng, episode: 0) -> Game:
-    """A dot that moves right, and further where there is a fault."""
+    """A dot that moves right, and further if there is a fault."""
     episodes = [0]
 
     def play(agent: Agent, *, seed: int) -> None:
@@ -86,7 +86,7 @@ FAULTS = [
     (dots("global random", lambda rng, episode: random.randrange(1000)), TWICE),
     (dots("clock", lambda rng, episode: time.perf_counter_ns() % 1000), TWICE),
     (dots("module state", lambda rng, episode: episode), TWICE),
-    # The same in every run of three episodes, so that it shows in none of them.
+    # Equal in every run of three episodes, so no run reveals it.
     (dots("module state again", lambda rng, episode: 9 * (episode % 3 == 0)), COPIES),
     (dots("set order", set_order), PROCESS),
     (
@@ -131,7 +131,7 @@ def test_a_game_that_cannot_be_sent_is_played_here_alone(caplog: pytest.LogCaptu
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", [(3,), (3, 9)])
 def test_it_plays_with_the_settings_given(steps: tuple[int, ...]) -> None:
-    """Also with those that a replay cannot keep."""
+    """Also with settings that a replay cannot store."""
 
     def play(agent: Agent, *, seed: int, steps: tuple[int, ...]) -> None:
         for x in steps:
@@ -151,12 +151,12 @@ def test_it_plays_with_the_settings_given(steps: tuple[int, ...]) -> None:
 
 @pytest.mark.slow
 def test_it_plays_with_them_in_the_other_process_too() -> None:
-    """Where a game is imported by its name; the default is another size."""
+    """The other process imports the game by name, with a different default size."""
     check_game(PLAIN_GAMES["snake"].with_settings(board_size=6), episodes=2)
 
 
 def test_agents_whose_episodes_overlap_are_no_fault() -> None:
-    """The world goes on when an agent dies: its next episode does not stand alone."""
+    """The world continues when an agent dies, so its next episode depends on the previous one."""
 
     def play(agents: Sequence[Agent], *, seed: int) -> None:
         rng = random.Random(seed)
@@ -175,7 +175,7 @@ def test_agents_whose_episodes_overlap_are_no_fault() -> None:
 
 
 def test_what_random_actions_rarely_reach_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The episodes that are recorded are others than those that were checked before."""
+    """The recorded episodes differ from those checked before."""
 
     def play(agent: Agent, *, seed: int) -> None:
         if not is_first_check[0]:
@@ -189,20 +189,20 @@ def test_what_random_actions_rarely_reach_is_found(monkeypatch: pytest.MonkeyPat
 
 
 def after_the_first_check(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Its item becomes False when episodes begin to be recorded."""
+    """Its item becomes False when recording starts."""
     is_first_check = [True]
     added = reproducible.add_irreproducible
 
     def later(*args: object, **kwargs: object) -> None:
         is_first_check[0] = False
-        added(*args, **kwargs)  # type: ignore[arg-type]  # as they came
+        added(*args, **kwargs)  # type: ignore[arg-type]  # passed on
 
     monkeypatch.setattr("entity_env.check.game.add_irreproducible", later)
     return is_first_check
 
 
 def test_an_endless_episode_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends with the actions of the first check, and may never do so with others."""
+    """It ends with the actions of the first check, but might never end with others."""
 
     def play(agent: Agent, *, seed: int) -> None:
         for x in range(10**6):

@@ -1,4 +1,4 @@
-"""Two copies that play in turn, suspended as in training, are what one alone is."""
+"""Two copies that play in turn, suspended as in training, equal one copy alone."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def problems(play: Play, **kwargs: float) -> list[str]:
 
 
 def walk(agent: Agent, cells: list[int]) -> None:
-    """Moves along a board of one cell that every episode begins anew."""
+    """Moves along a board, which every episode clears."""
     cells[:] = [0]
     for _ in range(8):
         move = agent.act(Obs(cells[0]).entities([Dot(cells[0])]), Go)
@@ -54,7 +54,7 @@ BOARD: list[int] = []
 
 
 def test_a_board_that_copies_share_is_named() -> None:
-    """Copies that play one after another, each from a new start, do not notice."""
+    """Copies that play one after another, each from a new start, do not reveal it."""
 
     def play(agent: Agent, *, seed: int) -> None:
         walk(agent, BOARD)

@@ -1,4 +1,4 @@
-"""Violations: each kind is said once, what differs is named, and what a class does not declare."""
+"""Violations: each kind is reported once, with the difference or the undeclared attribute."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_the_first_step_that_differs_is_named_and_no_other() -> None:
 
 @pytest.mark.parametrize("num_rows", [1, 40])
 def test_the_feature_that_differs_is_named(num_rows: int) -> None:
-    """Also where a text of all rows would not show it."""
+    """Even if the text of all rows would not show it."""
     was, names = np.zeros((num_rows, 3)), ("x", "y", "z")
     now = was.copy()
     now[num_rows // 2, 1] = 7

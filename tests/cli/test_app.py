@@ -1,4 +1,4 @@
-"""The commands that need no torch: what they print, and one line for whatever is wrong."""
+"""Commands without torch: their output, and one line for every error."""
 
 import io
 import json
@@ -75,7 +75,7 @@ def test_play_draws_and_reports() -> None:
 
 @pytest.mark.slow
 def test_a_reader_that_ends_is_no_mistake_of_the_game() -> None:
-    """As `entity-env play snake | head -1`."""
+    """Like `entity-env play snake | head -1`."""
     words = [str(PROGRAM), "play", "snake", "--seed", "1"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
         assert program.stdout is not None
@@ -543,7 +543,7 @@ def test_a_person_plays_on_a_terminal_and_leaves_it_as_it_was(keys: str, code: i
 
 @pytest.mark.parametrize("command", ["play", "record"])
 def test_a_person_plays_with_a_clock(command: str, tmp_path: Path) -> None:
-    """After the first key the snake runs by itself, into the wall."""
+    """After the first key, the snake runs into the wall by itself."""
     with Terminal() as terminal:
         process = subprocess.Popen(
             [PROGRAM, command, "snake", "--agent", "human", "--seed", "1", "--clock", "0.01"],

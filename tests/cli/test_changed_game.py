@@ -1,4 +1,4 @@
-"""A game that has changed since a run is said in one line, and stops nothing."""
+"""A game that has changed since a run is reported in one line, and nothing stops."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SMALL = (
 
 
 def stderr(*words: str) -> str:
-    """What a command says on stderr. The game is imported once, its digest is that of the disk."""
+    """stderr of a command. The game is imported once; its digest is computed from disk."""
     result = CliRunner().invoke(main, list(words))
     assert result.exit_code == 0, result.output
     return result.stderr

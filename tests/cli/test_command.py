@@ -1,4 +1,4 @@
-"""Commands as dataclasses: what their fields take from a command line, and what the help shows."""
+"""Commands as dataclasses: parsing of their fields, and their help."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def even(text: str) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What sizes have in common."""
+    """Common fields of sizes."""
 
     is_round: Annotated[bool, CliOption(name="--round")] = True
     """Round."""

@@ -1,4 +1,4 @@
-"""A failure of a game on the command line ends with the command that begins its episode again."""
+"""A failure of a game on the command line ends with the command that repeats its episode."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_command_of_a_failure_fails_the_same(here: Path, line: str, shows: s
     what = r"unlucky \d+" if shows == "numbers" else "must be finite, got nan|field 'x' holds nan"
     assert (found := re.search(what, first.stderr)) is not None
     assert re.search(found[0] if shows == "numbers" else what, again.stderr)
-    assert f"\nseed {last.split()[-1]}, episode 0, step " in again.stderr  # by its own seed alone
+    assert f"\nseed {last.split()[-1]}, episode 0, step " in again.stderr  # from its seed alone
     assert again.stderr.rstrip().partition(AGAIN)[2].split()[-2:] == last.split()[-2:]
 
 
@@ -159,7 +159,7 @@ def test_options_of_agents_are_those_of_the_failure(here: Path) -> None:
 
 
 def test_a_run_that_is_played_again_begins_the_same(here: Path) -> None:
-    """Also where the failure depends on what the agents do: they draw from --seed."""
+    """Even if the failure depends on the agents, which use --seed."""
     (here / "moves.py").write_text(
         BUG.replace("agent.act(", "(move := agent.act(")
         .replace("Move) is None", "Move)) is None")
@@ -198,7 +198,7 @@ def test_a_link_to_itself_is_no_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["play", "record"])
 def test_the_seed_of_the_agents_is_named_though_it_was_drawn(here: Path, command: str) -> None:
     result = run(f"{command} bug.py:alone --episode-seed 1000")
-    # record keeps what agents think, which play shows with an option.
+    # record stores the agents' thoughts; play needs an option to show them.
     thinking = " --think" if command == "record" else ""
     words = rf"play bug\.py:alone{thinking} --seed \d+ --episode-seed 1000"
     assert re.search(f"^{AGAIN}{words}$", result.stderr, re.MULTILINE)

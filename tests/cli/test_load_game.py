@@ -1,4 +1,4 @@
-"""Games by name or file, and the tracebacks of games that raise."""
+"""Games by name or file, and tracebacks of games that raise."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ TWO = ONE + "run = Game(play, entities=(), actions=(Move,), name='run')\n"
 
 @pytest.fixture(autouse=True)
 def modules_and_path(tmp_path: Path) -> Iterator[None]:
-    """Forgets the modules and folders of the games that a test loads.
+    """Unloads the modules and folders of the games that a test loads.
 
-    Packages stay: a module in C that is loaded a second time may break the process.
+    Installed packages stay: loading a C module twice may break the process.
     """
     path, modules = sys.path.copy(), sys.modules.copy()
     yield
@@ -183,7 +183,7 @@ def test_finds_an_environment_of_gymnasium(folder: Path) -> None:
 
 @pytest.fixture
 def families(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two families with environments of their own."""
+    """Two families with their own environments."""
     for family, game in (("old_family", "duel_v1"), ("new_family", "brawl_v2")):
         (folder / family).mkdir()
         (folder / family / "__init__.py").write_text("")
@@ -329,7 +329,7 @@ def play(agent: Agent, *, seed: int) -> None:
 
 
 def raised(error: BaseException) -> BaseException:
-    """The error with a traceback that does not go through any game."""
+    """The error, with a traceback that does not pass through a game."""
     try:
         raise error
     except BaseException as caught:
@@ -344,7 +344,7 @@ def test_a_trace_begins_in_the_game(broken: Path, name: str) -> None:
     trace = failed.value.trace
     assert trace == str(failed.value)
     files = [line for line in trace.splitlines() if line.startswith("  File ")]
-    assert len(files) == 2  # the game, and the helper that raised: nothing of ours
+    assert len(files) == 2  # the game, and the helper that raised; none of our files
     assert all(str(broken) in file for file in files)
     assert trace.splitlines()[-2].startswith("ValueError: invalid literal")
     assert isinstance(failed.value.__cause__, ValueError)
@@ -387,7 +387,7 @@ def test_what_no_frame_of_the_game_has_raised_passes(error: BaseException) -> No
 
 
 def test_a_game_that_ends_the_program_is_named_with_its_line() -> None:
-    """Without it a command would stop in silence."""
+    """Without this error, a command would stop silently."""
 
     def exits(agent: Agent, *, seed: int) -> None:
         sys.exit(0)

@@ -1,4 +1,4 @@
-"""Files are data: what they name is neither imported nor opened, unless the user named it."""
+"""Files are data: names in them are not imported or opened unless the user has named them."""
 
 import gzip
 import json
@@ -38,7 +38,7 @@ def run(*args: str | Path) -> Result:
 
 
 def forget() -> None:
-    """As on another machine, where nothing was named."""
+    """Forgets all names, as on another machine."""
     shutil.rmtree(click.get_app_dir("entity-env"), ignore_errors=True)
 
 
@@ -49,12 +49,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def has_run(folder: Path) -> list[str]:
-    """The files whose code ran."""
+    """Files whose code has run."""
     return sorted(path.name.removesuffix(".ran") for path in folder.rglob("*.ran"))
 
 
 def changed(path: Path, to: Path, **header: object) -> Path:
-    """A copy of a replay with another header."""
+    """A copy of a replay with a changed header."""
     lines = gzip.decompress(path.read_bytes()).decode().splitlines()
     lines[0] = json.dumps({**json.loads(lines[0]), **header})
     to.parent.mkdir(parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ class TestRecord:
 class TestReplays:
     @pytest.fixture
     def stranger(self, here: Path) -> Path:
-        """The run folder of somebody else, with a Python file, below the current folder."""
+        """Another person's run folder, with a Python file, below the current folder."""
         (here / "mine.py").write_text(GAME)
         for see in ("see", "no-see"):
             assert run("record", "mine.py", f"--{see}", "--out", f"{see}.replay").exit_code == 0
@@ -221,7 +221,7 @@ class TestReplays:
     def test_one_recorded_here_does_not_name_another_file_elsewhere(
         self, stranger: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Its name `mine.py` is that of a file of the stranger in their folder."""
+        """The stranger's folder also has a file called `mine.py`."""
         given = ("train", "mine.py", *SMALL, "--replays=1", "--out=run")
         assert run("record", "mine.py", "--no-see", "--out", "x.replay").exit_code == 0
         assert run(*given).exit_code == 0
@@ -242,7 +242,7 @@ class TestReplays:
     def test_one_recorded_here_plays_where_the_game_is_defined_in_another_file(
         self, here: Path, typed: str
     ) -> None:
-        """The file that was named imports the game, and the replay names where that is."""
+        """The named file imports the game; the replay names the file that defines it."""
         package = here / typed[:5]
         package.mkdir()
         (package / "rules.py").write_text(GAME)
@@ -316,7 +316,7 @@ class TestReplays:
 
     @pytest.mark.slow
     def test_a_setting_counts_for_the_file_that_was_named(self, here: Path) -> None:
-        """Another cartridge of the same name is another one."""
+        """A different cartridge with the same name is not the named one."""
         game = GAME.replace("length: int = 5", "level: str = 'one', length: int = 5")
         (here / "mine.py").write_text(game)
         (here / "level.txt").write_text("one")
@@ -383,7 +383,7 @@ class TestSettings:
             result = run("train", *given, *SMALL)
         assert has_run(stranger) == []
         if form != "toml" and re.match("--out|--init-from", words):
-            return  # given, or left out
+            return  # either named or omitted
         assert result.exit_code == 2, result.output
         assert "are used only if you have named them here before" in result.stderr
         assert words in result.stderr
@@ -427,7 +427,7 @@ class TestSettings:
         typed = ("stranger/helper.py", "--callback", "stranger/cb.py:C")
         assert run(*given[:3], *typed, *SMALL, "--out=a").exit_code == 0
         assert run(*given, "--out=b").exit_code == 0
-        (stranger / "helper.py").write_text(GAME + "\n")  # the file that names it is the same
+        (stranger / "helper.py").write_text(GAME + "\n")  # the file that imports it is unchanged
         assert run(*given, "--out=c").exit_code == 0
         config.write_text(config.read_text() + "num_envs = 2\n")
         assert run(*given, "--out=d").exit_code == 0
@@ -461,7 +461,7 @@ class TestSettings:
         assert run(*given).exit_code == 0
 
     def test_every_option_of_text_needs_a_name_by_default(self) -> None:
-        """A new option that takes any text cannot be forgotten."""
+        """A new option that takes any text cannot be missed."""
         from entity_env.cli.run_settings import _named_by
 
         command = command_of("train")

@@ -1,4 +1,4 @@
-"""`train --opponent`: shares, defaults, and what is refused in one line."""
+"""`train --opponent`: shares, defaults, and one-line errors."""
 
 from __future__ import annotations
 

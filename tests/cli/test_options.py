@@ -1,4 +1,4 @@
-"""What several commands share: settings with options of their own, workers, hints, the list."""
+"""Options shared by several commands: settings, workers, hints, the list of games."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Games in packages, in every command and process that runs them."""
+"""Games in packages, in all commands and processes that run them."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ FILES = {
     "absolute": "from walks.units import Me, Mode, Move",
     "sibling": "from units import Me, Mode, Move",
 }
-"""Ways to import what lies beside a game."""
+"""Ways to import a module next to a game."""
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The current folder: a package, and a game with the name of a module of Python's."""
+    """Makes a current folder with a package, and a game named like a standard module."""
     path, modules = sys.path.copy(), sys.modules.copy()
     (tmp_path / "walks").mkdir()
     (tmp_path / "walks" / "__init__.py").write_text("from .game import g\n")
@@ -111,7 +111,7 @@ def test_workers_run_it(project: Path, method: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["walks/absolute.py", "walks:g", "random.py"])
 def test_another_process_plays_it_again(project: Path, name: str) -> None:
-    """Also with settings of classes that the game's module defines."""
+    """Also with settings whose classes are defined in the game's module."""
     game = load_game(name, ["mode=HARD"])
     assert verify_in_new_process(game, [record(game, RandomAgent(seed=1))]) == [None]
     assert CliRunner().invoke(main, ["check", name, "--episodes", "1"]).exit_code == 0
@@ -122,7 +122,7 @@ def test_another_process_plays_it_again(project: Path, name: str) -> None:
 def test_a_replay_finds_it_below_the_current_folder(
     project: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """In the project's folder, and in the package's."""
+    """In the folders of the project and of the package."""
     out = str(project / "walk.replay")
     assert CliRunner().invoke(main, ["record", name, "--out", out]).exit_code == 0
     folders = [project, project / "walks"] if name != "random.py" else [project]
@@ -135,7 +135,7 @@ def test_a_replay_finds_it_below_the_current_folder(
 
 
 def test_a_process_of_a_cluster_runs_it(project: Path) -> None:
-    """It has this process's path and current folder, as sweeps and learners send them."""
+    """It gets this process's path and current folder, as sent by sweeps and learners."""
     data = pickle.dumps(Portable(load_game("walks/game.py", ["size=5"])))
     play = (
         "import pickle, sys; from entity_env.agents import RandomAgent; "

@@ -1,4 +1,4 @@
-"""Reports of runs: seeds are one line with a band, tables say what differs, files need no other."""
+"""Reports of runs: a line with a band per setting, tables of differences, self-contained files."""
 
 import csv
 import dataclasses
@@ -70,7 +70,7 @@ def runs_of(*folders: Path) -> Sequence[TrainingRun]:
 
 @pytest.fixture
 def seeds(tmp_path: Path) -> Sequence[TrainingRun]:
-    """Two seeds of one setting, and one of another."""
+    """Two seeds with one setting, and one with another."""
     make(tmp_path / "a", [0, 2, 4], seed=1)
     make(tmp_path / "b", [0, 4, 8, 9], seed=2)
     make(tmp_path / "c", [1, 1, 1, 5], seed=1, gamma=0.5)
@@ -130,7 +130,7 @@ def test_lines_that_are_damaged_are_counted(tmp_path: Path) -> None:
 
 
 def evaluated(folder: Path, reward: float, **changes: Any) -> Path:  # noqa: ANN401
-    """A run whose training tells nothing, with an evaluation."""
+    """A run with an evaluation, and uninformative training rewards."""
     make(folder, [50, 50 - reward], **changes)
     point = {"step": 200, EVALUATED: reward, "evaluation/std_reward": 1.0}
     with (folder / CURVES_FILE).open("a") as file:
@@ -270,7 +270,7 @@ def test_seeds_are_a_band_as_far_as_both_have_come(seeds: Sequence[TrainingRun])
 
 
 def test_a_useless_value_does_not_hide_the_rest(tmp_path: Path) -> None:
-    """Where all returns are equal, the explained variance is below zero by any factor."""
+    """If all returns are equal, the explained variance may be arbitrarily negative."""
     name = "losses/explained_variance"
     folder = make(tmp_path / "a", [])
     with (folder / CURVES_FILE).open("a") as file:
@@ -340,7 +340,7 @@ def test_a_page_needs_no_other_file(seeds: Sequence[TrainingRun]) -> None:
     assert "prefers-color-scheme: dark" in text
     assert "script" not in page.tags
     assert any("in a band from the lowest to the highest" in each for each in page.texts)
-    assert page.tags.count("tr") == 3 + 4  # over seeds, and of all runs
+    assert page.tags.count("tr") == 3 + 4  # table over seeds, and table of all runs
     assert page.texts.count("Over seeds") == 1
     assert {"losses/entropy", "mean episode reward", "9.000 ± 0.198"} <= set(page.texts)
 
@@ -376,7 +376,7 @@ def test_replays_along_a_run_are_shown_and_others_told(tmp_path: Path) -> None:
     text = report_html(runs, (), pages)
     page = _Page(text)
     [name] = set(page.addresses)
-    assert page.addresses == [name, name]  # of the point on the curve, and in words
+    assert page.addresses == [name, name]  # on the curve and in the text
     assert f'class="replay" id="{name[1:]}"' in text
     assert (page.tags.count("iframe"), page.tags.count("script")) == (1, 0)
     svg = drawn(re.findall(r"<svg.*?</svg>", text, re.S)[0])

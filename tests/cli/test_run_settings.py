@@ -1,4 +1,4 @@
-"""Settings of a run from options, --set-train, a file, and the folder of the run that goes on."""
+"""Settings of a run from options, --set-train, a file, and the folder of the resumed run."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def refused(*args: str) -> str:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file of settings, and a run of it."""
+    """A file of settings, and a run made with it."""
     folder = tmp_path_factory.mktemp("settings")
     (folder / "run.toml").write_text(TOML)
     result = run(
@@ -80,7 +80,7 @@ def test_compile_is_an_option_with_a_default_of_the_surroundings(
         assert result.exit_code == 0, result.output
         return str(config_in(out)["compile"])
 
-    assert mode() == "wait"  # what the tests set
+    assert mode() == "wait"  # set by the tests
     assert mode("--compile=never") == "never"
     monkeypatch.setenv("ENTITY_ENV_COMPILE", "never")
     assert mode() == "never"
@@ -88,7 +88,7 @@ def test_compile_is_an_option_with_a_default_of_the_surroundings(
     monkeypatch.setenv("ENTITY_ENV_COMPILE", "later")
     assert "compile must be one of wait, background, never, or an integer" in refused("snake")
     monkeypatch.delenv("ENTITY_ENV_COMPILE")
-    # A cache that is not empty: nothing is compiled.
+    # The cache is not empty, so nothing is compiled.
     monkeypatch.setattr("entity_env.core.numba_utils.is_cached", lambda _: True)
     assert mode() == "background"
 
@@ -149,7 +149,7 @@ def test_a_run_of_another_game_does_not_go_on(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_of_an_earlier_release_goes_on(folder: Path) -> None:
-    """Its run.json has no options; the game's settings are given again."""
+    """Its run.json has no options, so the game's settings are given again."""
     out = folder / "again"
     about = {**read_about(out)}
     for name in ("options", "game_name", "id"):

@@ -1,4 +1,4 @@
-"""The last lines of `entity-env train`: what was learned, compared with random play."""
+"""The last lines of `entity-env train`: results, compared with random play."""
 
 from __future__ import annotations
 

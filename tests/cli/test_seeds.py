@@ -1,4 +1,4 @@
-"""`train --seeds`: lists of seeds, the words that each run gets, and whole studies."""
+"""`train --seeds`: lists of seeds, command lines of the runs, and whole studies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs: processes of this machine that end alone, together, and with their parent."""
+"""Jobs: local processes that end separately, together, or with their parent."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fail(error: BaseException) -> None:
 
 
 def save_when_stopped(path: Path) -> None:
-    """Waits for Ctrl-C, as training does, and then saves."""
+    """Waits for Ctrl-C and then saves, like training."""
     write(path.with_suffix(".pid"), str(os.getpid()))
     try:
         time.sleep(100)
@@ -169,7 +169,7 @@ def is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    try:  # one whose parent is gone may wait for init
+    try:  # an orphan may still have to be reaped by init
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return True

@@ -163,7 +163,7 @@ def test_errors_of_a_learner_are_those_of_the_run(tmp_path: Path) -> None:
 
     with connect("local", num_cpus=2):
         with pytest.raises(CheckpointError, match=r"^of another game$"):
-            run(CheckpointError("of another game"), 3)  # would fail again: no restart
+            run(CheckpointError("of another game"), 3)  # not restarted, because it would fail again
         with pytest.raises(WorkerError, match=r"^learner 1 of 2 on .*: KeyError: 'x'\n") as caught:
             run(KeyError("x"), 0)
     assert "in fail" in caught.value.game_traceback
@@ -246,7 +246,7 @@ def test_ctrl_c_stops_the_learners_with_a_checkpoint(tmp_path: Path) -> None:
             lines.append(line)
             if line.startswith("update"):
                 break
-        os.killpg(program.pid, signal.SIGINT)  # as a terminal does
+        os.killpg(program.pid, signal.SIGINT)  # like a terminal
         lines += program.stdout.readlines()
         assert program.wait() == 0, "".join(lines)
         killer.cancel()
@@ -254,4 +254,4 @@ def test_ctrl_c_stops_the_learners_with_a_checkpoint(tmp_path: Path) -> None:
     step, total = json.loads((tmp_path / "checkpoint.json").read_text())
     assert lines[-1].strip() == str(Counted(step, total, restarts=0, was_stopped=True))
     others = [line for line in lines[:-1] if not line.startswith("update")]
-    assert others == ["rank 0 begins at 0\n"]  # nothing of Ray's
+    assert others == ["rank 0 begins at 0\n"]  # no output of Ray

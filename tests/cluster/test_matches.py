@@ -1,4 +1,4 @@
-"""Blocks of episodes and games give the same results wherever they are played."""
+"""Blocks of episodes and games give equal results wherever they are played."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_first_block_has_the_seed_of_the_run() -> None:
     "game", [tic_tac_toe, azul.with_settings(max_rounds=1)], ids=["tic_tac_toe", "azul"]
 )
 def test_a_match_is_its_blocks(game: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks that are played one at a time, the last one first, are the match."""
+    """Blocks played one at a time, in reverse order, equal the match."""
     options = {"seed": 3, "load": lambda name, seed: RandomAgent(seed)}
     names = {name: name for name in "abc"}
     whole = run_match(game, names, 24, **options)  # type: ignore[arg-type]
@@ -122,7 +122,7 @@ def test_a_portable_value_brings_the_path_and_the_folder_along(
 def test_results_with_ray_are_those_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of one and of several agents that draw lots; the agent's folder is a relative path."""
+    """Episodes of one and of several random agents; the agent's folder is a relative path."""
     monkeypatch.chdir(tmp_path)
     with VecEnv(snake, 16) as vec:
         train(vec, PPOConfig(total_steps=256, net=RogueNetConfig(16, 1)), out="trained")

@@ -84,7 +84,7 @@ def test_auto_starts_a_cluster_if_the_last_one_has_ended(
     (tmp_path / "ray").mkdir()
     (tmp_path / "ray" / "ray_current_cluster").write_text(f"127.0.0.1:{free_port()}")
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    with pytest.raises(MissingExtraError), connect("auto"):  # it gets as far as to need Ray
+    with pytest.raises(MissingExtraError), connect("auto"):  # fails only because Ray is missing
         pass
 
 
@@ -100,7 +100,7 @@ def test_a_cluster_here_leaves_no_file_and_no_connection(
     before = set(Path(tempfile.gettempdir()).glob("ray-*"))
     with connect("local") as num_cpus:
         assert num_cpus >= 1
-        with connect("local", num_cpus=num_cpus) as again:  # the connection that is there
+        with connect("local", num_cpus=num_cpus) as again:  # reuses the connection
             assert again == num_cpus
         assert ray.is_initialized()
         need = f"{num_cpus + 1} processes need a CPU each"
@@ -126,7 +126,7 @@ worker.wait()
 
 
 def test_an_interrupted_end_of_a_cluster_leaves_no_process(tmp_path: Path) -> None:
-    """Ray kills its daemon alone, whose workers can take seconds to notice."""
+    """Ray kills only its daemon, whose workers can take seconds to notice."""
     pytest.importorskip("ray")
     import psutil  # comes with Ray
 

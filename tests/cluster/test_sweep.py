@@ -1,4 +1,4 @@
-"""Sweeps: what is varied, errors before anything starts, pictures; with Ray whole sweeps."""
+"""Sweeps: varied settings, early errors, pictures; whole sweeps with Ray."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def test_settings_are_ranked_by_the_evaluations_of_all_their_seeds() -> None:
 
 
 def many(rewards: list[float], copies: int, **settings: list[Any]) -> list[SweepTrial]:
-    """Trials that repeat some results."""
+    """Trials that repeat a few results."""
     return trials_of(rewards * copies, **{name: each * copies for name, each in settings.items()})
 
 
@@ -304,7 +304,7 @@ def test_importance_is_the_correlation_of_ranks() -> None:
     found = importance(net, trials)
     assert found.value == pytest.approx(-2 / math.sqrt(5))
     assert -1 <= found.low < found.value < found.high < 0
-    # A fifth of the variance is within groups, of 12 trials and 2 choices.
+    # A fifth of the variance is within groups, with 12 trials and 2 choices.
     assert importance(flag, trials).value == pytest.approx(math.sqrt(1 - 11 / 10 / 5))
     assert math.isnan(importance(rate, trials[:9]).value)
     assert num_scored(trials) == 12
@@ -317,7 +317,7 @@ def test_importance_is_the_correlation_of_ranks() -> None:
 
 @pytest.mark.slow
 def test_settings_without_an_effect_have_an_interval_around_zero() -> None:
-    """As it should be, of 20 of them about one has not."""
+    """About 1 of 20 intervals may miss zero."""
     rng = np.random.default_rng(3)
     [rate] = ranges("learning_rate=1e-4:1e-2:log")
     flag = SearchRange("norm_adv", choices=(True, False))
@@ -432,7 +432,7 @@ def test_a_sweep_runs_its_trials_and_draws_them(tmp_path: Path) -> None:
 @slow
 @with_ray
 def test_an_interrupted_sweep_resumes(tmp_path: Path) -> None:
-    """Trials that are over stay as they are; the others continue from their checkpoint."""
+    """Finished trials are kept; the others continue from their checkpoints."""
     pytest.importorskip("ray")
     out = tmp_path / "out"
     words = (*WORDS, "--steps", "15000", "--out", str(out))
@@ -476,7 +476,7 @@ def _rows(out: Path) -> list[dict[str, Any]]:
 @slow
 @with_ray
 def test_a_worse_trial_of_a_population_continues_a_better_one(tmp_path: Path) -> None:
-    """Two trials take turns on one CPU; the worse one gets settings near those of the other."""
+    """Two trials take turns on one CPU; the worse one gets settings close to the other's."""
     ray = pytest.importorskip("ray")
     sweep = sweep_of(
         tmp_path / "out", "learning_rate=1e-4:1e-2:log", num_trials=2, is_population=True
@@ -493,7 +493,7 @@ def test_a_worse_trial_of_a_population_continues_a_better_one(tmp_path: Path) ->
 
 
 class Idle:
-    """Holds CPUs."""
+    """Occupies CPUs."""
 
 
 @slow

@@ -1,4 +1,4 @@
-"""Which runs of a sweep on this machine are stopped early."""
+"""Early stopping of runs in a sweep on this machine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_run_goes_on_if_it_is_among_the_best_third_at_a_rung() -> None:
     assert not any(is_behind(halving, i, FIRST, i) for i in range(4))  # each is the best so far
     assert is_behind(halving, 4, FIRST, 1.9)
     assert not is_behind(halving, 5, FIRST, 2.5)
-    assert not is_behind(halving, 3, SECOND, 0.0)  # the first that came there
+    assert not is_behind(halving, 3, SECOND, 0.0)  # the first to get there
     assert is_behind(halving, 2, SECOND + 50, -1.0)
 
 
@@ -56,7 +56,7 @@ def test_the_best_run_is_never_stopped(rewards: list[float]) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_bad_run_is_stopped_early_and_not_run_again(tmp_path: Path) -> None:
-    """The longest of discounts in turn: with none at all snake learns nothing."""
+    """Varies the discount: with gamma 0, snake learns nothing."""
     config = PPOConfig(total_steps=20_000, net=RogueNetConfig(d_model=16, n_layer=1))
     ranges = [SearchRange.parse("gamma=0.0,0.95", config)]
     sweep = Sweep(lambda: VecEnv(snake, 16), config, ranges, 6, tmp_path / "out", seed=3)
@@ -68,7 +68,7 @@ def test_a_bad_run_is_stopped_early_and_not_run_again(tmp_path: Path) -> None:
     again = run_sweep(sweep, num_jobs=1, stop_early=True, resume=True)
     assert [each.step for each in again] == [each.step for each in trials]
 
-    # A run that was never begun is compared with those of before.
+    # A run that never started is compared with earlier ones.
     path = tmp_path / "out" / STATE_FILE
     data = json.loads(path.read_text())
     number = stopped[-1].number

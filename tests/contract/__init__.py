@@ -1,1 +1,1 @@
-"""Suites over every game and every executor, by parametrization."""
+"""Parametrized suites over every game and every executor."""

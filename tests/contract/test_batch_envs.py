@@ -1,4 +1,4 @@
-"""All batch environments keep the same rules: order of calls, arguments, seeds, arrays, masks."""
+"""All batch environments follow the same rules: call order, arguments, seeds, arrays, masks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from entity_env.vec import BatchEnv, ResetMask
 from tests.helpers.batches import BATCHES
 from tests.helpers.strategies import untyped
 
-# The first steps of compiled games compile them, which takes half a minute on shared cores.
+# The first steps compile the games, which takes half a minute on shared cores.
 pytestmark = pytest.mark.timeout(240)
 
 Make: TypeAlias = Callable[[int], BatchEnv]
@@ -36,7 +36,7 @@ KINDS: Mapping[str, Make] = {
     },
 }
 DRAWN = {name: make for name, make in KINDS.items() if not name.startswith("pixel")}
-"""Those that begin with something drawn."""
+"""Environments with random initial states."""
 each_kind = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 
 
@@ -47,7 +47,7 @@ def _needs_torch(request: pytest.FixtureRequest) -> None:
 
 
 def actions_of(env: BatchEnv, rng: np.random.Generator) -> NDArray[Any]:
-    """Legal actions; after `reset`."""
+    """Legal actions, after `reset`."""
     [space] = env.action_space().values()
     if isinstance(space, ContinuousActionSpace):
         return rng.uniform(space.low[0], space.high[0], env.num_envs).astype(np.float32)
@@ -59,7 +59,7 @@ def actions_of(env: BatchEnv, rng: np.random.Generator) -> NDArray[Any]:
 
 
 def arrays_of(env: BatchEnv) -> dict[str, NDArray[Any]]:
-    """A copy of all that is shown."""
+    """A copy of all arrays."""
     shown = env.view()
     names = ("observations", "rewards", "terminals", "truncations")
     arrays = {name: getattr(shown, name).copy() for name in names}
@@ -75,7 +75,7 @@ def assert_same(first: Mapping[str, NDArray[Any]], second: Mapping[str, NDArray[
 
 
 def played(env: BatchEnv, num_steps: int = 12) -> list[dict[str, NDArray[Any]]]:
-    """What some steps show, by actions that depend on it alone."""
+    """Results of some steps, with actions that depend only on them."""
     rng, shown = np.random.default_rng(0), [arrays_of(env)]
     for _ in range(num_steps):
         env.step(actions_of(env, rng))
@@ -84,7 +84,7 @@ def played(env: BatchEnv, num_steps: int = 12) -> list[dict[str, NDArray[Any]]]:
 
 
 def calls(env: BatchEnv, actions: NDArray[Any]) -> dict[str, Callable[[], object]]:
-    """Every call but `reset`, by the method that its error names."""
+    """Every call except `reset`, by the method named in its error."""
     return {
         "step": lambda: env.step(actions),
         "step_no_reset": lambda: env.step_no_reset(actions),

@@ -1,4 +1,4 @@
-"""Whatever runs many environments shows the same batches: those of the slow reference by hand."""
+"""All executors of many environments return the same batches as a slow reference."""
 
 from collections.abc import Callable, Iterator
 from functools import cache, partial
@@ -24,7 +24,7 @@ from tests.helpers.tiny_games import (
     together,
 )
 
-# Episodes of a length that a test sees the end of.
+# Episodes short enough for tests to reach their end.
 SHORT_GAMES = {
     name: game.with_settings(max_rounds=1) if "max_rounds" in game.parameters else game
     for name, game in PLAIN_GAMES.items()
@@ -35,11 +35,11 @@ IN_PROCESS = {name: make for name, make in EXECUTORS.items() if not name.startsw
 OF_GAMES = {name: make for name, make in EXECUTORS.items() if not name.startswith("environments")}
 
 Open: TypeAlias = Callable[[Executor], Executor]
-"""Sees to it that an executor is closed at the end of the test."""
+"""Closes an executor at the end of the test."""
 
 
 def runnable(name: str, game: Game) -> bool:
-    """Tells whether an executor can run a game: an `Environment` is for one agent."""
+    """Whether an executor can run a game: an `Environment` is for one agent."""
     return name in OF_GAMES or game.num_agents == 1
 
 
@@ -75,7 +75,7 @@ def spaces_of(game: Game) -> Spaces:
 
 
 class Run:
-    """Plays random legal actions; the same ones for the same batches and seed."""
+    """Plays random legal actions, equal for equal batches and seeds."""
 
     def __init__(self, executor: Executor, game: Game, num_envs: int, seed: int = 0) -> None:
         self._executor = executor
@@ -90,7 +90,7 @@ class Run:
         return self._seen(self._executor.reset(seed))
 
     def step(self, *, resets: bool = False) -> Batch:
-        """Acts, or with autoreset disabled resets what is over."""
+        """Acts; with autoreset disabled, resets finished environments."""
         over = [bool(agents.all()) for agents in self._over]
         if resets and any(over):
             self._over[over] = False
@@ -167,7 +167,7 @@ def test_environments_do_not_depend_on_each_other(make: Make, opened: Open) -> N
 
 
 class TestReference:
-    """What must hold of every batch; as everything else shows the same ones, here is enough."""
+    """Rules for every batch. Checking the reference is enough, because all others equal it."""
 
     @each_game
     def test_seeds_follow_from_run_environment_and_episode(self, game: Game) -> None:
@@ -247,7 +247,7 @@ def episodes_of(game: Game) -> list[Episode]:
 
 
 class TestCount:
-    """A game of three questions, whose dot shows how many were answered."""
+    """A game of three questions; its dot shows the number of answers."""
 
     @each_executor
     def test_same_step(self, make: Make, opened: Open) -> None:
@@ -297,7 +297,7 @@ def dots(batch: Batch) -> float:
 
 
 def play_cut(agent: Agent, *, seed: int) -> None:
-    """Is cut after its first question, or ended for every other seed."""
+    """Truncated after its first question, or terminated for every other seed."""
     if ask(agent) is not None:
         agent.game_over(truncated=bool(seed % 2))
 
@@ -340,7 +340,7 @@ def play_and_tell(ends: list[int], agent: Agent, *, seed: int) -> None:
 
 
 class TestUnwinding:
-    """In this process: the games tell a list when they end."""
+    """In this process: games append to a list when they end."""
 
     @each_executor_in_process
     def test_reset_unwinds_what_is_being_played(self, make: Make, opened: Open) -> None:
@@ -389,7 +389,7 @@ def test_a_game_that_raises_can_be_reset(make: Make, opened: Open) -> None:
 
 
 def test_the_reference_itself_plays_whole_episodes() -> None:
-    """Guards against a reference that shows nothing, which everything else would agree with."""
+    """Guards against an empty reference, which everything else would match."""
     episodes: list[Episode] = []
     executor = ByHand(dots_game(play_some), 2)
     for batch in played(executor, count, "same_step", num_envs=2):
@@ -407,7 +407,7 @@ def play_some(agent: Agent, *, seed: int) -> None:
 
 
 def test_chaos_covers_what_it_is_for() -> None:
-    """All kinds of questions, masks, endings and rows without any question occur."""
+    """All kinds of questions, masks, ends, and rows without questions occur."""
     executor = ByHand(chaos, 8, autoreset="next_step")
     batches = played(executor, chaos, "next_step", num_envs=8, num_steps=40)
     executor.close()

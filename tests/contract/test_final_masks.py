@@ -1,4 +1,4 @@
-"""Actors and masks that a truncated episode ends with: in every mode, in buffers and datasets."""
+"""Actors and masks of the final observation of a truncated episode, in all modes and files."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def until_an_end(vec: VecEnv, seed: int = 1) -> VecObs:
     return obs
 
 
-def require_legal(masks: Any, row: int) -> None:  # noqa: ANN401 - of a VecObs, or of a dataset
-    """The row offers what `_look` allows."""
+def require_legal(masks: Any, row: int) -> None:  # noqa: ANN401 - from a VecObs or a dataset
+    """Checks that the row allows what `_look` allows."""
     turn, aim = masks["Turn"], masks["SelectFoe"]
     assert isinstance(aim, VecSelectEntityActionMask)
     assert turn.mask is not None
@@ -138,7 +138,7 @@ def test_datasets_keep_them(ending: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("see", [True, False])
 def test_replays_keep_them_for_datasets(see: bool, tmp_path: Path) -> None:
-    """Whether the observations are in the file, or the game is played again."""
+    """With observations in the file, and by playing the game again."""
     replay = record(duel, RandomAgent(1), seed=4, see=see)
     path = tmp_path / "duel.replay"
     replay.save(path)
@@ -154,7 +154,7 @@ class Gate(Enum):
 
 
 def _play_gate(agent: Agent, *, seed: int, last: str = "gate") -> None:
-    """Asks two questions in turn; the last observation names another than was asked last."""
+    """Asks two questions in turn; the final observation has a different one from the last step."""
     if agent.act(Obs(0).actors([Hero(0)]).mask(TURN, [[True, True, False]]), TURN) is None:
         return
     if agent.act(Obs(1).actors([Hero(1)]), Gate) is None:

@@ -1,4 +1,4 @@
-"""What holds for every game of the package, whatever its rules."""
+"""Rules for every game of the package."""
 
 import ast
 import subprocess
@@ -37,7 +37,7 @@ every_game = pytest.mark.parametrize("game", PLAIN_GAMES.values(), ids=PLAIN_GAM
 
 
 def num_episodes(game: Game, count: int = NUM_EPISODES) -> int:
-    """Fewer of a game whose episodes are long."""
+    """Number of episodes; fewer for games with long episodes."""
     return max(2, count // 10) if game.name.startswith("azul") else count
 
 
@@ -53,7 +53,7 @@ def random_agents(game: Game, seed: int = 1) -> list[RandomAgent]:
 def play(
     game: Game, seed: int = 3, episodes: int = NUM_EPISODES
 ) -> tuple[list[Turn], list[Episode]]:
-    """The turns and episodes of random agents; played once for all tests that look at them."""
+    """Turns and episodes of random agents, played once and shared by all tests."""
     turns: list[Turn] = []
     count = num_episodes(game, episodes)
     played = game.run(*random_agents(game), seed=seed, episodes=count, watch=turns.append)
@@ -61,7 +61,7 @@ def play(
 
 
 def content(observation: Observation) -> object:
-    """All that an observation shows, as something that can be compared."""
+    """The content of an observation in comparable form."""
     features = {name: np.asarray(rows).tolist() for name, rows in observation.features.items()}
     return (features, np.asarray(observation.global_features).tolist(), list(observation.actions))
 
@@ -108,7 +108,7 @@ def test_an_episode_is_either_terminated_or_truncated(game: Game) -> None:
 
 
 class Witness(RandomAgent):
-    """A random agent that keeps what it is shown, in both forms that the contract has for it."""
+    """A random agent that records its observations, in both forms of the contract."""
 
     def __init__(self, game: Game, seed: int) -> None:
         super().__init__(seed)
@@ -153,7 +153,7 @@ def test_observations_fit_the_schema(game: Game) -> None:
 
 @every_game
 def test_coordinates_are_cells(game: Game) -> None:
-    """Whoever draws a game may put each entity with an x and a y on a grid."""
+    """Views may place every entity with an x and a y on a grid."""
     for turn in play(game)[0]:
         for name, rows in turn.observation.features.items():
             columns = game.obs_space().entities[name].features
@@ -165,7 +165,7 @@ def test_coordinates_are_cells(game: Game) -> None:
 
 
 class Steady(PolicyAgent):
-    """Decides by what it sees alone, and leaves after one episode when asked to."""
+    """Decides from the observation alone; can leave after one episode."""
 
     def __init__(self, episodes: int | None = None) -> None:
         super().__init__()
@@ -204,7 +204,7 @@ def test_the_seed_of_an_episode_repeats_it(game: Game) -> None:
 
 
 class Quitter(Steady):
-    """Hangs up after a number of decisions."""
+    """Leaves after a number of decisions."""
 
     def __init__(self, decisions: int) -> None:
         super().__init__()
@@ -231,7 +231,7 @@ def test_a_game_leaves_when_its_agent_hangs_up(game: Game, decisions: int) -> No
         agents: list[PolicyAgent] = [*random_agents(game)]
         agents[quits] = quitter
         seed = 0
-        while quitter.left >= 0:  # episodes of some games are shorter than that
+        while quitter.left >= 0:  # episodes of some games are shorter
             game.start(agents, seed)
             seed += 1
         assert quitter.calls_after == []
@@ -259,13 +259,13 @@ def test_every_setting_is_documented(game: Game) -> None:
 
 @every_game
 def test_there_is_an_example(game: Game) -> None:
-    """That it runs, docs/test_docstring_examples.py sees."""
+    """docs/test_docstring_examples.py checks that it runs."""
     assert "\n    >>> " in (module_of(game).__doc__ or "")
 
 
 @every_game
 def test_a_game_imports_what_a_user_would(game: Game) -> None:
-    """From the package, that is; a game of several modules imports its own ones, too."""
+    """Games import from the public package; a game with several modules also imports its own."""
     path = Path(module_of(game).__file__ or "").relative_to(Path(entity_env.__file__).parents[1])
     own = ".".join(path.parent.parts)
     source = Source(path, "", ast.parse(Path(module_of(game).__file__ or "").read_text()))
@@ -279,7 +279,7 @@ def test_a_game_imports_what_a_user_would(game: Game) -> None:
 
 
 def modules() -> Iterator[str]:
-    """What holds games: the modules but the lists, and the packages with a module `game`."""
+    """Files with games: modules other than lists, and packages with a module `game`."""
     for path in Path(games.__file__).parent.glob("*.py"):
         if not path.name.startswith("_") and path.stem not in ("registry", "versions"):
             yield path.stem
@@ -311,7 +311,7 @@ def test_every_module_is_a_game() -> None:
 
 
 def of_package(game: Game) -> str | None:
-    """The package that a game comes from; None for a game of one module."""
+    """The package of a game; None for a game in a single module."""
     parts = game.play.__module__.removeprefix(f"{FOLDER}.").split(".")
     return parts[0] if len(parts) > 1 else None
 

@@ -1,4 +1,4 @@
-"""Every seat of a game has its own state, whichever agents fill it and however many share one."""
+"""Every seat of a game has its own state, whatever agents are used or shared."""
 
 import copy
 import io
@@ -40,7 +40,7 @@ SEEDS = st.integers(0, 2**32)
 
 
 def play_until_out(agents: Sequence[Agent], *, seed: int) -> None:
-    """Agents act in turn; each is out after a number of turns, which its choices change."""
+    """Agents act in turn; each is out after a number of turns that depends on its choices."""
     left = {i: 2 + (seed + i) % 3 for i in range(len(agents))}
     scores = [0.0] * len(agents)
     while left:
@@ -67,7 +67,7 @@ games = st.sampled_from(list(GAMES))
 
 
 class Rotating(ScriptedAgent):
-    """Chooses by the number of its decisions in the episode, which it counts in two ways."""
+    """Chooses by the number of its decisions in the episode, counted in two ways."""
 
     def __init__(self) -> None:
         self.chosen: list[object] = []
@@ -104,7 +104,7 @@ class Drawing:
 
 
 class Typist(io.StringIO):
-    """Types letters and numbers until one is accepted, again and again."""
+    """Types letters and numbers until one is accepted, repeatedly."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class Typist(io.StringIO):
 
 @cache
 def weights_of(name: str) -> Weights:
-    """A network for the game of this name."""
+    """A network for the game with this name."""
     return weights_for(spaces_of(GAMES[name]))
 
 
@@ -135,7 +135,7 @@ AGENTS: dict[str, MakeAgent] = DETERMINISTIC | {
 
 @dataclass
 class Ledger(Agent):
-    """Passes calls on, and keeps the scores that one seat is shown."""
+    """Forwards calls, and records the scores shown to one seat."""
 
     agent: Agent
     played: list[tuple[float, int]] = field(default_factory=list)
@@ -167,7 +167,7 @@ class Ledger(Agent):
 
 
 def with_ledgers(game: Game) -> tuple[Game, list[Ledger]]:
-    """The game, and what is kept of every seat while it is played."""
+    """The game, and the records of every seat during play."""
     kept: list[Ledger] = []
 
     def play(agents: Sequence[Agent], *, seed: int, **settings: object) -> None:
@@ -233,7 +233,7 @@ def test_a_network_of_torch_fills_several_seats() -> None:
 
 
 class Holding(ScriptedAgent):
-    """Draws with a random generator that it holds in some way."""
+    """Uses a random generator that it stores in some way."""
 
     def __init__(self, held: object, draw: Callable[[Any], float]) -> None:
         self.held = held
@@ -330,7 +330,7 @@ def test_a_game_may_play_another_one_with_the_same_agent() -> None:
             if ask(outer, score=step) is None:
                 return
             inside.append(tic_tac_toe.run(agent, agent, seed=seed))
-            agent.choose(Obs(), Move)  # its count does not change what copies do
+            agent.choose(Obs(), Move)  # its count does not affect copies
         outer.game_over(Obs(4.0))
 
     episodes = dots_game(play).run(agent, episodes=2, seed=3)

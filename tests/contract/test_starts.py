@@ -1,4 +1,4 @@
-"""Neighbouring seeds share no start, whatever runs many environments."""
+"""Neighboring seeds share no initial states, in any executor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from entity_env.games.meteor_shower import Meteors
 from entity_env.games.multi_snake_batch import MultiSnakeBatch
 from entity_env.vec import BatchEnv, BatchVecEnv, ResetMask, VecEnv
 
-# The first call of azul_tables compiles, which takes half a minute where the cores are shared.
+# The first call of azul_tables compiles, which takes half a minute on shared cores.
 pytestmark = pytest.mark.timeout(240)
 
 NUM_ENVS, NUM_SEEDS = 32, 20
@@ -42,7 +42,7 @@ def starts_of(env: BatchEnv) -> list[bytes]:
 
 
 def rows_of(obs: VecObs) -> list[bytes]:
-    """What the agents of every environment observe."""
+    """Observations of the agents in every environment."""
     every = [ragged for _, ragged in sorted(obs.features.items())]
     rows = [b"|".join(ragged[row].tobytes() for ragged in every) for row in range(len(obs.env_id))]
     num_agents = int(obs.agent_id.max()) + 1
@@ -68,7 +68,7 @@ def test_no_start_repeats_when_a_seed_is_counted_up(make: Callable[[int], BatchE
 def test_no_start_repeats_when_each_reset_counts_a_seed_up(
     make: Callable[[int], BatchEnv],
 ) -> None:
-    """The next episodes of the other environments are starts, too."""
+    """Includes the next episodes of the other environments."""
     env = make(NUM_ENVS)
     env.reset(seed=99)
     starts, rng = [starts_of(env)], np.random.default_rng(0)
@@ -92,7 +92,7 @@ def test_no_start_of_a_vector_environment_repeats(
 
 
 def test_no_start_repeats_in_a_loop_that_counts_the_seed_up() -> None:
-    """Steps without resets, and resets of what has ended by a new seed each time."""
+    """Steps without resets; finished environments are reset with a new seed each time."""
     env, rng = CartPole(64), np.random.default_rng(0)
     env.reset(seed=42)
     starts, seed = [starts_of(env)], 100

@@ -1,4 +1,4 @@
-"""All vector environments keep the same rules: seeds, actions, views, sums over episodes."""
+"""All vector environments follow the same rules: seeds, actions, views, sums over episodes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tests.contract.vec_envs import (
 from tests.helpers.strategies import untyped
 from tests.helpers.worker_helpers import pid_of
 
-# The first steps of compiled games compile them, which takes half a minute on shared cores.
+# The first steps compile the games, which takes half a minute on shared cores.
 pytestmark = pytest.mark.timeout(240)
 
 
@@ -67,7 +67,7 @@ class TestSeeds:
     @pytest.mark.slow
     @each_kind(KINDS)
     def test_reset_without_a_seed_goes_on_to_the_next_episodes(self, make: Make) -> None:
-        """However far the last ones were played."""
+        """However long the last episodes were."""
         with make(NUM_ENVS) as vec, make(NUM_ENVS) as twin:
             first, _ = plain(vec, vec.reset(5)), twin.reset(5)
             second = vec.reset()
@@ -198,7 +198,7 @@ class TestActions:
 class TestViews:
     @each_mode(KINDS)
     def test_stay_valid_until_recv(self, make: Make, autoreset: Autoreset) -> None:
-        """`act` is `send` and `recv`; actions are read when they are sent."""
+        """`act` equals `send` and `recv`; `send` reads the actions."""
         with make(NUM_ENVS, autoreset=autoreset) as vec, make(NUM_ENVS, autoreset=autoreset) as two:
             obs, other = vec.reset(5), two.reset(5)
             rng = np.random.default_rng(0)
@@ -219,7 +219,7 @@ class TestViews:
 
     @each_mode()
     def test_of_episodes_stay_as_they_are(self, make: Make, autoreset: Autoreset) -> None:
-        """Also if they are first read after later steps and another run."""
+        """Even if they are first read after later steps and another run."""
         with make(NUM_ENVS, autoreset=autoreset) as vec, make(NUM_ENVS, autoreset=autoreset) as two:
             num_steps = num_steps_of(vec)
             early = [list(obs.episodes) for obs in steps(vec, vec.reset(5), num_steps)]
@@ -235,7 +235,7 @@ class TestViews:
 class TestEpisodes:
     @each_mode()
     def test_are_sums_of_their_steps(self, make: Make, autoreset: Autoreset) -> None:
-        """Rewards and lengths add up; numbers count from 0 in every run."""
+        """Rewards and lengths add up; episode numbers start at 0 in every run."""
         with make(NUM_ENVS, autoreset=autoreset) as vec:
             for _ in range(2):
                 obs, reward, length = vec.reset(5), np.zeros(vec.num_rows), np.zeros(vec.num_rows)
@@ -251,7 +251,7 @@ class TestEpisodes:
                         assert episode.length == length[row]
                         reward[row] = length[row] = 0
                         numbers.setdefault(place(episode), []).append(episode.number)
-                # A batch environment begins two episodes for each that "next_step" shows.
+                # With "next_step", a batch environment starts two episodes for each one returned.
                 is_batch = isinstance(vec, BatchVecEnv) and autoreset == "next_step"
                 for found in numbers.values():
                     assert found == list(range(0, len(found) << is_batch, 1 + is_batch))
@@ -264,12 +264,12 @@ class TestStatistics:
             assert vec.statistics().num_steps == 0
             num_steps = num_episodes = 0
             for _ in range(2):
-                obs = vec.reset(5)  # is no step
+                obs = vec.reset(5)  # not a step
                 for _ in range(num_steps_of(vec)):
                     num_steps += autoreset != "disabled" or not obs.done.any()
                     [obs] = steps(vec, obs, 1)
                     num_episodes += len(obs.episodes)
-        found = vec.statistics()  # also after close
+        found = vec.statistics()  # even after close
         assert (found.num_steps, found.num_env_steps) == (num_steps, NUM_ENVS * num_steps)
         assert found.num_episodes == num_episodes > 0
         assert sum(worker.num_envs for worker in found.workers) == NUM_ENVS
@@ -320,7 +320,7 @@ def test_workers_change_nothing(name: str, num_workers: int) -> None:
 @pytest.mark.slow
 @each_kind({name: kind for name, kind in WORKERS.items() if name != "games-workers"})
 def test_a_killed_worker_of_a_batch_is_replaced(make: Make) -> None:
-    """Its episodes are cut, and the environments of the other worker do not notice."""
+    """Its episodes are truncated; environments of the other worker are not affected."""
     with make(NUM_ENVS, on_error="restart") as vec, make(NUM_ENVS, num_workers=0) as two:
         obs, other = vec.reset(5), two.reset(5)
         lost: list[Episode] = []

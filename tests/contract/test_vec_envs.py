@@ -1,4 +1,4 @@
-"""All vector environments keep the same rules: form of batches, order of calls, arguments."""
+"""All vector environments follow the same rules: form of batches, call order, arguments."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from tests.contract.vec_envs import (
 )
 from tests.helpers.strategies import untyped
 
-# The first steps of compiled games compile them, which takes half a minute on shared cores.
+# The first steps compile the games, which takes half a minute on shared cores.
 pytestmark = pytest.mark.timeout(240)
 
 
-def calls(vec: VecEnv, actions: Any) -> dict[str, Callable[[], object]]:  # noqa: ANN401 - also wrong ones
-    """Every call but `reset` that needs a batch."""
+def calls(vec: VecEnv, actions: Any) -> dict[str, Callable[[], object]]:  # noqa: ANN401 - includes wrong ones
+    """Every call except `reset` that needs a batch."""
     found: dict[str, Callable[[], object]] = {
         "act": lambda: vec.act(actions),
         "send": lambda: vec.send(actions),
@@ -75,7 +75,7 @@ class TestForm:
 
     @each_mode()
     def test_of_every_batch(self, make: Make, autoreset: Autoreset) -> None:
-        """Flags are those of the episodes that have ended."""
+        """Flags match the finished episodes."""
         with make(NUM_ENVS, autoreset=autoreset) as vec:
             for obs in steps(vec, vec.reset(5), num_steps_of(vec)):
                 ended = sorted((e.env_id, e.agent_id) for e in obs.episodes)
@@ -93,7 +93,7 @@ class TestForm:
             for obs in steps(vec, vec.reset(5), num_steps_of(vec)):
                 ended = sorted((e.env_id, e.agent_id) for e in obs.episodes)
                 num_ended += len(ended)
-                if autoreset == "same_step" or obs.final is not None:  # else a reset
+                if autoreset == "same_step" or obs.final is not None:  # otherwise a reset
                     assert (obs.final is None) == (not ended)
                 if obs.final is not None:
                     assert list(zip(obs.final.env_id, obs.final.agent_id, strict=True)) == ended
@@ -246,7 +246,7 @@ class TestResetEnvs:
     @pytest.mark.slow
     @each_resettable(KINDS, modes=("same_step", "next_step"))
     def test_the_others_play_on_as_without_it(self, make: Make, autoreset: Autoreset) -> None:
-        """Their rewards and episodes too; what was cut off is no episode."""
+        """Also their rewards and episodes; interrupted episodes are not counted."""
         with make(NUM_ENVS, autoreset=autoreset) as vec, make(NUM_ENVS, autoreset=autoreset) as two:
             obs, other = vec.reset(5), two.reset(5)
             rest = np.flatnonzero(obs.env_id != 1)

@@ -1,4 +1,4 @@
-"""The vector environments of the contract tests: how each is made, and which modes it has."""
+"""The vector environments of the contract tests: constructors and modes."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Kind(NamedTuple):
     """A `VecEnv` of a source.
 
     Attributes:
-        make: returns one.
-        modes: the modes that it has.
+        make: returns a `VecEnv`.
+        modes: its autoreset modes.
     """
 
     make: Make
@@ -81,13 +81,13 @@ WORKERS = {
     "gymnasium-workers": Kind(partial(_gymnasium, num_workers=2), ("same_step", "disabled")),
 }
 KINDS = {**IN_PROCESS, **WORKERS}
-"""For rules that take another path with workers."""
-# Games of Azul are never cut, so training needs no last observations of them.
+"""For rules with separate code for workers."""
+# Games of Azul are never truncated, so training does not need final observations.
 WITH_FINAL = {name: kind for name, kind in IN_PROCESS.items() if name != "azul"}
 
 
 def each_kind(kinds: dict[str, Kind] = IN_PROCESS) -> pytest.MarkDecorator:
-    """Tests every kind, in its first mode."""
+    """Tests every kind in its first mode."""
     cases = [pytest.param(kind.make, id=name) for name, kind in kinds.items()]
     return pytest.mark.parametrize("make", cases)
 
@@ -95,7 +95,7 @@ def each_kind(kinds: dict[str, Kind] = IN_PROCESS) -> pytest.MarkDecorator:
 def each_mode(
     kinds: dict[str, Kind] = IN_PROCESS, *, modes: tuple[Autoreset, ...] = MODES
 ) -> pytest.MarkDecorator:
-    """Tests every kind in each of its modes, or in those of `modes`."""
+    """Tests every kind in each of its modes that is in `modes`."""
     cases = [
         pytest.param(kind.make, mode, id=f"{name}-{mode}")
         for name, kind in kinds.items()
@@ -106,7 +106,7 @@ def each_mode(
 
 
 def each_disabled(kinds: dict[str, Kind] = IN_PROCESS) -> pytest.MarkDecorator:
-    """Tests every kind that has autoreset "disabled", in that mode."""
+    """Tests every kind that supports autoreset "disabled", in that mode."""
     found = {
         name: partial(kind.make, autoreset="disabled")
         for name, kind in kinds.items()
@@ -118,7 +118,7 @@ def each_disabled(kinds: dict[str, Kind] = IN_PROCESS) -> pytest.MarkDecorator:
 def each_resettable(
     kinds: dict[str, Kind] = IN_PROCESS, *, modes: tuple[Autoreset, ...] = MODES
 ) -> pytest.MarkDecorator:
-    """As `each_mode`, of kinds that can reset some environments while others play on."""
+    """Like `each_mode`, for kinds that can reset a subset of their environments."""
     own = {"gymnasium-same_step", "gymnasium-next_step"}
     return each_mode({k: kind for k, kind in kinds.items() if k not in own}, modes=modes)
 
@@ -128,18 +128,18 @@ def spaces_of(vec: VecEnv) -> Spaces:
 
 
 def plain(vec: VecEnv, obs: VecObs) -> Batch:
-    """A batch in plain lists, which later steps leave alone; checks its form."""
+    """A batch as plain lists, unaffected by later steps; checks its form."""
     return plain_batch(obs, spaces_of(vec))
 
 
 def legal(vec: VecEnv, obs: VecObs, rng: np.random.Generator | None = None) -> Choices:
-    """Random legal actions; without `rng` the same ones for equal batches."""
+    """Random legal actions; without `rng`, equal for equal batches."""
     rng = np.random.default_rng(0) if rng is None else rng
     return choose(plain(vec, obs), spaces_of(vec), rng)
 
 
 def by_row(vec: VecEnv, obs: VecObs, step: int) -> Choices:
-    """Legal actions of which those of a row depend on it and the step alone."""
+    """Legal actions; a row's actions depend only on the row and the step."""
     return {
         name: np.array(
             [
@@ -155,7 +155,7 @@ def by_row(vec: VecEnv, obs: VecObs, step: int) -> Choices:
 
 
 def steps(vec: VecEnv, obs: VecObs, num_steps: int) -> Iterator[VecObs]:
-    """Acts, or with autoreset "disabled" resets the environments that are over."""
+    """Acts; with autoreset "disabled", resets finished environments."""
     rng = np.random.default_rng(1)
     for _ in range(num_steps):
         if vec.autoreset == "disabled" and obs.done.any():
@@ -166,7 +166,7 @@ def steps(vec: VecEnv, obs: VecObs, num_steps: int) -> Iterator[VecObs]:
 
 
 def played(vec: VecEnv, seed: int | None = 5, num_steps: int = 3 * LENGTH) -> list[Batch]:
-    """All batches from a reset on, in plain lists."""
+    """All batches after a reset, as plain lists."""
     obs = vec.reset(seed)
     return [plain(vec, obs), *(plain(vec, each) for each in steps(vec, obs, num_steps))]
 
@@ -177,7 +177,7 @@ def episodes_of(vec: VecEnv, vec_obs: VecObs, num_steps: int = LENGTH) -> list[E
 
 
 def num_steps_of(vec: VecEnv) -> int:
-    """Steps in which some episodes end."""
+    """Number of steps until some episodes end."""
     return 100 if vec.num_agents > 1 else 3 * LENGTH
 
 

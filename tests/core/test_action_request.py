@@ -1,4 +1,4 @@
-"""Question: what an observation asks for, and whether an answer is legal."""
+"""Question: actions requested by an observation, and legality of answers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ACTIONS: dict[str, ActionSpace] = {
 
 
 def ask(name: str, mask: ActionMask) -> Question:
-    """What an observation of the entities a, b and c asks with this mask."""
+    """The question of an observation of entities a, b and c with this mask."""
     shown = Observation(reward=0.0, entities={"A": ([[1], [2]], ["a", "b"]), "B": ([[3]], ["c"])})
     shown.actions = {name: mask}
     [question] = questions(shown, SPACE, ACTIONS)

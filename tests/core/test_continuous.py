@@ -1,4 +1,4 @@
-"""Real numbers, end to end: the Gaussian head, what is stored, learning, playing, checkpoints."""
+"""Continuous actions, end to end: Gaussian head, storage, learning, playing, checkpoints."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_density_and_entropy_are_those_of_torch(num_actors: int) -> None:
 
 
 def test_in_units_of_the_space_they_differ_by_a_constant() -> None:
-    """As `GaussianDistribution` says: so ratios and gradients are the same."""
+    """See `GaussianDistribution`: ratios and gradients are therefore equal."""
     ours = _gaussian()
     half, middle = (ours.high - ours.low) / 2, (ours.high + ours.low) / 2
     inside = dataclasses.replace(ours, mean=ours.mean / 100, log_std=ours.log_std - 5)
@@ -166,7 +166,7 @@ ACTIONS: dict[str, ActionSpace] = {
 
 
 def _batch(counts: list[int], asked: set[str], seed: int = 0) -> ObsBatch:
-    """A wall and some units a row; every unit acts."""
+    """A wall and some units per row; every unit acts."""
     features = np.random.default_rng(seed).normal(size=(sum(counts), 2)).astype(np.float32)
     walls = RaggedArray(np.zeros((len(counts), 0), np.float32), [1] * len(counts))
     everyone = ragged([list(range(1, n + 1)) for n in counts])
@@ -182,7 +182,7 @@ def _batch(counts: list[int], asked: set[str], seed: int = 0) -> ObsBatch:
 
 
 def _net(seed: int = 0, actions: dict[str, ActionSpace] = ACTIONS) -> RogueNet:
-    """A network that is sure of other things than a fresh one."""
+    """A network with parameters unlike those of a fresh one."""
     torch.manual_seed(seed)
     net = RogueNet(OBS, actions, SMALL)
     with torch.no_grad():
@@ -203,7 +203,7 @@ def test_a_fresh_network_chooses_around_the_middle_over_the_whole_range() -> Non
 
 
 def test_any_number_of_actors_a_row() -> None:
-    """Rows of a batch are what they are alone; several actions and actors add up."""
+    """Rows of a batch equal single rows; several actions and actors add up."""
     net, counts = _net(), [2, 0, 1, 3]
     whole = _batch(counts, {"turn", "push"})
     decisions = net.act(whole, generator=torch.Generator().manual_seed(1))
@@ -284,14 +284,14 @@ def _rollout(net: RogueNet) -> Rollout:
 
 
 def test_what_was_drawn_is_learnt_from_and_what_is_clipped_is_performed() -> None:
-    """`VecTargets` refuses what is beyond its bounds, and spoils what it showed."""
+    """`VecTargets` rejects values out of bounds, and overwrites its last batch."""
     net = RogueNet(VecTargets().obs_space(), VecTargets().action_space(), SMALL)
     with torch.no_grad():
         dict(net.named_parameters())["action_heads.aim.log_std"].fill_(1.5)
     batch = _rollout(net)
     drawn = batch.samples["aim"]
     assert (np.abs(drawn.values) > 1).mean() > 0.5
-    # Rows without actors decide nothing: they are not stored.
+    # Rows without actors decide nothing and are not stored.
     assert drawn.lengths.min() == 1
     assert drawn.values.dtype == np.float32
     whole = batch.minibatch(batch.b_inds)
@@ -340,7 +340,7 @@ def test_it_learns_what_no_random_and_no_blind_policy_can() -> None:
     assert judged(uniform.astype(np.float32)) < 0.65
     assert judged(np.broadcast_to(judge.targets.values.mean(0), count).astype(np.float32)) < 0.86
     result = train(VecTargets(), config)
-    assert result.progress.mean_reward > 0.95  # of draws
+    assert result.progress.mean_reward > 0.95  # with sampled actions
     aim = result.net.act(obs, greedy=True).actions["aim"]
     assert judged(aim.astype(np.float32)) > 0.99
     assert result.progress.losses.entropy < 0

@@ -1,4 +1,4 @@
-"""Environment: what subclasses inherit, and the filters."""
+"""Environment: methods inherited by subclasses, and filters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SPACE = ObsSpace(
 
 
 class Still(Environment):
-    """Always shows the same."""
+    """Always returns the same observation."""
 
     def obs_space(self) -> ObsSpace:
         return SPACE

@@ -1,4 +1,4 @@
-"""Episode statistics: episodes as arrays, objects made on first access, and those that run."""
+"""Episode statistics: episodes as arrays, as lazily made objects, and running episodes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ rewards = st.floats(-100, 100)
 
 @st.composite
 def endings(draw: st.DrawFn) -> list[Ended]:
-    """Episodes of rows of environments for two agents."""
+    """Episodes of rows, for environments with two agents."""
     rows = sorted(draw(st.lists(st.integers(0, 9), max_size=5)))
     return [(row, draw(rewards), draw(episodes(row))) for row in rows]
 
@@ -57,7 +57,7 @@ def episodes(draw: st.DrawFn, row: int) -> Episode:
 
 
 def reread(told: FinishedEpisodes) -> FinishedEpisodes:
-    """The same, from arrays alone."""
+    """The episodes, rebuilt from arrays."""
     metrics = [(NAMES.index(k), x) for one in told.episodes for k, x in one.metrics.items()]
     pairs = np.array(metrics, dtype=np.float64).reshape(-1, 2)
     return FinishedEpisodes.from_arrays(told.ints, told.floats, pairs, NAMES, NUM_AGENTS)

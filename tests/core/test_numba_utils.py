@@ -1,4 +1,4 @@
-"""Whether machine code is kept on disk is known before anything is compiled."""
+"""The existence of cached machine code is known before compilation."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def test_a_categorical_action_has_labels() -> None:
 
 
 def test_types_without_entities_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file may declare thousands of types: what is done per type was done per line of it."""
+    """A file may declare thousands of types; work per type used to be done for every line."""
     space = ObsSpace(entities={f"E{i}": Entity(["x"]) for i in range(1000)})
     observation = Observation(reward=0, features={"E7": [[1.0]], "E3": [[2.0]]})
     counted: set[str] = set()

@@ -1,4 +1,4 @@
-"""RaggedArray behaves as a list of arrays does."""
+"""RaggedArray behaves like a list of arrays."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_lengths_that_do_not_fit_are_refused(lengths: Any, message: str) -> None
 
 @st.composite
 def hostile_lengths(draw: st.DrawFn) -> tuple[int, NDArray[Any]]:
-    """A number of rows, and lengths whose sum is often equal to it only modulo 2**64."""
+    """A number of rows, and lengths whose sum often equals it only modulo 2**64."""
     lengths = draw(st.lists(st.integers(0, 3), max_size=4))
     num_rows = sum(lengths)
     lengths += draw(st.sampled_from([[], [2**62] * 4, [2**63 - 1] * 2 + [2], [2**63] * 2]))
@@ -211,7 +211,7 @@ def test_lengths_are_added_up_exactly(case: tuple[int, NDArray[Any]]) -> None:
 
 
 def test_rows_without_memory_are_counted_exactly() -> None:
-    values = np.zeros((2**60, 0), dtype=np.bool_)  # no bytes, so there can be this many
+    values = np.zeros((2**60, 0), dtype=np.bool_)  # needs no memory
     with pytest.raises(SchemaError, match=f"add up to {17 * 2**60} rows"):
         RaggedArray(values, [2**60] * 17)
     array = RaggedArray(values, [2**60])

@@ -1,4 +1,4 @@
-"""EpisodeSeeds: every episode has a seed of its own, whatever happened before."""
+"""EpisodeSeeds: every episode has its own seed, whatever happened before."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_splitmix64_of_integers_and_of_arrays_is_the_same(states: list[int]) -> 
 
 
 def test_splitmix64_as_printed_with_its_reference_implementation() -> None:
-    """The first outputs of the sequence that begins at 1234567."""
+    """The first outputs of the sequence starting at 1234567."""
     expected = [6457827717110365317, 3203168211198807973, 9817491932198370423]
     assert [splitmix64_int(1234567 + k * GAMMA) for k in (1, 2, 3)] == expected
 

@@ -1,4 +1,4 @@
-"""Differences of spaces: none means the same JSON, each change is one sentence, sides swap."""
+"""Differences of spaces: none means equal JSON, each change is one sentence, sides can swap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spaces survive JSON, and differences are told in words."""
+"""Spaces survive a round trip through JSON; differences are described in words."""
 
 from __future__ import annotations
 

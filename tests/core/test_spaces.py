@@ -1,4 +1,4 @@
-"""Spaces: entity-gym's names, checked when they are made."""
+"""Spaces: entity-gym's names, validated on construction."""
 
 from collections.abc import Callable
 from functools import partial

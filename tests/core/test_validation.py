@@ -1,4 +1,4 @@
-"""Checks of arguments: what passes, and the texts of what does not."""
+"""Validation of arguments: accepted values, and error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Actions of a batch: all are checked before any is performed, and env and action are named."""
+"""Actions of a batch: all are checked before any is performed; errors name env and action."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -32,7 +32,7 @@ from tests.helpers.tiny_games import (
 
 
 class Play:
-    """Asks everything at once, of as many ghosts as its environment has; the score counts."""
+    """Asks all kinds of actions at once, of the environment's ghosts; the score counts them."""
 
     def __init__(self, num_ghosts: Sequence[int]) -> None:
         self._left = list(num_ghosts)
@@ -55,7 +55,7 @@ class Play:
 
 
 GHOSTS = (2, 0, 1)
-"""In each of three environments."""
+"""Number of ghosts in each of three environments."""
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def vec() -> Iterator[VecEnv]:
 
 
 def good() -> dict[str, NDArray[Any]]:
-    """Right choices for three environments with two, no and one ghost."""
+    """Valid choices for three environments with two, zero and one ghosts."""
     return {
         "Move": np.array([0, 1, 1]),
         "Turn": np.array([0, 1, 0]),
@@ -86,7 +86,7 @@ def ragged(values: Sequence[Any], lengths: Sequence[int]) -> RaggedArray[Any]:
     return RaggedArray(np.array(values), np.array(lengths))
 
 
-# The contract of vector environments has wrong numbers, types and shapes.
+# The contract tests of vector environments cover wrong numbers, types and shapes.
 BAD: dict[str, tuple[str, object, str]] = {
     "masked for one": ("Turn", np.array([1, 0, 0]), "'Turn': actor 0 of env 0 chose 1, which its"),
     "actee above": (
@@ -134,7 +134,7 @@ class TestRefused:
         assert vec.act(good()).reward.tolist() == [1, 1, 1]
 
     @pytest.mark.parametrize("actions", [None, np.zeros(3), [("Move", 0)]])
-    def test_no_mapping_at_all(self, vec: VecEnv, actions: Any) -> None:  # noqa: ANN401 - a wrong one
+    def test_no_mapping_at_all(self, vec: VecEnv, actions: Any) -> None:  # noqa: ANN401 - wrong on purpose
         with pytest.raises(SchemaError, match="must be a mapping"):
             vec.act(actions)
         vec.act(good())
@@ -194,14 +194,14 @@ class TestAccepted:
         )
         with VecEnv(game, 1) as vec:
             vec.reset()
-            vec.act({"Move": np.zeros(1, int)})  # may be left out
+            vec.act({"Move": np.zeros(1, int)})  # may be omitted
             vec.act({"Move": np.zeros(1, int), "Turn": empty, "SelectDog": empty, "steer": empty})
             with pytest.raises(SchemaError, match="'Turn' needs 0 values, one per actor: got 1"):
                 vec.act({"Move": np.zeros(1, int), "Turn": np.zeros(1, int)})
 
 
 def illegal(rows: Sequence[Row], name: str, values: NDArray[Any]) -> list[tuple[int, int]]:
-    """Row and choice of the illegal ones, actor by actor, those out of range first."""
+    """Row and choice of illegal actions, actor by actor, out-of-range choices first."""
     asked = [(i, may) for i, row in enumerate(rows) for may in row.asked[name].allowed]
     chosen = [(i, may, int(value)) for (i, may), value in zip(asked, values, strict=True)]
     beyond = [(i, value) for i, may, value in chosen if not 0 <= value < len(may)]

@@ -1,4 +1,4 @@
-"""VecObs and Metric: who is done, who is asked, and running figures."""
+"""VecObs and Metric: done rows, asked rows, and running statistics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FLAGS = st.lists(st.tuples(st.booleans(), st.booleans()), max_size=6)
 
 
 def batch(flags: list[tuple[bool, bool]], masks: dict[str, VecActionMask] | None = None) -> VecObs:
-    """A batch whose episodes ended, and were cut, as the flags say."""
+    """A batch whose episodes are terminated and truncated according to the flags."""
     count = len(flags)
     return VecObs(
         features={},
@@ -50,7 +50,7 @@ def test_done_is_by_the_rules_or_by_a_cut(flags: list[tuple[bool, bool]]) -> Non
     assert len(obs) == len(flags)
     assert obs.done.tolist() == [ended or cut for ended, cut in flags]
     assert obs.done.dtype == np.bool_
-    obs.done[:] = True  # a new array each time: what ended does not change
+    obs.done[:] = True  # a new array each time, so the batch does not change
     assert obs.done.tolist() == [ended or cut for ended, cut in flags]
 
 
@@ -97,7 +97,7 @@ SEEDS = st.integers(0, 2**32)
 
 
 def step(seed: int, num_rows: int | None = None) -> VecObs:
-    """What a step with autoreset "same_step" returns, of two agents in each environment."""
+    """The batch of a step with autoreset "same_step", with two agents per environment."""
     rng = np.random.default_rng(seed)
     obs, _ = random_obs(rng, num_rows or int(rng.integers(0, 7)))
     obs.env_id, obs.agent_id = np.divmod(np.arange(len(obs)), 2)
@@ -163,7 +163,7 @@ def test_a_selection_is_that_of_a_list(seed: int, data: st.DataObject) -> None:
 
 @given(st.lists(SEEDS, min_size=1, max_size=4))
 def test_concatenation_is_that_of_lists(seeds: list[int]) -> None:
-    """Also of steps of the same environments, one after the other."""
+    """Also for consecutive steps of the same environments."""
     seeds = [4 * seed + 1 for seed in seeds]
     parts = [step(seed) for seed in seeds]
     expected = [row for part in parts for row in rows_of(part)]

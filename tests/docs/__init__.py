@@ -1,1 +1,1 @@
-"""The documentation: its snippets run, its pages are complete, and what makes them works."""
+"""The documentation: snippets run, pages are complete, and the generators work."""

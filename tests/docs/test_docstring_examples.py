@@ -1,4 +1,4 @@
-"""Examples in docstrings of the package print what they say."""
+"""Docstring examples of the package print the shown output."""
 
 from __future__ import annotations
 

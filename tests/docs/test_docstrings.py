@@ -1,4 +1,4 @@
-"""Docstrings as the site shows them: griffe, which reads them, finds nothing to complain of."""
+"""Docstrings of the site: griffe, which parses them, reports no problems."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_public_names_have_docstrings() -> None:
         for each in exported:
             found = holder.members[each]
             if found.is_alias and not found.target_path.startswith(PACKAGE):
-                continue  # of another library
+                continue  # from another library
             if not (found.final_target if found.is_alias else found).docstring:
                 missing.append(f"{name}.{each}")
     assert missing == []

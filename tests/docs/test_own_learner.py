@@ -1,4 +1,4 @@
-"""docs/reference/own_learner.md names every field of what a learner gets, with its dtype."""
+"""docs/reference/own_learner.md names every field of a learner's input, with its dtype."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def fields_of(cls: type) -> list[str]:
         return ["values", "lengths"]
     if dataclasses.is_dataclass(cls):
         return [field.name for field in dataclasses.fields(cls)]
-    fields: tuple[str, ...] = cls._fields  # type: ignore[attr-defined]  # of a NamedTuple
+    fields: tuple[str, ...] = cls._fields  # type: ignore[attr-defined]  # a NamedTuple
     return list(fields)
 
 
 def members_of(cls: type) -> Iterator[str]:
-    """Public methods and properties, as the page writes them."""
+    """Public methods and properties, in the page's notation."""
     for name in dir(cls):
         if not name.startswith("_") and name not in fields_of(cls):
             member = getattr(cls, name)
@@ -51,7 +51,7 @@ def members_of(cls: type) -> Iterator[str]:
 
 
 def dtypes_of(cls: str) -> dict[str, set[str]]:
-    """By field, the dtypes that the page says it has."""
+    """The documented dtypes, by field."""
     text = PAGE.partition(f"## `{cls}`")[2].partition("\n## ")[0]
     return {name: set(_DTYPE.findall(shape)) for name, shape in _ROW.findall(text)}
 
@@ -76,7 +76,7 @@ def test_every_call_is_a_row(cls: type) -> None:
 
 @cache
 def batches() -> list[VecObs]:
-    """A batch with episodes that have ended, of games with each kind of mask."""
+    """A batch with finished episodes, for games with each kind of mask."""
     found, rng = [], np.random.default_rng(0)
     for game in (multi_snake.with_settings(board_size=5), cherry_pick):
         with VecEnv(game, 8, seed=1) as many:

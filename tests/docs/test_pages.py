@@ -1,4 +1,4 @@
-"""The pages of the site: all that there is has its place, and what is generated is up to date."""
+"""The pages of the site: every page is in the navigation, and generated ones are up to date."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_scripted_players_beat_random_ones(name: str) -> None:
     if name.startswith("pixel"):
         pytest.importorskip("torch")
         pytest.importorskip("warp")
-    if not name.startswith("azul"):  # whose first move compiles
+    if not name.startswith("azul"):  # its first move compiles
         measured = games.measure(GAMES_BY_NAME[name], SCRIPTED[name](1), episodes=3)
         assert float(measured["reward"]) > scores["random"]["reward"]
 

@@ -1,4 +1,4 @@
-"""The check of the prose: what each rule finds, what counts as prose, and when the check fails."""
+"""The check of the prose: matches of each rule, detection of prose, and limits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ After.
 
 
 def names(text: str) -> list[str]:
-    """Names of the rules that find something in a page."""
+    """Names of the rules with hits in a page."""
     return [hit.rule.name for hit in hits_in_page(text)]
 
 

@@ -1,4 +1,4 @@
-"""What the pages show runs: Python blocks, and commands up to their `--help`."""
+"""Code on the pages runs: Python blocks fully, commands up to their `--help`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Block(NamedTuple):
 
     @property
     def file(self) -> str:
-        """Name of the file whose content it is; "" if it is none."""
+        """Name of the file with this content; "" if the block is not a file."""
         found = _FILE.fullmatch(self.text.partition("\n")[0])
         return found[1] if found else ""
 
@@ -66,7 +66,7 @@ def pages_with(language: str) -> list[object]:
 
 @pytest.fixture
 def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The current folder, from which pages import what they wrote; forgotten afterwards."""
+    """Makes an empty current folder, from which pages import their files; cleans up afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     for variable in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
@@ -125,7 +125,7 @@ def test_blocks_that_need_more_than_is_here_are_python(page: Path) -> None:
 
 
 def commands() -> Iterator[object]:
-    """Every line of a block of commands, without its prompt and comment."""
+    """Every command in a block, without prompt and comment."""
     for page in PAGES:
         for block in blocks(page):
             if block.language not in ("console", ""):
@@ -139,15 +139,15 @@ def commands() -> Iterator[object]:
 
 
 WRITTEN = {block.file for page in PAGES for block in blocks(page)}
-"""Files whose content a page has."""
+"""Files whose content is on a page."""
 DESCRIBED = {"rubies.py"}
-"""Files that readers write by themselves."""
+"""Files that readers write themselves."""
 
 
 @pytest.mark.parametrize("command", list(commands()))
 def test_a_command_exists_with_its_options_and_files(command: str) -> None:
     words = shlex.split(command, comments=True)
-    while words and re.fullmatch(r"\w+=\S*", words[0]):  # variables of the environment
+    while words and re.fullmatch(r"\w+=\S*", words[0]):  # environment variables
         words = words[1:]
     if not words:
         return
@@ -165,7 +165,7 @@ def test_a_command_exists_with_its_options_and_files(command: str) -> None:
 
 
 def check_command(words: list[str]) -> None:
-    """A command of ours has the options that it is shown with."""
+    """Checks that a command of ours has the options on the page."""
     command: click.Command = main
     if not words[0].startswith("-"):
         assert words[0] in COMMANDS, words[0]

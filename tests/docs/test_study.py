@@ -1,4 +1,4 @@
-"""The commands of docs/how-to/study.md run, with fewer steps, and make what the page says."""
+"""The commands of docs/how-to/study.md run with fewer steps and produce the described files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TINY = {
     "train": ("--steps", "512", "--num-envs", "16", "--eval-episodes", "2", "--compile", "never"),
     "sweep": ("--steps", "256", "--num-envs", "16", "--trials", "2", "--repeats", "2"),
 }
-"""Options that are given once more, so that they replace those of the page."""
+"""Options appended to override those on the page."""
 
 
 def run(line: str, folder: Path) -> str:

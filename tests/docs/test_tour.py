@@ -50,7 +50,7 @@ def test_its_cells_run_and_show_replays(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def shown_by(source: str, script: ModuleType) -> str:
-    """Runs a cell, and returns what a notebook shows of its last expression."""
+    """Runs a cell; returns a notebook's display of its last expression."""
     *before, last = ast.parse(source).body
     if not isinstance(last, ast.Expr):
         exec(source, vars(script))  # noqa: S102 - our own

@@ -23,7 +23,7 @@ _SPAN = re.compile(r"`([^`\n]+)`")
 
 @cache
 def sections(page: str = PAGE) -> dict[str, list[tuple[str, str]]]:
-    """By heading: first cell of the head of a table, and every name in its first column."""
+    """By heading: the first header cell of a table, and all names in its first column."""
     found: dict[str, list[tuple[str, str]]] = {}
     heading = kind = ""
     for line in _CODE_BLOCK.sub("", page).splitlines():
@@ -49,7 +49,7 @@ def public(path: str) -> Any:  # noqa: ANN401 - a class or function
 
 
 def call_of(function: Any, name: str) -> str:  # noqa: ANN401 - a class or function
-    """How the page writes a call: `name(keyword=default)`, without annotations and `self`."""
+    """A call in the page's notation: `name(keyword=default)`, without annotations and `self`."""
     signature = inspect.signature(function)
     parameters = [
         parameter.replace(annotation=parameter.empty)
@@ -67,7 +67,7 @@ def keywords_of(cls: type) -> list[str]:
 
 
 def members_of(cls: type) -> Iterator[str]:
-    """Public methods and attributes that are not keywords of the constructor."""
+    """Public methods and attributes that are not constructor keywords."""
     example: object = snake if cls is entity_env.Game else cls
     for name in dir(example):
         if not name.startswith("_") and name not in keywords_of(cls):

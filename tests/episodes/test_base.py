@@ -1,4 +1,4 @@
-"""Episodes under the caller's control: of environments, games, and many of them."""
+"""Episodes under the caller's control: environments, games, and many at once."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ STAY = {"Move": GlobalCategoricalAction(1, "STAY")}
 
 
 class Walk(Environment):
-    """Shows its seed, then counts up to three; rewards and metrics tell the count."""
+    """Shows its seed, then counts to three; rewards and metrics contain the count."""
 
     def __init__(self) -> None:
         self.seed: int | None = None
@@ -82,7 +82,7 @@ class Walk(Environment):
 
 
 class Seedless(Walk):
-    """As entity-gym's environments: its reset takes no seed."""
+    """Like entity-gym's environments: its reset takes no seed."""
 
     def reset(self) -> Observation:  # type: ignore[override]
         return super().reset()
@@ -109,7 +109,7 @@ each_source = pytest.mark.parametrize("make", SOURCES.values(), ids=SOURCES)
 
 
 def plain(obs: Observation) -> list[Any]:
-    """What an observation shows, to be compared."""
+    """The content of an observation, for comparison."""
     features = {name: np.asarray(rows).tolist() for name, rows in obs.features.items()}
     globals_ = np.asarray(obs.global_features).tolist()
     return [features, globals_, obs.reward, obs.terminated, obs.truncated, list(obs.actions)]
@@ -264,7 +264,7 @@ def test_a_start_depends_on_its_index_alone(name: str) -> None:
 
 
 def play_a_bit(env: One, game: Game, num_steps: int) -> None:
-    """Random steps, until an episode ends at the latest."""
+    """Takes random steps, at most until an episode ends."""
     rng = np.random.default_rng(num_steps)
     obs = env.reset(False)
     for _ in range(num_steps):
@@ -281,7 +281,7 @@ def test_starts_of_other_seeds_are_others() -> None:
 
 
 def test_starts_are_those_of_a_run() -> None:
-    """Index, number of the episode in `Game.run`, and seed mean the same."""
+    """Index, episode number in `Game.run`, and seed give the same start."""
     seeds = [episode.seed for episode in snake.run(RandomAgent(1), seed=9, episodes=5)]
     assert seeds == [EpisodeSeeds(9)[ix] for ix in range(5)]
     walk = Walk()
@@ -297,7 +297,7 @@ def test_starts_are_those_of_a_run() -> None:
 
 
 def play_and_remember(agent: Agent, *, seed: int) -> None:
-    """Goes on by itself; the dot shows which of its episodes this is."""
+    """Loops over episodes; the dot shows the number of the episode."""
     number = 0
     while ask(agent, x=number) is not None:
         agent.game_over()
@@ -322,7 +322,7 @@ def test_an_index_that_is_none_is_refused(make: Callable[[], One], ix: object) -
         env.step(STAY)
         with pytest.raises(UsageError, match=f"an integer, 0 or more: got {ix!r}"):
             env.reset_with_index(untyped(ix))
-        env.step(STAY)  # goes on as if nothing had been asked
+        env.step(STAY)  # works as if nothing had been asked
         env.reset_with_index(untyped(np.int64(2)))
 
 
@@ -363,7 +363,7 @@ def test_an_object_that_is_handed_in_is_closed() -> None:
 
 
 class Dice(EpisodeEnv[int, int, float, bool]):
-    """Somebody else's: guess the next number."""
+    """An environment of another package: guess the next number."""
 
     def __init__(self, sides: int, seed: int) -> None:
         self._sides = sides

@@ -75,7 +75,7 @@ def test_ended_environments_wait_for_their_reset(num_envs: int, num_workers: int
 @each_number_of_workers
 @pytest.mark.parametrize("game", [snake, chaos], ids=["snake", "chaos"])
 def test_it_shows_what_the_vec_env_below_shows(game: Game, num_workers: int) -> None:
-    """`step_with_reset` is `act` and `reset_envs` with copies in between."""
+    """`step_with_reset` equals `act` and `reset_envs` with copies in between."""
     rng, rng2 = np.random.default_rng(1), np.random.default_rng(1)
     seed = EpisodeSeeds(7)[0]
     vec = VecEnv(game, 4, num_workers, autoreset="disabled")
@@ -84,7 +84,7 @@ def test_it_shows_what_the_vec_env_below_shows(game: Game, num_workers: int) -> 
         assert plain(obs, game) == plain(expected, game)
         num_ends = 0
         for _ in range(60):
-            while obs.done.any():  # some episodes of `chaos` end before they ask anything
+            while obs.done.any():  # some episodes of `chaos` end without a question
                 expected, obs = vec.reset_envs(expected.done), env.reset(obs.done)
             expected = vec.act(random_actions(expected, game.action_space(), rng))
             step, _ = env.step_with_reset(random_actions(obs, game.action_space(), rng2))
@@ -100,7 +100,7 @@ def test_it_shows_what_the_vec_env_below_shows(game: Game, num_workers: int) -> 
                 expected = vec.reset_envs(expected.done)
                 assert step.init_obs is not None
                 assert plain(step.init_obs, game) == plain(expected, game)
-                assert plain(step.obs, game) == last  # a reset has not touched it
+                assert plain(step.obs, game) == last  # unchanged by the reset
             else:
                 assert step.init_obs is None
             obs = step.next_obs

@@ -67,7 +67,7 @@ def test_the_reward_is_the_quality_of_what_was_taken() -> None:
 
 
 def test_good_and_bad_are_mixed() -> None:
-    """Whoever always takes the first cherry gets nowhere."""
+    """Always taking the first cherry earns nothing."""
     scores = []
     for seed in range(200):
         agent = pick(lambda left: left[0])

@@ -1,4 +1,4 @@
-"""meteors: the loop and the rules in numpy play the same episodes."""
+"""meteors: the loop and the numpy rules play the same episodes."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def test_the_loop_plays_what_the_batch_plays(
 
 
 class Player(RandomAgent):
-    """Plays the given moves, and keeps what it sees, with whether it was the end, and cut."""
+    """Plays the given moves, and records observations with flags for end and truncation."""
 
     def __init__(self, moves: list[int]) -> None:
         super().__init__()
         self.moves = moves
         self.shown: list[tuple[Obs, bool | None]] = []
 
-    def act(self, obs: Obs, /, *actions: object) -> Any:  # noqa: ANN401 - as the agent's
+    def act(self, obs: Obs, /, *actions: object) -> Any:  # noqa: ANN401 - as in Agent
         self.shown.append((obs.frozen(), None))
         return list(Steer)[self.moves[len(self.shown) - 1]]
 
@@ -61,7 +61,7 @@ class Player(RandomAgent):
 
 
 def played(seed: int, sky: dict[str, int], moves: list[int]) -> list[tuple[Obs, bool | None]]:
-    """What the loop shows."""
+    """Results of the loop."""
     player = Player(moves)
     meteors.play(player, seed=seed, **sky)
     return player.shown

@@ -1,4 +1,4 @@
-"""The rules of multi_snake, checked against a second, slow telling of them."""
+"""The rules of multi_snake, checked against a second, slow implementation."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ Cell = tuple[int, int]
 
 @dataclass
 class Board:
-    """What one observation showed."""
+    """Content of one observation."""
 
     score: float
     step: int
@@ -44,7 +44,7 @@ class Board:
 
 
 class Rules:
-    """The rules, told with lists: `advance` moves all snakes and says what happened."""
+    """The rules, with lists: `advance` moves all snakes and returns the events."""
 
     def __init__(self, board: Board, board_size: int, max_snake_length: int) -> None:
         self.snakes = [[head] for head in board.heads]  # heads first
@@ -89,7 +89,7 @@ ENDINGS = {"wall", "itself", "other snake", "wrong food", "all grown"}
 
 
 class Referee(ScriptedAgent):
-    """Plays more or less towards food, and checks every step against `Rules`."""
+    """Mostly plays toward food, and checks every step against `Rules`."""
 
     def __init__(
         self, seed: int, *, board_size: int, max_snake_length: int, max_step: int, greed: float
@@ -205,7 +205,7 @@ def test_every_step_follows_the_rules(
 
 
 def test_everything_that_can_happen_does() -> None:
-    """No rule that the test above would check is out of its reach."""
+    """The test above reaches every rule that it checks."""
     events: Counter[str] = Counter()
     for seed in range(60):
         for num_snakes in (1, 3):
@@ -276,7 +276,7 @@ def test_one_play_is_many_episodes_of_a_run() -> None:
 
 
 def test_what_was_shown_at_an_end_stays_as_it_was() -> None:
-    """The next episode has entities of its own: an end may be read when that one has begun."""
+    """The next episode has new entities, so the end can be read after its start."""
     boards: list[Board] = []
 
     class Keeper(ScriptedAgent):

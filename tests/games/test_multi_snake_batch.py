@@ -1,4 +1,4 @@
-"""MultiSnakeBatch plays the game multi_snake: observations, endings, error messages."""
+"""MultiSnakeBatch equals the game multi_snake: observations, ends, error messages."""
 
 import sys
 from collections import Counter
@@ -49,9 +49,9 @@ each_mode = pytest.mark.parametrize("autoreset", MODES)
 
 @pytest.fixture(autouse=True, scope="module")
 def plain_game_draws_alike() -> Iterator[None]:
-    """Lets the plain game draw as many boards at once do: all else must follow."""
+    """Makes the plain game use the random numbers of the batch; everything else must follow."""
     with pytest.MonkeyPatch.context() as patch:
-        # Not by its name: in `entity_env.games` that is the game.
+        # Not by attribute: `entity_env.games` has the game under this name.
         patch.setattr(sys.modules["entity_env.games.multi_snake"], "Random", Draws)
         yield
 
@@ -74,7 +74,7 @@ def _reset_envs(mask: NDArray[np.bool_], seed: int | None, one: VecEnv) -> VecOb
 
 
 def assert_equal(first: VecObs, second: VecObs) -> None:
-    """Compares two batches, and what they say of ended episodes."""
+    """Compares two batches and their finished episodes."""
     assert_same(first, second)
     for name in ("reward", "terminated", "truncated", "env_id", "agent_id"):
         one, two = getattr(first, name), getattr(second, name)
@@ -87,7 +87,7 @@ def assert_equal(first: VecObs, second: VecObs) -> None:
 
 
 def chosen(obs: VecObs, rng: np.random.Generator, greed: float) -> NDArray[np.int64]:
-    """Moves of all actors, most of them towards their food."""
+    """Moves of all actors, mostly toward their food."""
     acts = np.repeat(obs.is_ready, obs.features["Head"].lengths)
     way = obs.features["Food"].values[acts, :2] - obs.features["Head"].values[acts, :2]
     x, y = way.T
@@ -98,7 +98,7 @@ def chosen(obs: VecObs, rng: np.random.Generator, greed: float) -> NDArray[np.in
 
 
 class Lockstep:
-    """Several executors that do the same, and are compared after every call."""
+    """Several executors that get equal calls and are compared after each."""
 
     def __init__(self, executors: list[VecEnv]) -> None:
         self.executors = executors
@@ -166,7 +166,7 @@ def test_it_plays_the_plain_game_move_for_move(
 
 
 def test_everything_that_can_happen_does() -> None:
-    """No rule that the test above would compare is out of its reach."""
+    """The test above reaches every rule that it compares."""
     seen: Counter[str] = Counter()
     rng = np.random.default_rng(1)
     for num_snakes in (1, 2):
@@ -251,7 +251,7 @@ class TestDraws:
         assert indices.tolist() == [draws.choice(range(num_items)) for _ in states]
 
     def test_they_are_those_of_splitmix64(self) -> None:
-        """Its first outputs for the seed 1234567, which other implementations name as a check."""
+        """The first outputs for the seed 1234567, which other implementations use as a check."""
         draws = Draws()
         draws.seed(1234567)
         whole = range(2**32)
@@ -282,7 +282,7 @@ class TestSpaces:
 
 class TestCalls:
     def test_what_was_shown_may_be_spoilt(self) -> None:
-        """Nobody but the boards themselves knows where the snakes are."""
+        """Boards do not read positions back from the returned arrays."""
         one, other = (small(4, seed=2) for _ in range(2))
         first, second = one.reset(), other.reset()
         rng = np.random.default_rng(0)
@@ -298,7 +298,7 @@ class TestCalls:
 
 class TestActions:
     def test_only_those_who_act_are_named(self) -> None:
-        """Of two boards the first is over: the only actors are those of the second."""
+        """The first of two boards is over: only the second has actors."""
         for autoreset in MODES[1:]:
             vec = small(2, seed=0, autoreset=autoreset)
             obs = vec.reset()
@@ -339,7 +339,7 @@ class TestSettings:
         assert str(refused.value) == str(expected.value)
 
     def test_it_reads_what_the_plain_game_reads(self) -> None:
-        """From a command line, say."""
+        """Settings as text, such as from a command line."""
         changes: dict[str, Any] = {"num_snakes": "3", "board_size": "6"}
         with batch(2, **changes) as vec:
             assert vec.reset().features["Head"].lengths.tolist() == [3, 3]

@@ -75,7 +75,7 @@ def test_strengths_are_dealt_anew_every_round() -> None:
 
 
 class Waiting(Answered[Throw]):
-    """A known answer that says when it is waited for."""
+    """A known answer that records when it is awaited."""
 
     def __init__(self, answer: Throw, on_get: Callable[[], None]) -> None:
         super().__init__(answer)
@@ -87,7 +87,7 @@ class Waiting(Answered[Throw]):
 
 
 class Listener(ScriptedAgent):
-    """Writes down when it is asked and when its answer is waited for."""
+    """Records when it is asked and when its answer is awaited."""
 
     def __init__(self, name: str, log: list[str]) -> None:
         super().__init__(lambda obs: Throw.ROCK)

@@ -16,7 +16,7 @@ Cell = tuple[int, int]
 
 @dataclass(frozen=True)
 class Board:
-    """What one observation showed."""
+    """Content of one observation."""
 
     score: float
     head: Cell
@@ -33,7 +33,7 @@ class Board:
 
 
 class Player(ScriptedAgent):
-    """Follows `choose` and remembers all boards and moves."""
+    """Follows `choose` and records all boards and moves."""
 
     def __init__(self, moves: list[Move | None], board_size: int) -> None:
         super().__init__(self._choose)
@@ -57,7 +57,7 @@ class Player(ScriptedAgent):
 
 
 def around(head: Cell, board_size: int) -> Move:
-    """The next move of a tour through all cells of a board of even size."""
+    """The next move of a tour through all cells of a board with even size."""
     x, y = head
     if x == 0:
         return Move.DOWN if y > 0 else Move.RIGHT
@@ -143,7 +143,7 @@ def test_a_tour_fills_the_board() -> None:
 
 @pytest.mark.parametrize(("num_segments", "survives"), [(3, True), (4, False)])
 def test_only_the_cell_that_the_end_leaves_is_free(num_segments: int, survives: bool) -> None:
-    """A circle of four steps comes back to where the fourth segment would be, not the third."""
+    """A circle of four steps returns to the cell of the fourth segment, not the third."""
     for seed in range(100):
         moves = circle_after(num_segments, seed)
         if moves is None:
@@ -156,7 +156,7 @@ def test_only_the_cell_that_the_end_leaves_is_free(num_segments: int, survives: 
 
 
 def circle_after(num_segments: int, seed: int) -> list[Move | None] | None:
-    """Moves that grow the snake, then circle; None unless it is straight and the circle free."""
+    """Moves that grow the snake, then circle; None unless it is straight and has room."""
     tour = Player([], board_size=6)
     play(tour, seed=seed, board_size=6)
     start = next(i for i, board in enumerate(tour.boards) if board.score == num_segments)
@@ -180,7 +180,7 @@ def test_an_episode_without_food_is_cut(board_size: int) -> None:
 
 
 def back_and_forth(board: Board, board_size: int) -> Move:
-    """Stays on two cells, neither of them with food."""
+    """Stays on two cells without food."""
     x, y = board.head
     move = Move.RIGHT if x % 2 == 0 else Move.LEFT
     if not 0 <= x + move.dx < board_size or board.ahead(move) in board.food:

@@ -14,7 +14,7 @@ from entity_env.games import tic_tac_toe
 from entity_env.games.tic_tac_toe import Empty, Mine, Square, Theirs, play
 from tests.helpers.scripted_agent import ScriptedAgent
 
-# In a magic square the lines, and only they, add up to 15.
+# In a magic square, exactly the lines add up to 15.
 MAGIC = dict(zip(Square, (2, 7, 6, 9, 5, 1, 4, 3, 8), strict=True))
 
 
@@ -33,7 +33,7 @@ def squares(obs: Obs, cls: type) -> set[Square]:
 
 
 class Table:
-    """Two agents that take squares in a given order, whoever begins."""
+    """Two agents that take squares in a given order, whichever starts."""
 
     def __init__(self, order: list[Square]) -> None:
         self.left = list(order)

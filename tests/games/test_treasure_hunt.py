@@ -27,7 +27,7 @@ def shown(obs: Obs, cls: type) -> set[Cell]:
 
 
 def nearest(obs: Obs, cls: type) -> Move:
-    """The move towards the nearest thing of a class."""
+    """The move toward the nearest entity of a class."""
     x, y = place(obs)
     goal_x, goal_y = min(shown(obs, cls), key=lambda cell: abs(cell[0] - x) + abs(cell[1] - y))
     if x != goal_x:
@@ -36,7 +36,7 @@ def nearest(obs: Obs, cls: type) -> Move:
 
 
 def watch(moves: list[Move], seed: int, board_size: int, sight: int) -> tuple[list[View], End]:
-    """Makes these moves and no more, and returns all that was shown."""
+    """Makes exactly these moves, and returns all observations."""
     views: list[View] = []
     left = iter(moves)
 

@@ -1,1 +1,1 @@
-"""What tests of several folders share; nothing here is a test."""
+"""Code shared by tests of several folders; contains no tests."""

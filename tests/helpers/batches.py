@@ -1,4 +1,4 @@
-"""Batches for tests: finishing a writer, comparing two batches, or one with plain lists."""
+"""Batches for tests: finishing a writer, comparing two batches, or a batch with lists."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from tests.helpers.strategies import (
 )
 
 CLASSES: tuple[type, ...] = (Snake, Food, Rock)
-"""What the scenes show, in the order of the observation space."""
+"""Entity classes of the scenes, in the order of the observation space."""
 
 
 def finish(writer: Batcher) -> VecObs:
-    """The batch that a writer gathered, with rewards of 0."""
+    """The batch gathered by a writer, with rewards of 0."""
     num_rows = writer.num_rows
     return writer.finish(
         reward=np.zeros(num_rows, dtype=np.float32),
@@ -55,7 +55,7 @@ def finish(writer: Batcher) -> VecObs:
 
 
 def assert_same(first: VecObs, second: VecObs) -> None:
-    """Compares everything that the observations of two batches say."""
+    """Compares the complete observations of two batches."""
     assert list(first.features) == list(second.features)
     for name, rows in first.features.items():
         assert_same_ragged(rows, second.features[name])
@@ -84,7 +84,7 @@ def assert_same_ragged(first: RaggedArray[Any], second: RaggedArray[Any]) -> Non
 
 
 def assert_shows(batch: VecObs, scenes: Sequence[Scene]) -> None:
-    """Compares a batch with the scenes that it was made of, one number at a time."""
+    """Compares a batch with the scenes it was made from, number by number."""
     assert list(batch.features) == [*(cls.__name__ for cls in CLASSES), GLOBAL_ENTITY]
     hidden = {cls.__name__ for scene in scenes for cls in scene.visible}
     assert set(batch.visible) == hidden
@@ -155,7 +155,7 @@ def finished_of(
 
 
 def random_obs(rng: np.random.Generator, num_rows: int) -> tuple[VecObs, dict[str, NDArray[Any]]]:
-    """Observations of two types with actions of every kind, and a sample of each actor."""
+    """Observations of two types with all kinds of actions, and a sampled action per actor."""
     counts = {"A": rng.integers(0, 3, num_rows), "B": rng.integers(0, 3, num_rows)}
     features = {
         name: RaggedArray(rng.random((own.sum(), 2), dtype=np.float32), own)
@@ -196,7 +196,7 @@ def random_obs(rng: np.random.Generator, num_rows: int) -> tuple[VecObs, dict[st
 
 
 def facts(obs: EntityBatch, samples: Mapping[str, NDArray[Any]], row: int) -> dict[str, Any]:
-    """All that one decision consists of, as lists; everything is said, even what is usual."""
+    """All parts of a decision as lists, including default values."""
     said: dict[str, Any] = {}
     if isinstance(obs, VecObs):
         names = ("reward", "terminated", "truncated", "env_id", "agent_id")
@@ -226,8 +226,8 @@ BATCHES: Final[Mapping[str, Callable[..., BatchEnv]]] = {
     for name, game in GAMES.items()
     if (batch := GameTraining.of(game).batch) is not None
 }
-"""What makes a batch of each, by the name of the game."""
+"""Constructors of batches, by the name of the game."""
 PLAIN_GAMES: Final[Mapping[str, Game]] = {
     name: game for name, game in GAMES.items() if name not in BATCHES
 }
-"""Those that are played in copies."""
+"""Games that are played in copies."""

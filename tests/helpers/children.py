@@ -1,4 +1,4 @@
-"""What tests run in other processes; apart from them, so that a child need not import pytest."""
+"""Functions that tests run in other processes; separate, so that children do not import pytest."""
 
 import multiprocessing as mp
 import os
@@ -14,15 +14,15 @@ from entity_env.vec.workers.shared_memory import SharedBlock
 from entity_env.vec.workers.wakeup_event import NUM_BYTES, Wake, WakeUpEvent
 
 WAIT_S = 30.0
-"""Longer than anything takes, shorter than the patience of a test."""
+"""Longer than any operation, shorter than a test's timeout."""
 
 
 def double_blocks(first: SharedBlock, connection: socket.socket) -> None:
-    """Answers two blocks, the second of which comes later, with others that hold theirs twice."""
+    """Answers two blocks, the second one later, with blocks that contain theirs twice."""
     _double(first).send(connection)
     twice = _double(SharedBlock.receive(connection))
     twice.send(connection)
-    connection.recv(8)  # until then the blocks must be open
+    connection.recv(8)  # the blocks must stay open until here
 
 
 def _double(block: SharedBlock) -> SharedBlock:
@@ -33,7 +33,7 @@ def _double(block: SharedBlock) -> SharedBlock:
 
 
 def answer(event: WakeUpEvent, seed: int, longest_pause: int) -> None:
-    """Rings back after a pause of random length, until the parent is gone."""
+    """Notifies after a random pause, until the parent is gone."""
     random = Random(seed)
     while event.wait(WAIT_S) is Wake.NOTIFIED:
         dawdle(random, longest_pause)
@@ -41,13 +41,13 @@ def answer(event: WakeUpEvent, seed: int, longest_pause: int) -> None:
 
 
 def dawdle(random: Random, longest: int) -> None:
-    """Counts up to a random number; often not at all, seldom ten times as far."""
+    """Counts to a random number: often zero, rarely ten times as large."""
     for _ in range(random.choice((0, 1, 1, 1, 10)) * random.randrange(longest + 1)):
         pass
 
 
 def report_processor_time(event: WakeUpEvent, block: SharedBlock) -> None:
-    """Writes how much processor time it has had, before each answer."""
+    """Writes its processor time before each answer."""
     seconds = block.array(NUM_BYTES, 1, np.float64)
     while event.wait(WAIT_S) is Wake.NOTIFIED:
         seconds[0] = process_time()
@@ -55,7 +55,7 @@ def report_processor_time(event: WakeUpEvent, block: SharedBlock) -> None:
 
 
 def fork_and_hang(event: WakeUpEvent) -> None:
-    """Rings once, having forked a child that keeps the worker's end of the wake-up event open."""
+    """Forks a child that keeps the worker's end of the wake-up event open, then notifies once."""
     event.wait(WAIT_S)
     is_child = os.fork() == 0
     if is_child:
@@ -67,7 +67,7 @@ def fork_and_hang(event: WakeUpEvent) -> None:
 
 
 def start_a_worker(start_method: str) -> None:
-    """Is a parent that will be killed: prints a line when its worker has answered."""
+    """A parent process that will be killed: prints a line after its worker has answered."""
     block = SharedBlock.create(NUM_BYTES)
     ours, theirs = WakeUpEvent.pair(block, 0)
     mp.set_start_method(start_method)

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven over its debugging pipe; without any package."""
+"""A headless Chromium, controlled through its debugging pipe, without extra packages."""
 
 import base64
 import itertools
@@ -20,11 +20,11 @@ pipes = [fcntl.fcntl(int(fd), fcntl.F_DUPFD, 10) for fd in sys.argv[1:3]]
 os.dup2(pipes[0], 3)
 os.dup2(pipes[1], 4)
 os.execv(sys.argv[3], sys.argv[3:])
-"""  # puts the pipes where the browser expects them, which may be in use here
+"""  # moves the pipes to the descriptors that the browser expects, which may be in use here
 
 
 class Chromium:
-    """One page; close it.
+    """One page; close it after use.
 
     Args:
         url: of the page.
@@ -88,7 +88,7 @@ class Chromium:
         return found
 
     def value(self, script: str) -> Any:  # noqa: ANN401 - any JSON
-        """The value of an expression in the page; of a promise what it becomes."""
+        """The value of an expression in the page; awaits promises."""
         found = self.call(
             "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
         )
@@ -97,7 +97,7 @@ class Chromium:
         return found["result"].get("value")
 
     def wait_for(self, script: str) -> Any:  # noqa: ANN401 - any JSON
-        """Waits until an expression is true, and returns it."""
+        """Waits until an expression is true, and returns its value."""
         deadline = time.monotonic() + WAIT_S
         while not (found := self.value(script)):
             if time.monotonic() > deadline:
@@ -106,7 +106,7 @@ class Chromium:
         return found
 
     def press(self, key: str) -> None:
-        """Presses a key as a person does."""
+        """Presses a key like a person."""
         text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
         for kind in ("keyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, text=text)
@@ -126,7 +126,7 @@ class Chromium:
         try:
             self._session = ""
             self.call("Browser.close")
-        except (AssertionError, OSError):  # it has ended
+        except (AssertionError, OSError):  # it has already ended
             pass
         finally:
             self._reader.close()

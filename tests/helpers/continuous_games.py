@@ -1,4 +1,4 @@
-"""A game and an environment that ask for real numbers; light to import, since every worker does."""
+"""A game and an environment with continuous actions; fast to import, since every worker does."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PUSH = Continuous("push", low=(-2.0, 0.0), high=(2.0, 100.0), labels=("force", "
 
 
 def play_bodies(agent: Agent, *, seed: int, length: int = 4) -> None:
-    """Asks none to three bodies how to be pushed; the score is the sum of all answers."""
+    """Asks zero to three bodies for their pushes; the score is the sum of all pushes."""
     rng, score = Random(seed), 0.0
     for _ in range(length):
         bodies = [Body(rng.uniform(-1, 1)) for _ in range(rng.randrange(4))]
@@ -45,13 +45,13 @@ def play_bodies(agent: Agent, *, seed: int, length: int = 4) -> None:
 
 
 bodies_game = Game(play_bodies, entities=(Wall, Body), actions=(PUSH,))
-"""Every reward is the sum of the numbers that it answers."""
+"""A game in which every reward is the sum of the action's numbers."""
 
 
 class VecTargets(VecRiddle):
-    """Asks none to three actors a row for a point that follows from what each one shows.
+    """Asks zero to three actors per row for a point that depends on their features.
 
-    The reward is 1 less the mean squared distance in half ranges of the bounds.
+    The reward is 1 minus the mean squared distance, in half ranges of the bounds.
     """
 
     space = ContinuousActionSpace((-2.0, 0.0), (2.0, 100.0), ("force", "angle"))

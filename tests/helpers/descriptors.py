@@ -1,4 +1,4 @@
-"""File descriptors of this process: how many there are, and what happens when they run out."""
+"""File descriptors of this process: their number, and simulated exhaustion."""
 
 import gc
 import os
@@ -14,7 +14,7 @@ def num_files() -> int:
 
 @contextmanager
 def files_to_spare(number: int) -> Iterator[None]:
-    """Leaves this process so many file descriptors and no more."""
+    """Limits this process to `count` more file descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     in_use = max(int(fd) for fd in os.listdir("/proc/self/fd"))
     resource.setrlimit(resource.RLIMIT_NOFILE, (in_use + number + 1, hard))

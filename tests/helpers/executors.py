@@ -1,7 +1,7 @@
-"""What runs many environments, seen alike: batches as plain lists, row by row.
+"""Executors of many environments behind one interface: batches as plain lists, row by row.
 
-`ByHand` is the slow reference that steps one `TrainAgentEnv` after another; everything else must
-show the same batches.
+`ByHand` is the slow reference that steps one `TrainAgentEnv` after another; all other executors
+must return the same batches.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +43,7 @@ Choices: TypeAlias = dict[ActionName, NDArray[Any]]
 
 @dataclass
 class Asked:
-    """One question in plain lists: index of every actor and actee, and what is allowed."""
+    """One question in plain lists: indices of actors and actees, and legal choices."""
 
     actors: list[int]
     actees: list[int]
@@ -76,20 +76,20 @@ class Executor(Protocol):
     """Runs many copies of a game."""
 
     def reset(self, seed: int | None = None) -> Batch:
-        """As `VecEnv.reset`."""
+        """Like `VecEnv.reset`."""
 
     def act(self, choices: Choices) -> Batch:
-        """As `VecEnv.act`."""
+        """Like `VecEnv.act`."""
 
     def reset_envs(self, mask: Sequence[bool], seed: int | None = None) -> Batch:
-        """As `VecEnv.reset_envs`."""
+        """Like `VecEnv.reset_envs`."""
 
     def close(self) -> None:
-        """As `VecEnv.close`."""
+        """Like `VecEnv.close`."""
 
 
 def plain_batch(batch: VecObs, spaces: Spaces) -> Batch:
-    """A batch in plain lists, after a check that it is well-formed."""
+    """Converts a batch to plain lists, after checking its form."""
     check_form(batch, spaces)
     final = [] if batch.final is None else plain_batch(batch.final, spaces).rows
     ids = [] if batch.final is None else zip(batch.final.env_id, batch.final.agent_id, strict=True)
@@ -207,7 +207,7 @@ def plain_row(
 
 
 def choose(batch: Batch, spaces: Spaces, rng: np.random.Generator) -> Choices:
-    """Legal choices for everything that a batch asks for."""
+    """Legal choices for all questions of a batch."""
     choices: Choices = {}
     for name, space in spaces[1].items():
         allowed = [row for r in batch.rows if name in r.asked for row in r.asked[name].allowed]
@@ -221,7 +221,7 @@ def choose(batch: Batch, spaces: Spaces, rng: np.random.Generator) -> Choices:
 
 
 class ByHand:
-    """Steps one `TrainAgentEnv` after another, without any cleverness."""
+    """Steps one `TrainAgentEnv` after another, as simply as possible."""
 
     def __init__(
         self,
@@ -272,7 +272,7 @@ class ByHand:
             env.close()
 
     def _answers(self, i: int, left: dict[ActionName, list[Any]]) -> list[Any]:
-        """What the agents of one environment answer; None for those that are not asked."""
+        """Actions of the agents of one environment; None for agents that are not asked."""
         answers: list[Any] = []
         for observation in self._shown[i]:
             given = {}
@@ -285,7 +285,7 @@ class ByHand:
         return answers
 
     def _show(self, i: int, observations: list[Observation]) -> None:
-        """Takes down what an environment shows, and goes on to its next episode if it should."""
+        """Records an environment's observations, and starts its next episode if required."""
         num_agents = len(observations)
         reward = [0.0] * num_agents
         flags = [(False, False)] * num_agents
@@ -332,7 +332,7 @@ class ByHand:
 
 
 class Vectorized:
-    """A `VecEnv`, seen through plain batches."""
+    """A `VecEnv` that returns plain batches."""
 
     def __init__(self, vec: VecEnv) -> None:
         self.vec = vec
@@ -354,7 +354,7 @@ class Vectorized:
 class SteppedGame(Environment):
     """A game for one agent as an environment whose `reset(seed)` plays with exactly that seed.
 
-    So its episodes are those of the same game in a `VecEnv`, which derives the same seeds.
+    Its episodes therefore equal those of the game in a `VecEnv`, which derives the same seeds.
     """
 
     def __init__(self, game: Game, transport: Transport) -> None:
@@ -418,4 +418,4 @@ EXECUTORS: dict[str, Make] = {
     "by-hand-thread": partial(ByHand, transport="thread"),
     "workers": _in_workers,
 }
-"""Everything that must show what `ByHand` shows. Those of environments take games for one agent."""
+"""Executors that must equal `ByHand`. Those of environments take games for one agent."""

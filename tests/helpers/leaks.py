@@ -1,7 +1,7 @@
-"""What this process holds, and what a test left behind: threads, child processes, shared memory.
+"""Resources of this process, and leaks of a test: threads, child processes, shared memory.
 
-Only what this process started is looked at, so that other programs, and other test processes beside
-this one, are never blamed.
+Only resources created by this process count, so other programs and parallel test processes are
+never blamed.
 """
 
 import gc
@@ -17,9 +17,9 @@ from typing import Any
 
 PROC = Path("/proc")
 SHARED_MEMORY = Path("/dev/shm")
-GRACE_S = 2.0  # a thread or process that is ending needs a moment to be gone
+GRACE_S = 2.0  # a thread or process that is ending needs a moment
 
-# Every process started from here on inherits the mark, also one whose parent dies before it.
+# Every process started from here on inherits the mark, even if its parent dies first.
 MARK = "ENTITY_ENV_TEST_RUN"
 os.environ[MARK] = str(os.getpid())
 
@@ -28,7 +28,7 @@ _created: set[str] = set()
 
 @dataclass(frozen=True)
 class Holdings:
-    """What is alive at one moment."""
+    """Live resources at one moment."""
 
     threads: AbstractSet[threading.Thread]
     processes: AbstractSet[int]
@@ -36,7 +36,7 @@ class Holdings:
 
 
 def watch_segments() -> None:
-    """Keeps the names of shared memory that this process creates from now on."""
+    """Records the names of shared memory that this process creates from now on."""
     module: Any = getattr(shared_memory, "_posixshmem", None)
     if module is None or module.shm_open.__module__ == __name__:
         return
@@ -52,11 +52,11 @@ def watch_segments() -> None:
 
 
 def holdings(*, orphans: bool = False) -> Holdings:
-    """Takes stock; of processes and shared memory only where the system shows them as files.
+    """Lists live resources; processes and shared memory only if the system shows them as files.
 
     Args:
-        orphans: also processes that outlived the child which started them. All of /proc is read
-            for those: 4 ms, where the children alone take 0.1.
+        orphans: include processes that outlived the child that started them. This reads all of
+            /proc, which takes 4 ms; children alone take 0.1 ms.
     """
     processes = processes_of_this_run() if orphans else set(_children())
     _created.intersection_update(path.name for path in SHARED_MEMORY.glob("*"))
@@ -64,13 +64,13 @@ def holdings(*, orphans: bool = False) -> Holdings:
 
 
 def leaked_since(before: Holdings, grace_s: float = GRACE_S, *, orphans: bool = False) -> list[str]:
-    """Describes, a line each, what came after `before` and outlives `grace_s` seconds."""
+    """Describes resources that are newer than `before` and outlive `grace_s`, one per line."""
     found = _newcomers(before, orphans)
     if found:
-        gc.collect()  # multiprocessing's locks have no close(): their semaphores go with the object
+        gc.collect()  # multiprocessing's locks have no close(): the object frees their semaphores
     deadline = time.monotonic() + grace_s
     while found and time.monotonic() < deadline:
-        time.sleep(0.01)  # the end of a grandchild cannot be waited for
+        time.sleep(0.01)  # it is not possible to wait for a grandchild
         found = _newcomers(before, orphans)
     return found
 
@@ -95,7 +95,7 @@ def _children() -> Iterator[int]:
 
 
 def processes_of_this_run() -> set[int]:
-    """Our descendants and marked orphans, less the helpers of multiprocessing."""
+    """Our descendants and marked orphans, without the helpers of multiprocessing."""
     stats = {int(name): _stat(name) for name in _listed(PROC) if name.isdecimal()}
     parents = {pid: parent for pid, (parent, _) in stats.items()}
     found = {pid for pid in parents if _descends(pid, parents) or _is_marked(pid, stats[pid][1])}
@@ -110,12 +110,12 @@ def _descends(pid: int, parents: dict[int, int]) -> bool:
 
 @cache
 def _is_marked(pid: int, start: str) -> bool:
-    # Looked up once a process: this is half of what a look at all of /proc costs.
+    # Looked up once per process: this is half the cost of reading all of /proc.
     return f"{MARK}={os.getpid()}\0" in _read(PROC / str(pid) / "environ")
 
 
 def _is_helper(pid: int, parents: dict[int, int]) -> bool:
-    """Whether it is our resource tracker or fork server, which live as long as we do.
+    """Whether a process is our resource tracker or fork server, which live as long as we do.
 
     The fork server's children, which are workers, show its command line but not us as their parent.
     """
@@ -124,8 +124,8 @@ def _is_helper(pid: int, parents: dict[int, int]) -> bool:
 
 
 def _stat(pid: str) -> tuple[int, str]:
-    """The parent of a process, and when it was started."""
-    # "pid (name) state parent ...", where the name may hold spaces and parentheses.
+    """Parent and start time of a process."""
+    # "pid (name) state parent ...", where the name may contain spaces and parentheses.
     fields = _read(f"{PROC}/{pid}/stat").rpartition(")")[2].split()
     return (int(fields[1]), fields[19]) if fields else (0, "")
 
@@ -144,7 +144,7 @@ def _listed(folder: Path) -> list[str]:
 
 
 def _read(path: Path | str) -> str:
-    """Reads a file of /proc; one that is gone or not ours to read is empty."""
+    """Reads a file of /proc; empty if it is gone or not readable."""
     try:
         with open(path, "rb", buffering=0) as file:
             return file.read().decode(errors="replace")

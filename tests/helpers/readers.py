@@ -1,6 +1,6 @@
-"""Every reader of files that anybody may have written, with good files and its error.
+"""Every reader of untrusted files, with valid files and its error.
 
-`tests/data/corpus` holds the good files, and what once broke a reader.
+`tests/data/corpus` has valid files, and files that once broke a reader.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ _REPLAYS: Final = "cherry_pick", "rock_paper_scissors", "tic_tac_toe", "treasure
 _ENN_NAMES: Final = ("options_projected", "options_translate", "made_relpos_polar")
 
 CPU_S: Final = 5.0
-"""Processor time of a reader for a file of some kilobytes: the slowest take 0.1 s."""
+"""Limit of processor time for a file of a few kilobytes: the slowest readers take 0.1 s."""
 MEMORY: Final = 512 << 20
-"""Bytes of address space that it may add to what the process has."""
+"""Limit of additional address space, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class Reader:
     """A reader of files.
 
     Args:
-        read: reads a file's content; in the folder it may write files.
-        error: what it raises for a file that is wrong.
-        seeds: good files.
+        read: reads a file's content; it may write files to the folder.
+        error: the exception for invalid files.
+        seeds: valid files.
     """
 
     read: Callable[[bytes, Path], object]
@@ -72,7 +72,7 @@ class Reader:
 
 
 class TookTooLongError(BaseException):
-    """A reader spends more processor time than `limits` allows; no `except Exception` eats it."""
+    """A reader exceeded the time of `limits`; not caught by `except Exception`."""
 
 
 def _too_long(signum: int, frame: FrameType | None) -> None:
@@ -81,20 +81,20 @@ def _too_long(signum: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def limits(cpu_s: float = CPU_S, memory: int = MEMORY) -> Iterator[None]:
-    """Bounds memory and processor time of what runs inside, for one reading or for many.
+    """Limits memory and processor time of the block, for one reading or many.
 
     Args:
-        cpu_s: of one reading; the next one begins with `begin_reading`.
-        memory: bytes of address space that may be added.
+        cpu_s: per reading; `begin_reading` starts the next one.
+        memory: bytes of additional address space.
 
     Raises:
-        TookTooLongError: so much time went by.
-        MemoryError: in place of more memory.
+        TookTooLongError: the time is exceeded.
+        MemoryError: the memory is exceeded.
     """
     before = signal.signal(signal.SIGVTALRM, _too_long)
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     statm = Path("/proc/self/statm")
-    if statm.exists():  # elsewhere the memory is not bounded
+    if statm.exists():  # elsewhere memory is not limited
         now = int(statm.read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (now + memory, hard))
     begin_reading(cpu_s)
@@ -109,14 +109,14 @@ def limits(cpu_s: float = CPU_S, memory: int = MEMORY) -> Iterator[None]:
 
 
 def begin_reading(cpu_s: float = CPU_S) -> None:
-    """Begin counting processor time from 0."""
+    """Restarts the processor time of a reading."""
     signal.setitimer(signal.ITIMER_VIRTUAL, cpu_s)
 
 
 def _in_folder(
     folder: Path, name: str, read: Callable[[Path], object]
 ) -> Callable[[bytes, Path], object]:
-    """Reads a good folder, one file of which has another content."""
+    """Reads a valid folder with one file replaced."""
 
     def with_content(content: bytes, place: Path) -> object:
         copy = place / folder.name
@@ -154,7 +154,7 @@ def _archive(content: bytes, _: Path) -> object:
 def _azul(content: bytes, _: Path) -> object:
     try:
         data = json.loads(content)
-    except (ValueError, RecursionError):  # of the caller, who reads the JSON
+    except (ValueError, RecursionError):  # raised by the caller's JSON parser
         return None
     return GameState.from_dict(data)
 
@@ -171,7 +171,7 @@ def _dataset(content: bytes, folder: Path) -> object:
 
 
 def _replay(content: bytes, _: Path) -> object:
-    """Reads and draws a replay; one that has to be played again runs a game, and is only read."""
+    """Reads and draws a replay; only reads a replay that would have to run a game."""
     replay = Replay.from_bytes(content, "input")
     if not replay.has_observations:
         return replay
@@ -244,4 +244,4 @@ READERS: Final[dict[str, Reader]] = {
     "settings": Reader(_settings, UsageError, _contents(GOOD / "settings.toml")),
     "azul": Reader(_azul, SchemaError, _contents(GOOD / "azul.json")),
 }
-"""By the name of the folder in `tests/data/corpus/broken`."""
+"""Readers by the name of their folder in `tests/data/corpus/broken`."""

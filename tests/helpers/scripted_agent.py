@@ -1,4 +1,4 @@
-"""ScriptedAgent: an agent for tests of rules, which sees the game's own objects."""
+"""ScriptedAgent: an agent for tests of rules that gets the game's own objects."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class End:
-    """How an episode ended.
+    """The end of an episode.
 
     Args:
-        obs: its last observation.
-        scores: the score of every observation, the last one included.
-        truncated: it was cut.
+        obs: the final observation.
+        scores: the score of every observation, including the final one.
+        truncated: whether it was truncated.
     """
 
     obs: Obs
@@ -33,7 +33,7 @@ class End:
 
     @property
     def num_steps(self) -> int:
-        """Number of answers in the episode."""
+        """Number of actions in the episode."""
         return len(self.scores) - 1
 
     @property
@@ -43,12 +43,12 @@ class End:
 
 
 class ScriptedAgent(Agent):
-    """Answers every question by a function of what the game shows.
+    """Decides with a function of the observation.
 
     Args:
-        answer: the answer to an observation; None leaves the game.
+        answer: returns the action for an observation; None leaves the game.
         seeds: seeds of the episodes after the first.
-        episodes: after so many it leaves.
+        episodes: number of episodes before it leaves.
     """
 
     def __init__(
@@ -90,6 +90,6 @@ class ScriptedAgent(Agent):
 
 
 def in_turn(answers: Sequence[T]) -> Callable[[Obs], T | None]:
-    """Gives these answers one after another, and then leaves."""
+    """Returns these actions in order, and then leaves."""
     left = iter(answers)
     return lambda obs: next(left, None)

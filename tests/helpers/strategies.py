@@ -1,4 +1,4 @@
-"""Hypothesis strategies: ragged arrays, spaces, observations, dataclasses and what a game shows."""
+"""Hypothesis strategies: ragged arrays, spaces, observations, dataclasses and scenes."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from entity_env import (
 # ---------------------------------------------------------------------------- numbers and names
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
-INTS = st.integers(-(2**24), 2**24)  # what float32 holds exactly
+INTS = st.integers(-(2**24), 2**24)  # exact in float32
 NAMES = st.sampled_from(["x", "y", "pos", "is_x", "x2", "snake", "food", "e", "cls", "extend"])
 
 
 def float_rows(num_rows: int, width: int) -> st.SearchStrategy[NDArray[np.float32]]:
-    """Rows of different float32; drawn as one number, since their values decide nothing."""
+    """Rows of different float32; drawn as one number, because the values do not matter."""
     seeds = st.integers(0, 2**16)
     return seeds.map(
         lambda seed: np.random.default_rng(seed).normal(size=(num_rows, width)).astype(np.float32)
@@ -54,7 +54,7 @@ def float_rows(num_rows: int, width: int) -> st.SearchStrategy[NDArray[np.float3
 
 
 def bool_rows(num_rows: int, width: int) -> st.SearchStrategy[NDArray[np.bool_]]:
-    """Rows of bools, each with at least one True; `width` is above 0."""
+    """Rows of bools, each with at least one True; `width` is positive."""
 
     def allow_one(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
         mask[~mask.any(axis=1), 0] = True
@@ -63,13 +63,13 @@ def bool_rows(num_rows: int, width: int) -> st.SearchStrategy[NDArray[np.bool_]]
     return npst.arrays(np.bool_, (num_rows, width)).map(allow_one)
 
 
-def untyped(value: object) -> Any:  # noqa: ANN401 - the point
-    """Hands over what no type checker would let pass."""
+def untyped(value: object) -> Any:  # noqa: ANN401 - intended
+    """Passes a value that no type checker would accept."""
     return value
 
 
-def make_enum(name: str, members: object) -> Any:  # noqa: ANN401 - no type checker knows it
-    """An Enum whose members are known only now."""
+def make_enum(name: str, members: object) -> Any:  # noqa: ANN401 - unknown to type checkers
+    """An Enum whose members are known only at run time."""
     return untyped(Enum)(name, members)
 
 
@@ -78,7 +78,7 @@ def make_enum(name: str, members: object) -> Any:  # noqa: ANN401 - no type chec
 
 @st.composite
 def row_lists(draw: st.DrawFn) -> list[NDArray[np.float32]]:
-    """Arrays of rows of one width: what a `RaggedArray` holds."""
+    """Arrays of rows of one width, the content of a `RaggedArray`."""
     width = draw(st.integers(0, 3))
     lengths = draw(st.lists(st.integers(0, 4), min_size=1, max_size=6))
     return [draw(float_rows(length, width)) for length in lengths]
@@ -89,7 +89,7 @@ def row_lists(draw: st.DrawFn) -> list[NDArray[np.float32]]:
 
 @st.composite
 def obs_spaces(draw: st.DrawFn) -> ObsSpace:
-    """Observation spaces with up to three types, some of them without features."""
+    """Observation spaces with up to three types, some without features."""
     names = draw(st.lists(NAMES, unique=True, max_size=3))
     features = st.lists(NAMES, unique=True, max_size=3)
     return ObsSpace(draw(features), {name: Entity(draw(features)) for name in names})
@@ -114,7 +114,7 @@ def action_spaces(draw: st.DrawFn) -> dict[str, ActionSpace]:
 def observations(
     draw: st.DrawFn, obs_space: ObsSpace, action_space: dict[str, ActionSpace]
 ) -> Observation:
-    """Sound observations: types with ids and without, actors by id and all, all kinds of masks."""
+    """Valid observations: types with and without ids, actors by id or all, all kinds of masks."""
     counts = {name: draw(st.integers(0, 3)) for name in obs_space.entities}
     shown = [name for name in obs_space.entities if counts[name] or draw(st.booleans())]
     features = {
@@ -204,7 +204,7 @@ class Food:
 
 @dataclass
 class Rock:
-    """Has no features."""
+    """An entity without features."""
 
 
 @dataclass
@@ -215,7 +215,7 @@ class World:
 
 @st.composite
 def entity_classes(draw: st.DrawFn, max_depth: int = 2) -> type:
-    """Dataclasses whose fields are anything that can be featurized."""
+    """Dataclasses with all types of fields that can be featurized."""
     names = draw(st.lists(NAMES, unique=True, max_size=4))
     kinds = {name: draw(_field_types(max_depth)) for name in names}
     return make_dataclass("Entity", kinds.items(), slots=draw(st.booleans()))
@@ -251,10 +251,10 @@ def instances(kind: object) -> st.SearchStrategy[Any]:
     return st.builds(kind, **{name: instances(hint) for name, hint in hints.items()})
 
 
-# ---------------------------------------------------------------------------- what a game shows
+# ---------------------------------------------------------------------------- scenes
 
 FEW = settings(max_examples=30, phases=set(Phase) - {Phase.explain})
-"""For tests of scenes, which take a millisecond each to draw, and a minute to explain."""
+"""For tests of scenes, which take a millisecond each to draw and a minute to explain."""
 
 MOVE = Categorical(Move, "move")
 CALL = GlobalCategorical(Move, "call")
@@ -262,24 +262,24 @@ EAT = SelectEntity(Food, "eat")
 STEER = Continuous("steer", low=[-1, 0], high=[1, 5])
 ACTIONS: tuple[ActionType[Any], ...] = (MOVE, CALL, EAT, STEER)
 SCHEMA = Schema((Snake, Food, Rock), ACTIONS, World, game="zoo")
-"""Every kind of entity, action and feature at once."""
+"""A schema with every kind of entity, action and feature."""
 
 
 @dataclass
 class Group:
-    """Entities of one class that a game shows at once."""
+    """Entities of one class, added together."""
 
     cls: type
     entities: list[Any]
     actions: tuple[ActionType[Any], ...] | None
-    """What they perform: everything when empty; None = they do not act."""
+    """Their actions: all if empty; None = they do not act."""
     form: str
-    """Given as a "list", "tuple", "array" or other collection ("keys")."""
+    """Kind of container: "list", "tuple", "array" or another collection ("keys")."""
 
 
 @dataclass
 class Scene:
-    """One observation, as plain as can be, from which an `Obs` and the reference are made."""
+    """One observation in plain form, from which an `Obs` and the reference are made."""
 
     groups: list[Group]
     asked: list[ActionType[Any]]
@@ -293,7 +293,7 @@ class Scene:
         return [entity for group in self.groups if group.cls is cls for entity in group.entities]
 
     def actors_of(self, action: ActionType[Any]) -> list[tuple[type, int]]:
-        """Class and position among its class of every entity that performs an action."""
+        """Class, and index in the class, of every entity that performs an action."""
         actors: list[tuple[type, int]] = []
         counts = dict.fromkeys((Snake, Food, Rock), 0)
         for group in self.groups:
@@ -305,7 +305,7 @@ class Scene:
         return actors
 
     def obs(self) -> Obs:
-        """What a game would build."""
+        """The `Obs` that a game would build."""
         obs = Obs(1.5).globals(self.world)
         for group in self.groups:
             entities, of = _in_form(group)
@@ -330,12 +330,12 @@ def _in_form(group: Group) -> tuple[Any, type | None]:
 
 
 def _keys(entities: Sequence[Any]) -> Collection[Any]:
-    """A collection that is no sequence."""
+    """A collection that is not a sequence."""
     return dict(enumerate(entities)).values()
 
 
 def features_of(entity: object) -> list[float]:
-    """The slow way to featurize: by name, an entity at a time."""
+    """The slow way to featurize: by name, one entity at a time."""
     return [value for _, value in named_features_of(entity, "")]
 
 

@@ -1,4 +1,4 @@
-"""A terminal without a person: what a test types into it, and what a program shows on it."""
+"""A pseudo terminal for tests: types input and reads a program's output."""
 
 import os
 import pty
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Terminal:
-    """A pseudo terminal whose other end a program, or an object under test, reads and writes."""
+    """A pseudo terminal; the other end is used by a program or an object under test."""
 
     def __init__(self) -> None:
         self._ours, self.theirs = pty.openpty()
@@ -34,7 +34,7 @@ class Terminal:
 
     @property
     def is_restored(self) -> bool:
-        """The terminal is in the mode in which it began."""
+        """Whether the terminal is in its initial mode."""
         return self.mode == self._mode
 
     @property
@@ -53,7 +53,7 @@ class Terminal:
         return unread + text.decode()
 
     def wait_for(self, text: str, limit_s: float = 30) -> str:
-        """Waits for `text` and returns the output up to its end; the rest is for the next call."""
+        """Waits for `text` and returns the output up to its end; the next call returns the rest."""
         while text not in self._unread:
             if not select.select([self._ours], [], [], limit_s)[0]:
                 raise TimeoutError(f"waited for {text!r}, saw {self._unread!r}")

@@ -1,5 +1,5 @@
-"""Tiny games whose every episode follows from its seed and the answers: any mistake in carrying an
-observation or an answer changes all that comes after."""
+"""Tiny games in which seed and actions determine every episode: any error in the transport of an
+observation or an action changes everything after it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ class Turn(Enum):
 
 @dataclass(slots=True)
 class Dot:
-    """The only entity of games that need no other."""
+    """The only entity of the simplest games."""
 
     x: float
 
@@ -48,7 +48,7 @@ class Dog:
 
 @dataclass(slots=True)
 class Ghost:
-    """No features."""
+    """An entity without features."""
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ def ask(agent: Agent, score: float = 0.0, x: float = 0.0) -> Move | None:
 
 
 def play_count(agent: Agent, *, seed: int, length: int = 3) -> None:
-    """Asks `length` times; the score counts the answers, the dot shows them."""
+    """Asks `length` times; the score and the dot count the answers."""
     for i in range(length):
         if ask(agent, score=i, x=i) is None:
             return
@@ -83,7 +83,7 @@ count = dots_game(play_count)
 
 
 def play_walk(agent: Agent, *, seed: int) -> None:
-    """Walks right from a random place; ends, or is cut, after two to four steps."""
+    """Walks right from a random place; terminated or truncated after two to four steps."""
     rng = Random(seed)
     start, score = float(rng.randrange(1000)), 0
     for _ in range(rng.randrange(2, 5)):
@@ -119,7 +119,7 @@ def _look(rng: Random, score: float) -> tuple[Obs, list[Dog]]:
 
 
 def _questions(rng: Random, obs: Obs, dogs: Sequence[Dog]) -> list[Any]:
-    """What to ask with a random observation; masks some of it."""
+    """The questions for a random observation; masks some of them."""
     asked = rng.sample([Move, EACH, STEER, PICK], k=rng.randint(1, 3))
     if Move in asked and rng.random() < 0.5:
         obs.mask(Move, _allowed(rng, len(Move)))
@@ -139,21 +139,21 @@ def _allowed(rng: Random, count: int) -> list[bool]:
 
 
 def _worth(answers: object) -> float:
-    """A number that differs for different answers."""
+    """A number that differs between answers."""
     if isinstance(answers, Enum):
         return float(answers.value)
-    if answers is None:  # of a ghost that has nobody to pick
+    if answers is None:  # from a ghost without targets
         return 0.5
     if isinstance(answers, Dog):
         return float(answers.number)
     if isinstance(answers, np.ndarray):
-        return round(16 * float(answers.sum())) / 16  # sums of such are exact in any order
-    parts: Any = answers  # a tuple of answers to several questions, or a list of one an actor
+        return round(16 * float(answers.sum())) / 16  # such sums are exact in any order
+    parts: Any = answers  # a tuple of answers to several questions, or a list with one per actor
     return sum((i * _worth(part) for i, part in enumerate(parts, 1)), 0.0)
 
 
 def _end(agent: Agent, rng: Random, score: float) -> None:
-    """One of the ways in which an episode can end."""
+    """Ends an episode in a random way."""
     match rng.randrange(4):
         case 0:
             agent.game_over()
@@ -163,12 +163,12 @@ def _end(agent: Agent, rng: Random, score: float) -> None:
             agent.game_over(_look(rng, score)[0])
         case _:
             obs, dogs = _look(rng, score)
-            _questions(rng, obs, dogs)  # masks some of it
+            _questions(rng, obs, dogs)  # masks some of the choices
             agent.game_over(obs, truncated=True)
 
 
 def play_chaos(agent: Agent, *, seed: int, loops: bool = False) -> None:
-    """Shows and asks anything; some episodes end before the first question."""
+    """Random observations and questions; some episodes end before the first question."""
     act: Any = agent.act
     while True:
         rng = Random(seed)
@@ -186,7 +186,7 @@ def play_chaos(agent: Agent, *, seed: int, loops: bool = False) -> None:
 
 
 def play_together(agents: Sequence[Agent], *, seed: int, loops: bool = False) -> None:
-    """Asks several agents at once; each leaves when its time has come, some at once."""
+    """Asks several agents at once; each leaves at its own time, some immediately."""
     while True:
         rng = Random(seed)
         scores = [rng.randrange(16) / 16 for _ in agents]
@@ -205,7 +205,7 @@ def play_together(agents: Sequence[Agent], *, seed: int, loops: bool = False) ->
                 act_async: Any = agents[i].act_async
                 pending.append((i, act_async(obs, *_questions(rng, obs, dogs))))
                 for dog in dogs:
-                    dog.turn = Turn.ON  # too late: what was shown is a copy
+                    dog.turn = Turn.ON  # too late: the observation is a copy
             rng.shuffle(pending)
             for i, answer in pending:
                 answers = answer.get()
@@ -218,7 +218,7 @@ def play_together(agents: Sequence[Agent], *, seed: int, loops: bool = False) ->
 
 
 def play_in_turn(agents: Sequence[Agent], *, seed: int) -> None:
-    """Asks one agent after another; the last one ends later than the others."""
+    """Asks one agent after another; the last agent ends later than the others."""
     rng = Random(seed)
     scores = [0.0] * len(agents)
     for turn in range(rng.randint(1, 7)):
@@ -258,11 +258,11 @@ TINY_GAMES = {
     "together_forever": together.with_settings(loops=True),
     "in_turn": in_turn,
 }
-"""Games for one agent or several, that return after an episode or go on for ever."""
+"""Games for one agent or several that play a single episode or loop forever."""
 
 
 class DrawingBot(ScriptedAgent):
-    """Draws among what is allowed, in any game."""
+    """Chooses random legal actions in any game."""
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)

@@ -1,7 +1,7 @@
-"""Games that misbehave on purpose, in worker processes; light to import, since every worker does.
+"""Games that misbehave on purpose, in worker processes; fast to import, since every worker does.
 
-`faulty` asks four questions an episode. In the episode whose seed is `victim`, it does something
-bad after `at` answers.
+`faulty` asks four questions per episode. In the episode with the seed `victim`, it causes a fault
+after `at` answers.
 """
 
 import multiprocessing.reduction
@@ -33,7 +33,7 @@ from entity_env.core.spaces import Entity
 from tests.helpers.tiny_games import Dot, Ghost, Move, ask, dots_game
 
 LENGTH = 4
-"""Questions of an episode of `faulty`."""
+"""Number of questions in an episode of `faulty`."""
 
 
 def play_faulty(
@@ -51,7 +51,7 @@ def play_faulty(
 
 
 def tell(path: str, line: object) -> None:
-    """Appends a line to a file; none without a path."""
+    """Appends a line to a file, if there is a path."""
     if path:
         with open(path, "a") as file:
             file.write(f"{line}\n")
@@ -83,7 +83,7 @@ def run_in_circles(agent: Agent) -> None:
 
 
 def leave_fork(agent: Agent, ends: str) -> None:
-    """Forks, as a library that starts a program, which the child process then fails to do."""
+    """Forks like a library that starts a program, but the child fails to start it."""
     child = os.fork()
     if not child and ends == "raises":
         raise OSError("no such program")
@@ -103,7 +103,7 @@ class Nameless(Exception, metaclass=_Nameless):
 
 
 class Speechless(Exception):
-    """No attribute of it can be read."""
+    """An exception whose attributes cannot be read."""
 
     def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - of any attribute
         raise LookupError(f"an exception without {name}")
@@ -119,7 +119,7 @@ class Speechless(Exception):
 
 @dataclass(frozen=True)
 class Frozen(Exception):
-    """No attribute of it can be set, not even its traceback."""
+    """An exception whose attributes, even the traceback, cannot be set."""
 
     code: int
 
@@ -149,7 +149,7 @@ EXITS: dict[str, str] = {
     "Frozen": r"raised Frozen: 5",
     "Worded": "raised Worded: in its own words",
 }
-"""Faults that would end the program, or prevent a report, and what the report says."""
+"""Faults that would end the program or prevent a report, with the expected report."""
 
 FAULTS: dict[str, Callable[[Agent], None]] = {
     "raise": catch_fire,
@@ -177,7 +177,7 @@ FAULTS: dict[str, Callable[[Agent], None]] = {
 
 
 def play_gated(agent: Agent, *, seed: int, victim: int = -1, gate: str = "") -> None:
-    """Goes on for ever; one game waits at every second step until somebody opens a named pipe."""
+    """Never ends; one game waits at every second step until a named pipe is opened."""
     i = 0
     while ask(agent, score=i, x=i) is not None:
         i += 1
@@ -190,7 +190,7 @@ gated = dots_game(play_gated)
 
 
 def play_crowd(agent: Agent, *, seed: int, largest: int = 100_000) -> None:
-    """Shows one dot, then as many as can be, then one."""
+    """Shows one dot, then the maximum number, then one."""
     for count in (1, largest, 1):
         dots = np.arange(count, dtype=np.float32)[:, None]
         if agent.act(Obs(count).entities(dots, of=Dot), Move) is None:
@@ -202,7 +202,7 @@ crowd = dots_game(play_crowd)
 
 
 def forbid_pickling(agent: Agent) -> None:
-    """Any pickle from now on, in this process, is an error."""
+    """Makes all pickling in this process an error."""
     for owner in (pickle, multiprocessing.reduction.ForkingPickler):
         for name in ("dump", "dumps", "load", "loads"):
             if hasattr(owner, name):
@@ -214,7 +214,7 @@ def refuse(*_: object, **__: object) -> NoReturn:
 
 
 def play_without_pickles(agent: Agent, *, seed: int) -> None:
-    """Episodes, metrics and blocks that grow, in a process that can pickle nothing."""
+    """Episodes, metrics and growing blocks, in a process that cannot pickle."""
     forbid_pickling(agent)
     for i in range(3):
         dots = np.ones((30_000 * i, 1), dtype=np.float32)
@@ -228,7 +228,7 @@ without_pickles = dots_game(play_without_pickles)
 
 
 class Lamp(Environment):
-    """An environment that draws itself, and counts down."""
+    """An environment that renders itself and counts down."""
 
     def __init__(self) -> None:
         self.left = 3
@@ -260,7 +260,7 @@ class Lamp(Environment):
 
 
 class DarkLamp(Lamp):
-    """Cannot be drawn."""
+    """Cannot be rendered."""
 
     def render(self) -> NDArray[np.uint8]:
         return Environment.render(self)
@@ -278,21 +278,21 @@ class DyingLamp(Lamp):
 
 
 class BrokenLamp(Lamp):
-    """Cannot be made."""
+    """Its constructor raises."""
 
     def __init__(self) -> None:
         raise OSError("no such bulb")
 
 
 class DeadLamp(Lamp):
-    """Dies when it is made."""
+    """Its constructor kills the process."""
 
     def __init__(self) -> None:
         os._exit(7)
 
 
 def ever_other_lamps() -> Environment:
-    """In every process, another entity type."""
+    """Has a different entity type in every process."""
     lamp = Lamp()
     space = ObsSpace(entities={"Dot": Entity(["x"]), str(os.getpid()): Entity(["y"])})
     lamp.obs_space = lambda: space  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""Looking at worker processes from outside, and running scripts that have some."""
+"""Inspecting worker processes from outside, and running scripts with workers."""
 
 import multiprocessing
 import os
@@ -18,7 +18,7 @@ from tests.helpers.executors import Batch, plain_batch
 
 
 def stay(num_actors: int) -> dict[str, NDArray[np.int64]]:
-    """The same move for everybody."""
+    """The same move for all actors."""
     return {"Move": np.ones(num_actors, np.int64)}
 
 
@@ -31,7 +31,7 @@ def plain_step(vec: VecEnv) -> Batch:
 
 
 def pid_of(worker: int) -> int:
-    """Process of a worker of the only `VecEnv` there is."""
+    """Process id of a worker of the only `VecEnv`."""
     [pid] = [
         child.pid
         for child in multiprocessing.active_children()
@@ -42,13 +42,13 @@ def pid_of(worker: int) -> int:
 
 
 def processor_s(pid: int) -> float:
-    """Processor time that a process has had."""
+    """Processor time of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def is_running(pid: int) -> bool:
-    """A process is there, and not merely waiting to be waited for."""
+    """Whether a process is running and not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -57,7 +57,7 @@ def is_running(pid: int) -> bool:
 
 @contextmanager
 def script(path: Path, text: str) -> Iterator[subprocess.Popen[str]]:
-    """Runs a script in a session of its own; kills it at the end if it still runs."""
+    """Runs a script in a separate session; kills it at the end if it still runs."""
     file = path / "script.py"
     file.write_text(textwrap.dedent(text))
     with subprocess.Popen(

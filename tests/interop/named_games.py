@@ -1,4 +1,4 @@
-"""Every game of the registry that needs no file, for tests that run over all of them."""
+"""All games of the registry that need no file, for tests over all of them."""
 
 from __future__ import annotations
 

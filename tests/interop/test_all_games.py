@@ -1,4 +1,4 @@
-"""The tests of Gymnasium and PettingZoo for environments, on every game of the registry."""
+"""Gymnasium's and PettingZoo's environment tests, on every game of the registry."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from entity_env import UsageError
 from entity_env.interop.gymnasium import GameEnv
 from tests.interop.named_games import NAMED, each_of, needs
 
-# Bounds of features are not known, those of a torque are; masks make an observation a dict;
+# Expected warnings: features have no bounds, a torque has; masks make an observation a dict;
 # entities may be absent.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*A Box observation space m.*infinity",
@@ -28,13 +28,13 @@ NUM_CYCLES = 60
 
 
 def options(name: str) -> dict[str, Any]:
-    """Samples of these tests know no masks."""
+    """These tests sample actions without masks."""
     return {"illegal_actions": "next"}
 
 
 @each_of(name for name, game in NAMED.items() if game.num_agents == 1)
 def test_gymnasium_finds_nothing_wrong(name: str) -> None:
-    """Its check also resets with equal and other seeds, and steps equal environments alike."""
+    """Its check also resets with equal and different seeds, and compares equal environments."""
     needs(name)
     env = GameEnv(NAMED[name], **options(name))
     check_env(env)

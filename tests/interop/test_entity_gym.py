@@ -1,4 +1,4 @@
-"""Without entity-gym. What needs it is in tests/upstream, which `make interop` runs."""
+"""Tests without entity-gym; tests that need it are in tests/upstream, for `make interop`."""
 
 from __future__ import annotations
 

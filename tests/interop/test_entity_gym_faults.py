@@ -1,4 +1,4 @@
-"""What entity-gym gets wrong stays out: a test for each fault of its contract."""
+"""Faults in entity-gym's contract are not repeated here: one test for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a seed means: the same episode, however an environment is made, and played again alone."""
+"""A seed means the same episode, however an environment is made, and when repeated alone."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from entity_env.vec.batch_env.vec_env import BatchVecEnv
 from tests.helpers.tiny_games import Move
 
 PARTS = 5
-"""Features that hold a seed of 63 bits exactly, 15 bits in each."""
+"""Features that represent a seed of 63 bits exactly, 15 bits each."""
 
 
 @dataclass
 class Seed:
-    """The seed that `play` got."""
+    """The seed passed to `play`."""
 
     a: float
     b: float
@@ -48,7 +48,7 @@ class Seed:
 
 
 def play(agent: Agent, *, seed: int, idle: bool = False) -> None:
-    """Shows its seed; ends after 2 to 6 steps. If `idle`, every eighth one ends at once."""
+    """Shows its seed; ends after 2 to 6 steps. If `idle`, every eighth episode ends at once."""
     shown = Seed(*(seed >> 15 * i & 0x7FFF for i in range(PARTS)))
     for step in range(0 if idle and seed % 8 == 0 else 2 + seed % 5):
         if agent.act(Obs(step).entities([shown]), Move) is None:
@@ -77,7 +77,7 @@ def limited_id() -> Iterator[str]:
 
 
 def starts_of(env: Any, num_steps: int = 40) -> list[list[int]]:  # noqa: ANN401 - one or many
-    """The seeds that were shown, by environment, of the run that begins with seed 3."""
+    """Observed seeds, by environment, in the run with seed 3."""
     obs, infos = env.reset(seed=3)
     if obs["Seed"].ndim == 2:
         shown = [seed_in(obs["Seed"])]
@@ -102,7 +102,7 @@ def starts_of(env: Any, num_steps: int = 40) -> list[list[int]]:  # noqa: ANN401
 
 
 def test_a_limit_does_not_change_what_a_seed_means(limited_id: str) -> None:
-    """Environments of an id with a limit, made in both ways, and those without the limit."""
+    """Environments of an id with a limit, made in both ways, compared with those without it."""
     sync, ours = (
         starts_of(gymnasium.make_vec(limited_id, 4, vectorization_mode=mode))
         for mode in ("sync", "vector_entry_point")
@@ -150,7 +150,7 @@ def test_the_seed_that_an_episode_reports_repeats_it(limit: int | None, num_work
 
 
 def first_of(game: Game, seed: int) -> list[float]:
-    """Head and food in the first observation of an episode of snake, played alone."""
+    """Head and food in the first observation of a separate episode of snake."""
     turns: list[Turn] = []
     game.play_episode(RandomAgent(seed=1), seed=seed, watch=turns.append)
     features = turns[0].observation.features
@@ -162,7 +162,7 @@ def first_of(game: Game, seed: int) -> list[float]:
 def test_infos_have_the_seed_of_the_episode_that_is_shown(
     mode: AutoresetMode, limit: int | None
 ) -> None:
-    """In every step, in the infos of final observations, and as `Episode.seed` has it."""
+    """In every step and in the infos of final observations, equal to `Episode.seed`."""
     envs = make_vector_env(tells, 3, autoreset_mode=mode, max_episode_steps=limit, idle=True)
     vec: Any = envs._vec  # type: ignore[attr-defined]
     obs, infos = envs.reset(seed=8)
@@ -232,7 +232,7 @@ def test_an_environment_of_gymnasium_begins_an_episode_again_outside() -> None:
 
 
 def test_a_small_run_is_the_first_rows_of_a_large_one() -> None:
-    """Whatever the number of environments and workers, an environment's episodes are its own."""
+    """An environment's episodes do not depend on the number of environments and workers."""
 
     def play(num_envs: int, num_workers: int) -> list[list[float]]:
         with VecEnv(snake, num_envs, num_workers, seed=5) as vec:

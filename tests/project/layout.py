@@ -1,4 +1,4 @@
-"""The rules of the layout, each a function from a source tree to its violations, a line each."""
+"""The rules of the layout: functions that return the violations in a source tree, one per line."""
 
 import ast
 from collections import Counter
@@ -13,8 +13,8 @@ LINKS = ("agents", "games", "vec")
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 60
 
-# Floors, lowest first: what is on one imports what is on the same or below it. Imports inside
-# functions and under TYPE_CHECKING count too. `entity_env/__init__.py` hands names on, from all.
+# Layers, lowest first: a module imports only from its own layer and those below. Imports inside
+# functions and under TYPE_CHECKING count, too. `entity_env/__init__.py` re-exports from all layers.
 FLOORS = (
     "errors",
     "interrupts",
@@ -33,8 +33,8 @@ FLOORS = (
     "cluster",
     "cli",
 )
-# What a game may import, as one of a user may: names that these packages hand on, or that these
-# modules define. Of agents only who is asked: a game knows nothing of training or workers.
+# Allowed imports of a game, as for users: names re-exported by these packages or defined in these
+# modules. Of agents only the agent interface: games do not depend on training or workers.
 FOR_GAMES = (
     *("entity_env", "entity_env.core.episode_stats", "entity_env.core.files"),
     *("entity_env.core.numba_utils", "entity_env.core.vec_env_base", "entity_env.core.seeding"),
@@ -48,13 +48,13 @@ FOR_GAMES_ALONE = (
     *(f"entity_env.vec.{name}" for name in ("ResetMask", "StepResult")),
     *("entity_env.core.vec_env_base", "entity_env.core.seeding"),
 )
-# The lists of games, which anything may read; what else may name a game: a command for a family of
-# games; and games with the name of an extra of the package or of a family of PettingZoo.
+# The lists of games, which all modules may use; exceptions that may name a game: a command for a
+# family of games; and games named like an extra of the package or a family of PettingZoo.
 GAME_LISTS = ("GAMES", "registry", "versions")
 NAMES_GAMES = ("cli/commands/capture_goal.py",)
 EXTRAS = {"pixel", "classic"}
 MAX_FILES = 15
-# Who may import a dependency that not every installation has.
+# Modules that may import an optional dependency.
 OPTIONAL = {
     "torch": (
         *("core/ragged.py", "agents/rogue_net/torch_net/*", "agents/ppo/*", "games/pixel/*"),
@@ -71,7 +71,7 @@ OPTIONAL = {
 
 _PAIR = "one operation in torch, in numpy and compiled"
 _GAME = "of one game: every game defines its own"
-# Public classes and functions that more than one module may define, and why.
+# Public classes and functions that several modules may define, with the reason.
 SAME_NAME = {
     "Food": _GAME,
     "Head": _GAME,
@@ -90,7 +90,7 @@ SAME_NAME = {
 
 
 class Source(NamedTuple):
-    """A module, parsed, with its path from the root of the tree."""
+    """A parsed module, with its path relative to the root of the tree."""
 
     path: Path
     text: str
@@ -98,7 +98,7 @@ class Source(NamedTuple):
 
 
 def sources(root: Path, *folders: str) -> Iterator[Source]:
-    """Parse every module below the folders; one that is not there has none."""
+    """Parse every module below the folders; missing folders are skipped."""
     for folder in folders:
         for path in sorted((root / folder).rglob("*.py")):
             yield _parsed(root, path, path.stat().st_mtime_ns)
@@ -111,7 +111,7 @@ def _parsed(root: Path, path: Path, _: int) -> Source:
 
 
 def floors(root: Path) -> list[str]:
-    """Imports from a higher floor, and what a game may not import."""
+    """Imports from a higher layer, and forbidden imports of games."""
     return [
         f"{source.path}:{line} imports {name}"
         for source in sources(root, PACKAGE)
@@ -122,7 +122,7 @@ def floors(root: Path) -> list[str]:
 
 
 def crowded_folders(root: Path) -> list[str]:
-    """Folders of more files than a reader takes in at a glance."""
+    """Folders with too many files."""
     counts = Counter(
         path.parent.relative_to(root).as_posix()
         for folder in (PACKAGE, "tests")
@@ -132,7 +132,7 @@ def crowded_folders(root: Path) -> list[str]:
 
 
 def undescribed_folders(root: Path) -> list[str]:
-    """Packages whose `__init__.py` does not say what belongs in them."""
+    """Packages whose `__init__.py` does not describe their content."""
     return [
         f"{folder.relative_to(root).as_posix()}: describe it in its __init__.py"
         for folder in sorted({path.parent for path in (root / PACKAGE).rglob("*.py")})
@@ -141,7 +141,7 @@ def undescribed_folders(root: Path) -> list[str]:
 
 
 def import_cycles(root: Path) -> list[str]:
-    """Modules that import each other; a package's `__init__.py`, which hands names on, aside."""
+    """Modules that import each other, other than through re-exports in an `__init__.py`."""
     modules = {
         ".".join(source.path.with_suffix("").parts): source
         for source in sources(root, PACKAGE)
@@ -164,9 +164,9 @@ def import_cycles(root: Path) -> list[str]:
 
 
 def games_named(root: Path) -> list[str]:
-    """What mentions a game outside `games/`: an import of it, or its name as a text.
+    """Mentions of a game outside `games/`: imports, or its name as a string.
 
-    What is for all games is in the lists of them. Docstrings may have examples.
+    Code for all games uses the lists of games. Docstrings may have examples.
     """
     names = _games(root)
     found = []
@@ -197,7 +197,7 @@ def _games(root: Path) -> set[str]:
 
 
 def optional_dependencies(root: Path) -> list[str]:
-    """Imports of torch, numba and their like outside the places that may have them."""
+    """Imports of optional dependencies, such as torch, outside the allowed modules."""
     return [
         f"{source.path}:{line} imports {name}"
         for source in sources(root, PACKAGE)
@@ -208,7 +208,7 @@ def optional_dependencies(root: Path) -> list[str]:
 
 
 def link_imports(root: Path) -> list[str]:
-    """Imports through the links at the top level."""
+    """Imports through the symbolic links at the top level."""
     return [
         f"{source.path}:{line} imports {name}"
         for source in sources(root, PACKAGE, "tests", "examples", "benchmarks", "tools")
@@ -235,7 +235,7 @@ def sizes(root: Path) -> list[str]:
 
 
 def repeated_names(root: Path) -> list[str]:
-    """Public classes and functions of the same name in several modules."""
+    """Public classes and functions with the same name in several modules."""
     return [
         f"{paths[0]} and {', '.join(paths[1:])} define {name}: rename all but one"
         for name, paths in sorted(_definitions(root).items())
@@ -244,7 +244,7 @@ def repeated_names(root: Path) -> list[str]:
 
 
 def unused_exceptions(root: Path) -> list[str]:
-    """Entries of `SAME_NAME` that are defined in one module at most."""
+    """Entries of `SAME_NAME` that are defined in at most one module."""
     found = _definitions(root)
     return [f"SAME_NAME: remove {name}" for name in SAME_NAME if len(found.get(name, ())) < 2]
 
@@ -265,7 +265,7 @@ def _definitions(root: Path) -> dict[str, list[str]]:
 
 
 def prints_and_asserts(root: Path) -> list[str]:
-    """Assert statements, and output that does not pass `cli.display.console`, in the library."""
+    """Assert statements in the library, and output that bypasses `cli.display.console`."""
     return [
         f"{source.path}:{node.lineno} {ast.unparse(node)}"
         for source in sources(root, PACKAGE)
@@ -282,7 +282,7 @@ def prints_and_asserts(root: Path) -> list[str]:
 
 
 def imports_rich_console(tree: ast.Module) -> bool:
-    """Whether rich's own console is imported, which prints control characters of texts."""
+    """Whether rich's own console, which prints control characters, is imported."""
     return any(
         isinstance(node, ast.ImportFrom)
         and node.module == "rich.console"
@@ -294,8 +294,8 @@ def imports_rich_console(tree: ast.Module) -> bool:
 def links(root: Path) -> list[str]:
     """Links that are missing, absolute or point elsewhere.
 
-    Where nothing can be linked, as in a zip or on Windows, git writes a file with the target, and a
-    source distribution has none of them.
+    Without symbolic links, as in a zip or on Windows, git writes a file with the target, and a
+    source distribution contains no links.
     """
     return [
         f"{name}: expected a link to {PACKAGE}/{name}"
@@ -311,7 +311,7 @@ _BLOCKS = ast.stmt | ast.excepthandler | ast.match_case
 
 
 def imports(source: Source, *, typing_too: bool = False) -> Iterator[tuple[int, str]]:
-    """Yield line and absolute dotted name of each import at any depth, `if TYPE_CHECKING` aside."""
+    """Yield line and absolute dotted name of all imports at any depth, not `if TYPE_CHECKING`."""
     waiting: list[ast.AST] = [source.tree]
     while waiting:
         match waiting.pop():
@@ -321,7 +321,7 @@ def imports(source: Source, *, typing_too: bool = False) -> Iterator[tuple[int, 
                 yield from ((line, f"{_origin(node, source)}.{alias.name}") for alias in names)
             case ast.If(test=test, orelse=orelse) if not typing_too and _is_for_typing(test):
                 waiting.extend(orelse)
-            case node:  # expressions have no imports
+            case node:  # expressions contain no imports
                 children = ast.iter_child_nodes(node)
                 waiting.extend(each for each in children if isinstance(each, _BLOCKS))
 

@@ -1,4 +1,4 @@
-"""The demo of screens trains, says how far it got, and plays; and the agent learns the maze."""
+"""The pixel demo trains, reports results, and plays; the agent learns the maze."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def test_it_trains_compares_and_plays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(demo_pixel, "EVAL_EPISODES", 2)
-    for _ in range(2):  # the second time over what the first one left
+    for _ in range(2):  # the second time over the files of the first
         demo_pixel.main(tmp_path / "demo", steps=512)
     shown = capsys.readouterr().out
     assert "$ entity-env train pixel:maze --seed=1" in shown

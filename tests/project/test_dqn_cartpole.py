@@ -1,4 +1,4 @@
-"""The value-learning loop: what it remembers is true, and what it learns without that is wrong."""
+"""The value-learning loop: stored transitions are correct; with wrong flags, values are wrong."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ TABLE = Settings(
     gamma=GAMMA,
     learning_rate=0.1,
     target_share=0.1,
-    last_epsilon=1.0,  # all actions are random: who learns wrongly has seen the same
+    last_epsilon=1.0,  # all actions are random, so data do not depend on what was learned
 )
 
 
 class Ledge(BatchEnv):
-    """A way along a ledge: walking on is worth 0.5 a step, jumping off 1, and it is the end.
+    """A path along a ledge: walking earns 0.5 per step; jumping off earns 1 and terminates.
 
-    The cells form a ring, shown one-hot, and nobody has to jump; episodes are cut after
+    The cells form a ring, observed one-hot, and jumping is optional; episodes are truncated after
     `MAX_STEPS`. So walking is worth `0.5 / (1 - gamma)` everywhere, and jumping 1.
     """
 
@@ -112,7 +112,7 @@ class Ledge(BatchEnv):
 
 
 class FlagsLost(BatchVecEnv):
-    """Shows environments as a loop with automatic resets that ignores their flags sees them."""
+    """Environments as seen by a loop with automatic resets that ignores the flags."""
 
     def act(self, actions: VecActions) -> VecObs:
         obs = super().act(actions)
@@ -121,12 +121,12 @@ class FlagsLost(BatchVecEnv):
 
 
 def disabled(env: BatchEnv) -> BatchVecEnv:
-    """As the example steps its environments."""
+    """Environments without automatic resets, as in the example."""
     return BatchVecEnv(env, autoreset="disabled")
 
 
 class Constant(nn.Module):
-    """Values every action the same way, whatever it sees."""
+    """Has constant values of the actions."""
 
     def __init__(self, *values: float) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ class Constant(nn.Module):
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """As the example has it; what other tests use stays as it was."""
+    """One thread, as in the example; restores the number for other tests."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -159,8 +159,8 @@ def values_of(network: nn.Module) -> NDArray[np.float32]:
 
 @pytest.mark.slow
 def test_values_are_exact_and_with_flags_lost_they_are_wrong() -> None:
-    """Exact: an end is worth nothing more, and a cut takes nothing away. Without the flags a jump
-    is a way to the next start, worth `1 + gamma * 10`, and jumping pays best of all."""
+    """Exact: no value after termination, and truncation does not reduce values. Without the flags,
+    a jump leads to the next start and is worth `1 + gamma * 10`, so jumping seems best."""
     true = last(learn(disabled(Ledge(TABLE.num_envs)), 2, TABLE)).network
     lost = last(learn(FlagsLost(Ledge(TABLE.num_envs)), 2, TABLE)).network
 
@@ -176,7 +176,7 @@ def test_values_are_exact_and_with_flags_lost_they_are_wrong() -> None:
 
 @pytest.mark.slow
 def test_what_is_remembered_is_true() -> None:
-    """Every transition is one step of the physics, whatever became of the episode."""
+    """Every transition is one step of the physics, whatever happens to the episode."""
     max_steps, num_envs, num_steps = 10, 64, 60
     env = CartPole(num_envs, max_episode_steps=max_steps)
     settings = Settings(steps=num_envs * num_steps, width=16, updates_per_step=4)
@@ -197,7 +197,7 @@ def test_what_is_remembered_is_true() -> None:
     assert_array_equal(rewards, result.rewards)
     assert_array_equal(terminals, result.terminals)
 
-    # Where the next row of an environment begins elsewhere, an episode has ended.
+    # If an environment's next row starts elsewhere, an episode has ended.
     shape = (num_steps, num_envs, -1)
     obs, next_obs = obs.reshape(shape), next_obs.reshape(shape)
     ended = (obs[1:] != next_obs[:-1]).any(axis=2)
@@ -212,7 +212,7 @@ def test_what_is_remembered_is_true() -> None:
 
 
 def lengths_of(ended: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """How many steps the episode of each row has taken so far."""
+    """Number of steps so far in the episode of each row."""
     lengths = np.zeros(ended.shape, dtype=np.int64)
     running = np.zeros(ended.shape[1], dtype=np.int64)
     for step, ends in enumerate(ended):
@@ -234,7 +234,7 @@ def test_the_same_seed_learns_the_same() -> None:
         return parameters
 
     first = weights(1)
-    torch.rand(7)  # what others draw is none of its business
+    torch.rand(7)  # random numbers of others do not matter
     assert_array_equal(weights(1), first)
     assert not np.allclose(weights(2), first)
 
@@ -257,7 +257,7 @@ def test_the_mean_return_is_that_of_episodes_that_ended() -> None:
 
 
 def test_the_loss_by_hand() -> None:
-    """The online network chooses what comes next, the target network says what it is worth."""
+    """The online network chooses the next action, the target network supplies its value."""
     replay = ReplayBuffer(2)
     env = disabled(Ledge(2))
     obs = env.reset().copy()
@@ -265,7 +265,7 @@ def test_the_loss_by_hand() -> None:
     next_obs.reward[:], next_obs.terminated[:] = [1.0, 2.0], [False, True]
     replay.add(obs, {"Move": np.array([0, 1])}, next_obs)
     batch = replay.select([0, 1])
-    # Goals 1 + 0.5 * 10 and 2; values 3 and 4: off by 3 and 2, of which Huber takes 2.5 and 1.5.
+    # Targets 1 + 0.5 * 10 and 2, values 3 and 4: errors 3 and 2, with Huber losses 2.5 and 1.5.
     loss = td_loss(Constant(3.0, 4.0), Constant(20.0, 10.0), batch, gamma=0.5)
     assert float(loss) == 2.0
 
@@ -359,13 +359,13 @@ def test_cart_pole_is_solved(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_cart_pole_is_not_solved_with_flags_lost() -> None:
-    """Then every state seems worth nearly `1 / (1 - gamma)`, those just before a fall as well: no
-    action is better than another."""
+    """Every state, even just before a fall, then seems worth nearly `1 / (1 - gamma)`, so no action
+    is better than another."""
     settings = Settings(steps=64_000)
     moment = last(learn(FlagsLost(CartPole(settings.num_envs)), 2, settings))
     assert evaluate(moment.network, CartPole(100), seed=10_000).mean() < SOLVED / 4
     with torch.no_grad():
         obs = moment.replay.select(np.arange(settings.steps)).obs
         values = moment.network(torch.from_numpy(inputs(obs)))
-    assert_allclose(values, 1 / (1 - settings.gamma), rtol=0.05)  # still on its way there
+    assert_allclose(values, 1 / (1 - settings.gamma), rtol=0.05)  # not fully converged
     assert float(values.max() - values.min()) < 1.0

@@ -1,4 +1,4 @@
-"""The picture of the layout in CONTRIBUTING.md."""
+"""Tests of the picture of the layout in CONTRIBUTING.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs with a loop of their own in which agents play: under pygame, and under asyncio."""
+"""Programs with their own loop in which agents play: with pygame and with asyncio."""
 
 import asyncio
 import re
@@ -55,7 +55,7 @@ class TestPygame:
         draw = program.draw
 
         def draw_once_and_quit(screen: object) -> None:
-            draw(program.screen)  # type: ignore[arg-type]  # there is one
+            draw(program.screen)  # type: ignore[arg-type]  # not None here
             frames.append(program.screen)
             if len(frames) == 10:
                 event.post(event.Event(QUIT))

@@ -1,4 +1,4 @@
-"""The trained agent of `examples/azul`: it plays, wins, is quick; and its curve is what it says."""
+"""The trained agent of `examples/azul`: it plays, wins and is fast; and its curve is correct."""
 
 import csv
 import importlib.util
@@ -39,7 +39,7 @@ def trained() -> EntityAgent:
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    """`curve.py`, which is no part of a package."""
+    """`curve.py`, which is not in a package."""
     spec = importlib.util.spec_from_file_location("azul_curve", FOLDER / "curve.py")
     assert spec is not None
     assert spec.loader is not None
@@ -49,7 +49,7 @@ def script() -> ModuleType:
 
 
 def share_of(trained: EntityAgent, other: AzulAgent, num_pairs: int) -> float:
-    """What the trained agent has of the wins, every deal played from both seats."""
+    """The trained agent's share of wins, with every deal played from both seats."""
     total = 0.0
     for number in range(2 * num_pairs):
         seat = number % 2
@@ -59,7 +59,7 @@ def share_of(trained: EntityAgent, other: AzulAgent, num_pairs: int) -> float:
 
 
 def test_it_was_trained_for_the_game_as_it_is() -> None:
-    """A feature that is added to the game makes a new agent necessary."""
+    """A new feature of the game requires a new agent."""
     weights = read_network(AGENT)
     assert weights.obs_space == azul.obs_space()
     assert dict(weights.action_space) == dict(azul.action_space())
@@ -69,7 +69,7 @@ def test_it_was_trained_for_the_game_as_it_is() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_it_beats_the_greedy_agent(trained: EntityAgent) -> None:
-    """Of 400 games it wins 356, and of these 24 hardly ever less than 16."""
+    """It wins 356 of 400 games, so it very rarely wins fewer than 16 of these 24."""
     assert share_of(trained, GreedyAgent(), 12) >= 16 / 24
 
 
@@ -86,7 +86,7 @@ def test_its_draws_do_not_make_it_weak() -> None:
 
 @pytest.mark.parametrize("num_players", [3, 4])
 def test_it_can_sit_at_larger_tables(trained: EntityAgent, num_players: int) -> None:
-    """It has learnt for two, but knows what it is shown."""
+    """It has learned with two players, but understands the observations."""
     others = [RandomAgent() for _ in range(num_players - 1)]
     result = play_game([trained, *others], seed=1)
     assert result.end is not None
@@ -98,7 +98,7 @@ def asked(state: GameState) -> AgentInput:
 
 
 def test_a_move_takes_less_than_20_ms(trained: EntityAgent) -> None:
-    """Of the first moves of rounds, which have the most options; processor time."""
+    """Processor time of the first moves of rounds, which have the most options."""
     times = []
     for seed in range(15):
         state = new_game(2, rng=SplitMix(seed))
@@ -161,14 +161,14 @@ def test_the_picture_is_one(script: ModuleType) -> None:
     assert list(lines) == ["games won, greedy", "games won, random"]  # the other has no points
     heights = [float(point.split(",")[1]) for point in lines["games won, greedy"]]
     assert len(heights) == 10
-    assert heights == sorted(heights, reverse=True)  # up is less
+    assert heights == sorted(heights, reverse=True)  # y points down
     top = {float(point.split(",")[1]) for point in lines["games won, random"]}
     assert top == {heights[-1]}
 
 
 @pytest.mark.slow
 def test_it_reads_what_a_run_has_written(script: ModuleType, tmp_path: Path) -> None:
-    """A short run at tables, from its own curves."""
+    """Reads the curves of a short run."""
     pytest.importorskip("torch")
     from entity_env.agents.ppo import PPOConfig, train
     from entity_env.agents.rogue_net import RogueNetConfig

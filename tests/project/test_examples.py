@@ -1,4 +1,4 @@
-"""The examples do what they say, in little."""
+"""The examples work, in shortened form."""
 
 import json
 import re
@@ -104,7 +104,7 @@ def test_the_demo_trains_compares_and_plays(
 ) -> None:
     pytest.importorskip("torch")
     monkeypatch.setattr(demo, "EVAL_EPISODES", 3)
-    for _ in range(2):  # the second time over what the first one left
+    for _ in range(2):  # the second time over the files of the first
         demo.main(tmp_path / "demo", steps=1024)
     shown = capsys.readouterr().out
     assert "$ entity-env train snake --steps=1024" in shown

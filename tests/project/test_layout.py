@@ -1,4 +1,4 @@
-"""The layout holds: who imports whom, what an import loads, sizes, links. Each rule can fail."""
+"""The layout: allowed imports, loaded modules, sizes, links. Each rule can fail."""
 
 import subprocess
 import sys
@@ -164,9 +164,9 @@ def test_every_name_that_may_be_defined_twice_is() -> None:
 
 
 def test_a_tree_without_symbolic_links_is_fine(tmp_path: Path) -> None:
-    assert layout.links(tmp_path) == []  # unpacked from a source distribution
+    assert layout.links(tmp_path) == []  # as in a source distribution
     for name in layout.LINKS:
-        (tmp_path / name).write_text(f"entity_env/{name}")  # from a zip, or checked out on Windows
+        (tmp_path / name).write_text(f"entity_env/{name}")  # as in a zip, or checked out on Windows
     assert layout.links(tmp_path) == []
 
 

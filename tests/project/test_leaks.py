@@ -1,4 +1,4 @@
-"""The watch on leaks sees what it is there to see, and nothing else."""
+"""The leak detection finds all leaks, without false alarms."""
 
 import multiprocessing as mp
 import subprocess
@@ -27,7 +27,7 @@ LIVE = "import os, sys; print(os.getpid(), flush=True); sys.stdin.read()"
 
 @contextmanager
 def orphan(script: str, environment: str) -> Iterator[str]:
-    """Run a script in a process whose parent is gone; yields the first line that it prints."""
+    """Runs a script in a process whose parent is gone; yields the first line of its output."""
     parent = (
         "import os, subprocess, sys;"
         f"subprocess.Popen([sys.executable, '-c', sys.argv[1]], env={environment})"
@@ -65,7 +65,7 @@ def test_names_a_segment_of_shared_memory() -> None:
 
 def test_leaves_the_segments_of_others_alone() -> None:
     before = holdings()
-    with orphan(HOLD_A_SEGMENT, environment="{}") as name:  # not our child, and without our mark
+    with orphan(HOLD_A_SEGMENT, environment="{}") as name:  # neither our child nor marked by us
         assert (SHARED_MEMORY / name).exists()
         assert leaked_since(before) == []
 

@@ -1,4 +1,4 @@
-"""Mutants: every one is another program that can be run."""
+"""Mutants: each is a different, valid program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every import path and dotted name shown in README.md and the pages of docs exists."""
+"""Every import path and dotted name in README.md and the docs exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the README shows is what there is; that it runs is checked by `tests/docs`."""
+"""The README is up to date; `tests/docs` checks that its code runs."""
 
 from __future__ import annotations
 

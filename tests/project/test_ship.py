@@ -1,4 +1,4 @@
-"""A shipped game plays with its trained agent where there is nothing that training needs."""
+"""A shipped game plays with its trained agent, without the packages for training."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ print([name for name in sys.argv[1:] if importlib.util.find_spec(name)])
 
 
 def ran(*command: object, cwd: Path) -> str:
-    """What a command wrote, which it must do without an error, and without our search path."""
+    """Output of a command, which must succeed without our search path."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
         [str(word) for word in command], cwd=cwd, env=env, text=True, capture_output=True
@@ -80,13 +80,13 @@ def test_its_agent_is_trained() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_process_with_a_loaded_agent_is_small() -> None:
-    """And it imports no torch: that would end it."""
+    """It also does not import torch, which would fail."""
     _, mib = shipped("from entity_env.games import snake as game", play.AGENT)
-    assert 5 < mib - of_numpy() <= 20  # numpy alone: 24 to 30, by the version of Python
+    assert 5 < mib - of_numpy() <= 20  # numpy alone: 24 to 30, depending on the Python version
 
 
 def of_numpy() -> float:
-    """MiB of a process that imports numpy alone."""
+    """MiB of a process that only imports numpy."""
     code = "import numpy; print(open('/proc/self/statm').read().split()[1])"
     done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True)
     return int(done.stdout) * os.sysconf("SC_PAGE_SIZE") / 2**20
@@ -95,7 +95,7 @@ def of_numpy() -> float:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_it_plays_in_an_environment_without_extras(tmp_path: Path) -> None:
-    """The wheel and what it depends on, and nothing else."""
+    """Only the wheel and its dependencies are installed."""
     environment = tmp_path / "environment"
     venv.create(environment, with_pip=False)
     python = environment / "bin" / "python"

@@ -1,4 +1,4 @@
-"""The types that users see, checked as `mypy --strict` sees them."""
+"""The public types, checked with `mypy --strict`."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ EXAMPLES = ROOT / "tests" / "project" / "typing"
 
 @pytest.mark.timeout(240)
 def test_answers_have_their_types_and_mistakes_are_found(tmp_path: Path) -> None:
-    """Of the examples nothing is said; a wrong type and an idle ignore would be."""
+    """mypy reports nothing about the examples, but would report wrong types and unused ignores."""
     text = (EXAMPLES / "answers.py").read_text()
     wrong = tmp_path / "wrong.py"
     wrong.write_text(

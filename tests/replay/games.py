@@ -1,4 +1,4 @@
-"""Games whose episodes are recorded, with settings that make short ones."""
+"""Games whose episodes are recorded, with settings for short episodes."""
 
 from hypothesis import strategies as st
 
@@ -8,7 +8,7 @@ from tests.helpers.continuous_games import bodies_game
 from tests.helpers.tiny_games import TINY_GAMES
 
 PACKAGE = {name: game for name, game in GAMES.items() if name != "pixel"}
-"""Every game of the package; "pixel" runs a file of its user."""
+"""Every game of the package except "pixel", which runs a user's file."""
 ALL = PACKAGE | TINY_GAMES | {"bodies": bodies_game}
 
 _INTEGERS = {
@@ -32,7 +32,7 @@ _INTEGERS = {
 
 
 def with_random_settings(game: Game) -> st.SearchStrategy[Game]:
-    """The game with any settings that keep its episodes short."""
+    """The game with random settings that keep its episodes short."""
     drawn: dict[str, st.SearchStrategy[object]] = {
         name: st.booleans() if parameter.annotation is bool else st.integers(*_INTEGERS[name])
         for name, parameter in game.parameters.items()

@@ -1,4 +1,4 @@
-"""Replays made of the actions that a `VecEnv` was sent: the lines that `Game.run` writes."""
+"""Replays made from a `VecEnv`'s actions: the same lines as `Game.run` writes."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,12 +23,12 @@ from tests.replay.games import ALL, with_random_settings
 from tests.vec.batch_env.corridor import Corridor
 
 MODES: tuple[Autoreset, ...] = ("same_step", "next_step", "disabled")
-# Those that go on for ever may never ask again, when an episode is all that is wanted.
+# Looping games are excluded: after the wanted episode they might never ask again.
 ENDING = [name for name in ALL if not name.endswith("forever")]
 
 
 class Keeping:
-    """Steps a `VecEnv` at random, keeps the replay of every third episode."""
+    """Steps a `VecEnv` at random, and keeps the replay of every third episode."""
 
     def __init__(self, vec: VecEnv, seed: int) -> None:
         self.vec = vec
@@ -46,7 +46,7 @@ class Keeping:
             assert told == [(reward, seed) for reward in self.replays[-1].rewards]
 
     def play(self, num_steps: int) -> None:
-        """Plays at least so many steps, and until there is a replay."""
+        """Plays at least `num_steps` steps, and until there is a replay."""
         obs = self.vec.reset(seed=int(self.rng.integers(99)))
         while num_steps > 0 or not self.replays:
             obs = self.step(obs)
@@ -63,7 +63,7 @@ class Keeping:
                 return vec.reset_envs(mask)
         if vec.autoreset == "disabled" or vec.num_workers < 2 or rng.random() < 0.5:
             return vec.act(random_actions(obs, vec.action_space(), rng))
-        # Batches come back apart, and are answered in another order.
+        # Batches are returned in parts and answered in a different order.
         vec.send(random_actions(obs, vec.action_space(), rng))
         waiting = [vec.recv(1)]
         while sum(len(each) for each in waiting) < vec.num_rows:
@@ -74,12 +74,12 @@ class Keeping:
         return vec.recv()
 
     def are_over(self, obs: VecObs) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Environments in which nobody waits: their episodes have ended."""
+        """Environments without waiting agents: their episodes have ended."""
         return np.array([not any(ready) for ready in obs.is_ready.reshape(self.vec.num_envs, -1)])
 
 
 def lines_of(replay: Replay) -> dict[int, list[Decision]]:
-    """Actions and ends by agent, without those of no actors, which a batch does not know."""
+    """Actions and ends by agent, without empty actions, which a batch does not have."""
     found: dict[int, list[Decision]] = {i: [] for i in range(replay.header.num_agents)}
     for line in replay.lines:
         actions = {name: value for name, value in line.actions.items() if value != []}
@@ -90,7 +90,7 @@ def lines_of(replay: Replay) -> dict[int, list[Decision]]:
 
 
 def check(name: str, data: st.DataObject, num_workers: int, seed: int) -> None:
-    """Lines written for batches are those that `Game.run` writes when it plays them again."""
+    """Checks that lines written for batches equal those of `Game.run` when it repeats them."""
     game = data.draw(with_random_settings(ALL[name]))
     mode, num_envs = data.draw(st.sampled_from(MODES)), data.draw(st.integers(1, 5))
     with VecEnv(game, num_envs, min(num_workers, num_envs), autoreset=mode) as vec:

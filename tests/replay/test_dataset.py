@@ -53,7 +53,7 @@ def test_agents_are_chosen_by_number_name_and_reward() -> None:
     assert_same_dataset(dataset_of(writer.replays, agents=["paper"]), one)
     assert_same_dataset(dataset_of(writer.replays, agents=[1]), one)
     assert_same_dataset(dataset_of(writer.replays, agents=[1, "rock"]), every)
-    # Winners are found among all, then those of the wanted agents are kept.
+    # Winners are determined among all agents, then the wanted agents are kept.
     won = every.filter(every.agent_id == 1, winners=True)
     assert 0 < len(won) < len(one)
     assert_same_dataset(dataset_of(writer.replays, agents=[1], winners=True), won)
@@ -121,7 +121,7 @@ def test_golden_replays_have_decisions(path: Path) -> None:
 
 @pytest.mark.slow
 def test_replays_of_one_game_are_played_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In new processes with limits, the decisions are those of this process."""
+    """Decisions from new processes with limits equal those from this process."""
     agents = [RandomAgent(seed) for seed in range(3)]
     replays = [
         record(snake, agent, seed=1, see=False, board_size=size)
@@ -151,7 +151,7 @@ def test_what_a_replay_shows_has_a_limit(see: bool) -> None:
         for name, entity in space.entities.items()
     )
     assert shown > 0
-    few = PLAY_LIMITS._replace(max_shown=shown)  # types, actions and turns count, too
+    few = PLAY_LIMITS._replace(max_shown=shown)  # types, actions and turns also count
     expected = rf"the replay shows more than {shown:,} entities and features .* --max-shown"
     with pytest.raises(ReplayError, match=expected):
         replay.turns(dots, max_shown=shown)

@@ -1,4 +1,4 @@
-"""Files of replays: hostile, cut, plain, of other versions."""
+"""Files of replays: hostile, truncated, plain, from other versions."""
 
 import gzip
 import json
@@ -35,7 +35,7 @@ def plain(lines: list[str]) -> bytes:
 
 
 def pieces(content: bytes) -> tuple[list[str], bool]:
-    """The lines, none of content that is not a replay."""
+    """The lines of a replay; empty for other content."""
     try:
         return split_lines(content, "x.replay")
     except ReplayError:
@@ -43,7 +43,7 @@ def pieces(content: bytes) -> tuple[list[str], bool]:
 
 
 def use(content: bytes) -> None:
-    """All that reads a file; it may raise a ReplayError that names the file or the place."""
+    """Runs all code that reads a file, which may raise a ReplayError with file or location."""
     problems = []
     try:
         read = Replay.from_bytes(content, "x.replay")

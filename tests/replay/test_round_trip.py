@@ -1,4 +1,4 @@
-"""Episodes are recorded, read and played again: all that was seen, done and earned is equal."""
+"""Episodes are recorded, read and repeated: observations, actions and rewards are equal."""
 
 import random
 from dataclasses import replace
@@ -16,7 +16,7 @@ from tests.replay.games import ALL, with_random_settings
 
 
 def told(turn: Turn, spaces: Spaces) -> tuple[object, ...]:
-    """All that a turn shows, to be compared."""
+    """The content of a turn, for comparison."""
     shown, episode = turn.observation, turn.episode
     return (
         (turn.agent_id, turn.step, turn.score),
@@ -56,7 +56,7 @@ def test_episodes_come_back(
 
 
 class Anything(ScriptedAgent):
-    """Answers whatever is allowed, at random."""
+    """Chooses random legal actions."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

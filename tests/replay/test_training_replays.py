@@ -1,4 +1,4 @@
-"""Replays that a training run keeps, and that they change nothing of it."""
+"""Replays kept by a training run, which do not affect the run."""
 
 import random
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def run(
     moments: int = 0,
     num_workers: int = 0,
 ) -> tuple[TrainResult, list[float]]:
-    """Trains; returns the highest reward of an agent in each episode, too."""
+    """Trains; also returns the highest reward of an agent in each episode."""
     rewards: list[float] = []
     with VecEnv(game, NUM_ENVS, num_workers) as vec:
         vec.watch_episodes(lambda ended, _: rewards.append(max(one.reward for one in ended)))
@@ -102,7 +102,7 @@ def test_moments_have_one_start_that_training_has_not(tmp_path: Path) -> None:
 
 
 class Scripted:
-    """Tells a `TrainingReplays` of steps, and counts its agents."""
+    """Reports steps to a `TrainingReplays`, and counts its agents."""
 
     def __init__(self, replays: TrainingReplays) -> None:
         self.replays = replays
@@ -139,7 +139,7 @@ def test_a_resumed_run_goes_on(tmp_path: Path) -> None:
     with VecEnv(snake, 2) as vec:
         second = Scripted(TrainingReplays(snake, tmp_path, vec, moments=5))
         second.update(50, is_resumed=True)
-        play(vec, 5)  # no better one
+        play(vec, 5)  # no better episode
         second.update(60, is_resumed=True)
         second.end()
         assert second.num_agents == 0
@@ -165,7 +165,7 @@ def test_a_game_that_repeats_nothing_is_told_once(
         for _ in range(3):
             if ask(agent, score, x=score) is None:
                 return
-            score += random.random()  # not from the seed
+            score += random.random()  # independent of the seed
         agent.game_over(Obs(score))
 
     run(tmp_path, dots_game(play))
@@ -180,7 +180,7 @@ def test_a_game_that_repeats_nothing_is_told_once(
 def test_training_does_not_share_its_random_numbers(tmp_path: Path) -> None:
     def play(agent: Agent, *, seed: int) -> None:
         for _ in range(3):
-            if ask(agent, x=random.random()) is None:  # of the module, which all games share
+            if ask(agent, x=random.random()) is None:  # the module's generator, shared by all games
                 return
         agent.game_over()
 
@@ -218,7 +218,7 @@ def test_an_evaluation_that_goes_wrong_does_not_end_training(
 
 
 def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Those of replays; the trainer has hints of its own."""
+    """Warnings about replays; the trainer has other hints."""
     records = (each for each in caplog.records if each.name.startswith("entity_env.replay"))
     return [each.getMessage() for each in records]
 

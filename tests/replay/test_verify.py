@@ -1,4 +1,4 @@
-"""Episodes played again: equal, or a sentence that says where they differ."""
+"""Repeated episodes are equal, or a sentence says where they differ."""
 
 import os
 import random
@@ -53,7 +53,7 @@ def test_golden(path: Path) -> None:
 
 
 def test_every_game_has_a_golden_replay() -> None:
-    names = {*GAMES} - {"pixel"}  # that one runs a file of its user
+    names = {*GAMES} - {"pixel"}  # pixel runs a user's file
     assert {path.stem for path in GOLDEN.glob("*.replay")} == {
         name.replace(":", "_") for name in names
     }
@@ -225,7 +225,7 @@ def test_the_order_of_a_set_differs_in_another_process_only() -> None:
     replay = record(game, RandomAgent(seed=1), seed=1)
     assert replay.verify(game) is None
     (found,) = verify_in_new_process(game, [replay])
-    assert found is not None  # one time in thirty the first step is the same
+    assert found is not None  # with a probability of 1/30, the first step is equal
     assert (found.entity, found.feature) == ("Dot 0", "x")
 
 
@@ -327,11 +327,11 @@ def test_a_branch_of_several_agents() -> None:
     assert other.verify() is None
 
 
-# ------------------------------------------------------------------ ends that are easily missed
+# ------------------------------------------------------------------ subtle ends
 
 
 def pair(leaves_at: int = 3, ends: tuple[int, ...] = (0, 1)) -> Game:
-    """Two agents in turn; the second is no longer asked in one round, or not told the end."""
+    """Two agents in turn; the second is not asked in one round, or not told about the end."""
 
     def play(agents: list[Agent], *, seed: int) -> None:
         for i in range(3):
@@ -395,7 +395,7 @@ def test_a_game_that_leaves_python_is_played_again() -> None:
 
 
 def failed(failure: str) -> Replay:
-    """Actions alone, as a `VecEnv` keeps them."""
+    """Actions alone, as stored by a `VecEnv`."""
     replay = record(dots(), RandomAgent(seed=1), seed=1, see=False)
     lines = [Decision(0, i, line.actions) for i, line in enumerate(replay.lines[:5])]
     return Replay(replay.header, lines, failure=failure)
@@ -436,7 +436,7 @@ game = Game(play, entities=(), actions=(Go,), name="game")
 
 
 def loaded(folder: Path, name: str, score: int = 0) -> Game:
-    """The game of a file, as the command line loads it."""
+    """Loads the game of a file like the command line."""
     folder.mkdir(exist_ok=True)
     path = folder / name
     path.write_text(FILE.format(score=score))
@@ -445,7 +445,7 @@ def loaded(folder: Path, name: str, score: int = 0) -> Game:
 
 @pytest.fixture
 def folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A folder; what is imported from there is forgotten."""
+    """A folder; modules imported from it are unloaded afterwards."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     for name in ("random_game", "twice"):
         monkeypatch.setitem(sys.modules, name, sys)

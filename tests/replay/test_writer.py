@@ -58,7 +58,7 @@ def test_one_file_is_refused_for_several_episodes(tmp_path: Path) -> None:
 
 def test_leaving_in_the_middle_keeps_what_there_was(tmp_path: Path) -> None:
     class Leaves(RandomAgent):
-        def decide(self, observation: Observation) -> Any:  # noqa: ANN401 - also None
+        def decide(self, observation: Observation) -> Any:  # noqa: ANN401 - may be None
             return None if self._run.num_steps == 3 else super().decide(observation)
 
     path = tmp_path / "x.replay"
@@ -124,7 +124,7 @@ def with_limit(
     limit: float = 1.0,
     count: int = 1,
     named: Colour = Colour.RED,
-    anything: Any = Colour.RED,  # noqa: ANN401 - which a file could not tell from a text
+    anything: Any = Colour.RED,  # noqa: ANN401 - in a file, not distinguishable from a string
 ) -> None:
     agent.act(Obs(0).entities([Dot(len(f"{limit} {count:x} {named} {anything}"))]), Move)
     agent.game_over(Obs(0))
@@ -167,7 +167,7 @@ def test_episodes_that_are_never_whole_keep_no_file_open(tmp_path: Path) -> None
     resource = pytest.importorskip("resource")
 
     def play(agents: list[Agent], *, seed: int) -> None:
-        if agents[0].act(Obs(0), Move) is not None:  # the other one takes no part
+        if agents[0].act(Obs(0), Move) is not None:  # the other agent never acts
             agents[0].game_over(Obs(1))
 
     game = Game(play, entities=(), actions=(Move,), num_agents=2)

@@ -1,1 +1,1 @@
-"""Tests of what is in `tools`, without what builds for minutes."""
+"""Tests of `tools`, without builds that take minutes."""

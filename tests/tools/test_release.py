@@ -1,4 +1,4 @@
-"""Two builds are the same bytes, and what would make a release wrong ends it."""
+"""Two builds are identical, and every problem stops a release."""
 
 from __future__ import annotations
 

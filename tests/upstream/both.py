@@ -1,4 +1,4 @@
-"""The same observations as entity-gym shows them and as we do, and the answers to both."""
+"""Equal observations from entity-gym and from us, and the decisions on both."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tests.helpers.batches import finish
 from tests.upstream.enn import real_outputs
 
 Answers = tuple[dict[str, NDArray[np.float32]], NDArray[np.float32]]
-"""Per action the log-probabilities of every actor, and the `(num_rows,)` values."""
+"""Log-probabilities of every actor, by action, and the `(num_rows,)` values."""
 
 
 class Remembers(theirs.Environment):  # type: ignore[misc]  # entity-gym ships no types
     """Keeps the last observation of another environment.
 
     Every entity gets an id: of types without, entity-gym 0.1.10 forgets to count the entities, and
-    takes somebody else for the actor.
+    mistakes another entity for the actor.
     """
 
     def __init__(self, env: Any) -> None:  # noqa: ANN401
@@ -61,7 +61,7 @@ class Remembers(theirs.Environment):  # type: ignore[misc]  # entity-gym ships n
 def observations(
     kind: Callable[[], Any], count: int, seed: int = 1
 ) -> Iterator[tuple[Observation, Any]]:
-    """Plays an environment of entity-gym at random: ours and theirs of every step."""
+    """Plays an entity-gym environment at random; returns both observations of every step."""
     remembers, rng = Remembers(kind()), np.random.default_rng(seed)
     env: Environment = from_entity_gym(lambda: remembers)()
     obs_space, action_space = env.obs_space(), env.action_space()
@@ -76,7 +76,7 @@ def observations(
 
 
 def our_answers(weights: Weights, shown: Sequence[Observation]) -> Iterator[tuple[str, Answers]]:
-    """What our networks say, in numpy and in torch."""
+    """Outputs of our networks, in numpy and in torch."""
     writer = ObservationBatcher(weights.obs_space, weights.action_space)
     for observation in shown:
         writer.add(observation)
@@ -97,7 +97,7 @@ def our_answers(weights: Weights, shown: Sequence[Observation]) -> Iterator[tupl
 
 
 def require_equal(got: Answers, wanted: Answers, context: str) -> int:
-    """Compares the answers to one observation; tells how many probabilities there were."""
+    """Compares the outputs for one observation; returns the number of probabilities."""
     np.testing.assert_allclose(got[1], wanted[1], rtol=0, atol=1e-5, err_msg=context)
     assert set(got[0]) == set(wanted[0])
     total = 0
@@ -120,7 +120,7 @@ def require_same_network(
     kind: Callable[[], Any],
     count: int,
 ) -> None:
-    """The real rogue-net and ours say the same of every observation of some random play."""
+    """Checks that the real rogue-net and ours agree on every observation of random play."""
     num_probabilities = 0
     for step, (ours, real) in enumerate(observations(kind, count)):
         wanted = real_outputs(net, [real])

@@ -1,4 +1,4 @@
-"""Checkpoints go both ways: enn-trainer's are read by us, ours by enn-trainer."""
+"""Checkpoints work both ways: we read enn-trainer's, and enn-trainer reads ours."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_options_of_the_network_are_read(name: str, settings: list[str], tmp_pat
 
 
 def require_same_agents(checkpoint: Path, kind: Callable[[], Any]) -> None:
-    """What `load_agent` makes of a checkpoint finds probable what the real agent does."""
+    """Checks that `load_agent` and the real agent have equal probabilities for a checkpoint."""
     net = enn.real_net(checkpoint)
     agents = {
         "numpy": load_agent(checkpoint, backend="numpy"),
@@ -148,7 +148,7 @@ def test_a_network_of_ours_is_read_by_rogue_net(
 
 
 def drawn(kind: type[Sky], config: RogueNetConfig) -> RogueNet:
-    """A network with random parameters, and statistics of some observations."""
+    """A network with random parameters, and statistics from some observations."""
     env = kind()
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(5)

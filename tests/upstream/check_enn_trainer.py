@@ -1,4 +1,4 @@
-"""enn-trainer trains our games, by way of the adapter."""
+"""enn-trainer trains our games through the adapter."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_it_evaluates_against_an_opponent(
 
 
 class Lonely(Environment):
-    """Somebody acts every other step; in between nobody is shown."""
+    """An entity acts every other step; in between there are no entities."""
 
     names = ("Somebody", "go")
 

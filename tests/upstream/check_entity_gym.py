@@ -99,7 +99,7 @@ class Hides(Aim):
 
 
 def random_actions(obs: Any, spaces: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:  # noqa: ANN401
-    """What a trainer would send: one allowed choice an actor."""
+    """Random actions as from a trainer: one legal choice per actor."""
     chosen = {}
     for name, mask in obs.action_masks.items():
         lengths = np.asarray(mask.actors.size1(), dtype=np.int64).reshape(-1)
@@ -118,7 +118,7 @@ def random_actions(obs: Any, spaces: Mapping[str, Any], rng: np.random.Generator
 
 
 def require_contract(envs: Any, obs: Any) -> None:  # noqa: ANN401 - entity-gym ships no types
-    """What entity-gym's trainer relies on in every batch."""
+    """Checks the properties of every batch on which entity-gym's trainer relies."""
     num, space, actions = len(envs), envs.obs_space(), envs.action_space()
     wanted = [*space.entities, *(["__global__"] if envs.has_global_entity() else [])]
     assert list(obs.features) == wanted
@@ -159,7 +159,7 @@ def require_contract(envs: Any, obs: Any) -> None:  # noqa: ANN401 - entity-gym 
 
 
 def play(envs: Any, num_steps: int = NUM_STEPS) -> tuple[float, int]:  # noqa: ANN401
-    """Plays at random; keeps the first batch and extends it in place, as the trainer does."""
+    """Plays at random; keeps the first batch and extends it in place, like the trainer."""
     rng = np.random.default_rng(1)
     space, total, num_done = envs.obs_space(), 0.0, 0
     obs = envs.reset(space)

@@ -1,4 +1,4 @@
-"""Many environments of entity-gym at once show, and are told, what one after another would."""
+"""Many entity-gym environments at once equal the same environments stepped one by one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LABELS = ["up", "down", "left"]
 
 @dataclass
 class Script:
-    """What an environment is to show: episodes, whose last observations are done."""
+    """Observations of an environment: episodes, each ending with a done observation."""
 
     obs_space: Any
     action_space: Mapping[str, Any]
@@ -34,7 +34,7 @@ class Script:
 
 
 class Tape(theirs.Environment):  # type: ignore[misc]  # entity-gym ships no types
-    """Shows what is written, over and over, and takes down what it is told."""
+    """Repeats its script forever, and records its actions."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -69,7 +69,7 @@ class Tape(theirs.Environment):  # type: ignore[misc]  # entity-gym ships no typ
 
 
 class Behind(Environment):
-    """Hides that an environment comes from elsewhere, so that each observation is translated."""
+    """Hides that an environment is from entity-gym, so each observation is converted."""
 
     def __init__(self, env: Environment) -> None:
         self._env = env
@@ -80,25 +80,25 @@ class Behind(Environment):
     def action_space(self) -> Mapping[str, ActionSpace]:
         return self._env.action_space()
 
-    def reset(self) -> Observation:  # type: ignore[override]  # as entity-gym's: without a seed
+    def reset(self) -> Observation:  # type: ignore[override]  # without a seed, as in entity-gym
         return self._env.reset()
 
     def act(self, actions: Mapping[str, Action]) -> Observation:
         return self._env.act(actions)
 
 
-# ---------------------------------------------------------------------------- what can be shown
+# ---------------------------------------------------------------------------- observations
 
 
 @dataclass
 class Manner:
-    """How a game shows things: the same on nearly every step, as games do.
+    """The form of a game's observations, which rarely changes between steps.
 
     Args:
-        widths: features of each type; -1 for one that is not shown.
+        widths: number of features of each type; -1 for an absent type.
         form: of the features.
-        ids: of each type: "none", "own", or "common", which other types have as well.
-        actors, actees: per action, who: a type of which all ids are given, types, or None.
+        ids: of each type: "none", "own", or "common", shared with other types.
+        actors, actees: per action: a type of which all ids are given, types, or None.
     """
 
     widths: dict[str, int]
@@ -153,7 +153,7 @@ def shown(draw: st.DrawFn, manner: Manner) -> dict[str, Any]:
     number = st.integers(-3, 3)
     features, ids = {}, {}
     for name, width in manner.widths.items():
-        fewest = draw(st.sampled_from([0, 1, 1, 1]))  # ids of nobody do not say of which type
+        fewest = draw(st.sampled_from([0, 1, 1, 1]))  # empty ids do not determine a type
         row = st.lists(number, min_size=width, max_size=width)
         rows = draw(st.lists(row, min_size=fewest, max_size=3))
         features[name] = in_form(rows, width, manner.form)
@@ -260,7 +260,7 @@ ODDITIES: Sequence[Callable[[dict[str, Any], str, str], None]] = (
 
 @st.composite
 def scripts(draw: st.DrawFn) -> list[Script]:
-    """One script for each environment, all of the same game."""
+    """One script per environment, all of the same game."""
     manner = draw(manners())
     spaces = {
         "categorical": theirs.CategoricalActionSpace(LABELS),
@@ -283,26 +283,26 @@ def scripts(draw: st.DrawFn) -> list[Script]:
             episode[-1]["done"] = True
             if manner.is_odd and len(episode) > 1 and draw(st.integers(0, 9)) == 0:
                 episode[draw(st.integers(1, len(episode) - 1))] = RuntimeError("stumbled")
-        if all(len(episode) == 1 for episode in episodes):  # over before they began, for ever
+        if all(len(episode) == 1 for episode in episodes):  # endless empty episodes
             episodes.append([draw(shown(manner)), {**draw(shown(manner)), "done": True}])
         made.append(Script(obs_space, actions, episodes))
     return made
 
 
-# ---------------------------------------------------------------------------- two that are alike
+# ---------------------------------------------------------------------------- comparison
 
 
 Outcome = tuple[Batch | None, tuple[Any, ...]]
 
 
 def outcome(spaces: Spaces, call: Callable[[], Any]) -> Outcome:
-    """A batch in plain lists, or what is known of an error."""
+    """A batch in plain lists, or a description of the error."""
     try:
         return plain_batch(call(), spaces), ()
     except EntityEnvError as error:
         message = str(error).split("\n")[0]
         notes = ", ".join(getattr(error, "__notes__", ()))
-        if "no mask" in message or "'mask'" in message:  # one by one, the step did not count yet
+        if "no mask" in message or "'mask'" in message:  # one by one, the step is not yet counted
             message, notes = (re.sub(r", step \d+", "", text) for text in (message, notes))
         return None, (type(error), message, notes)
 
@@ -354,7 +354,7 @@ def test_all_at_once_is_as_one_by_one(
         if got[0] is not None:
             assert plain_told(mine) == plain_told(others)
         elif on_error == "raise":
-            again, _ = outcome(spaces, vec.reset)  # a new beginning, unless it is odd as well
+            again, _ = outcome(spaces, vec.reset)  # a fresh start, unless it is also odd
             assert again is None or len(again.rows) == len(mine)
 
 

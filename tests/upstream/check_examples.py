@@ -1,4 +1,4 @@
-"""entity-gym's example environments under our check, our VecEnv and our trainer; and its faults."""
+"""entity-gym's example environments in our check, VecEnv and trainer; and its faults."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_our_trainer_learns_from_them(kind: type) -> None:
 
 
 class Odd(theirs.Environment):  # type: ignore[misc]  # entity-gym ships no types
-    """One walker, and what a test changes about its observation."""
+    """One walker, with a change of its observation by the test."""
 
     def __init__(self, **changes: object) -> None:
         self.changes = changes
@@ -162,7 +162,7 @@ def play_and_train(kind: Callable[[], Any]) -> None:
 
 
 class LastIsEmpty(Odd):
-    """Shows nobody in every other environment, the last one included."""
+    """Every other environment, including the last, has no entities."""
 
     made = 0
 

@@ -1,4 +1,4 @@
-"""From the same weights and decisions our trainer finds the loss and gradients of enn-trainer."""
+"""With equal weights and decisions, our loss and gradients equal enn-trainer's."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ SINGLE: Mapping[str, Callable[[], Any]] = {
     "MultiSnake": partial(ENV_REGISTRY["MultiSnake"], num_snakes=1),
     "TreasureHunt": ENV_REGISTRY["TreasureHunt"],
 }
-"""One actor decides at a time: of several, enn-trainer counts each as a decision of its own."""
+"""One actor at a time: enn-trainer counts each of several actors as a separate decision."""
 ENT_COEF = 0.2
 SPREAD = {"a fresh network": 0.1, "a decided one": 0.4}
-"""Deviation that is added to all weights; the second makes some choices all but certain."""
+"""Noise added to all weights; the second value makes some choices almost certain."""
 
 
 @pytest.mark.parametrize("spread", SPREAD.values(), ids=SPREAD)
 @pytest.mark.parametrize("name", SINGLE)
 def test_loss_and_gradients_are_the_same(name: str, spread: float, tmp_path: Path) -> None:
-    # Copies: some games go on changing the lists that they have shown.
+    # Copies, because some games modify the lists after returning them.
     shown = [deepcopy(pair) for pair in both.observations(SINGLE[name], 160) if not pair[0].done]
     net = drawn(SINGLE[name], spread)
     writer = ObservationBatcher(net.obs_space, net.action_space)
@@ -92,7 +92,7 @@ def drawn(kind: Callable[[], Any], spread: float) -> RogueNet:
 
 
 def decided(net: RogueNet, batch: ObsBatch) -> Rollout:
-    """Decisions of the network, with outcomes and an earlier policy that are made up."""
+    """Decisions of the network, with made-up outcomes and old policy."""
     rng = np.random.default_rng(0)
     decisions = net.act(batch, generator=torch.Generator().manual_seed(0))
     count = len(decisions.values)
@@ -116,7 +116,7 @@ def decided(net: RogueNet, batch: ObsBatch) -> Rollout:
 
 
 def loss_of_theirs(real: Any, shown: list[Any], played: Rollout, config: PPOConfig) -> Tensor:  # noqa: ANN401 - rogue-net ships no types
-    """What enn-trainer's loop puts together from its functions."""
+    """The loss as computed in enn-trainer's loop from its functions."""
     batch, tracer = batch_obs(shown, real.obs_space, real.action_space), Tracer(False)
     ((name, samples),) = played.samples.items()
     old = RaggedBufferF32.from_flattened(played.logprobs.reshape(-1, 1), samples.lengths)

@@ -1,4 +1,4 @@
-"""What the docs show of entity-gym and enn-trainer runs: blocks of `py` of their page."""
+"""The docs' code with entity-gym and enn-trainer runs: the `py` blocks of their page."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What holds where enn-trainer is: torch_scatter has a stand-in, and torch one thread.
+"""Set-up for tests with enn-trainer: a replacement for torch_scatter, and one torch thread.
 
-pytest also comes by here without it, on its way through the ordinary tests: then nothing changes.
+pytest also loads this file in ordinary test runs, without enn-trainer: then it has no effect.
 """
 
 import warnings
@@ -11,7 +11,7 @@ import pytest
 if find_spec("enn_trainer") is not None:
     import torch
 
-    with warnings.catch_warnings():  # before pytest has heard of those below
+    with warnings.catch_warnings():  # before pytest applies the filters below
         warnings.simplefilter("ignore", DeprecationWarning)
         from tests.upstream.torch_scatter import provide_torch_scatter
 
@@ -20,6 +20,6 @@ if find_spec("enn_trainer") is not None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """entity-gym is older than the numpy that it runs with."""
+    """Ignores warnings: entity-gym is older than its numpy."""
     for package in ("entity_gym", "enn_trainer", "rogue_net", "hyperstate"):
         config.addinivalue_line("filterwarnings", f"ignore::DeprecationWarning:{package}")

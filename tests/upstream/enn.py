@@ -1,4 +1,4 @@
-"""Runs the real enn-trainer, and asks the real rogue-net what it thinks."""
+"""Runs the real enn-trainer, and the real rogue-net."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ SMALL = ("rollout.processes=1", "optim.lr=0.003", "cuda=false")
 
 
 def run(env: object, folder: Path, settings: Sequence[str]) -> Path:
-    """Trains an agent by enn-trainer and returns its checkpoint.
+    """Trains an agent with enn-trainer and returns its checkpoint.
 
     Args:
         env: a class of entity-gym's environments, or a factory of vector environments.
-        folder: an empty one; everything is written there.
-        settings: what differs from enn-trainer's defaults and from `SMALL`.
+        folder: an empty folder for all output.
+        settings: changes to enn-trainer's defaults and to `SMALL`.
     """
     overrides = [*SMALL, f"data_dir={folder}", *settings]
     manager = StateManager(
@@ -44,11 +44,11 @@ def run(env: object, folder: Path, settings: Sequence[str]) -> Path:
 
 
 class Watched(TheirVecEnv):  # type: ignore[misc]  # entity-gym ships no types
-    """Notes the reward of every episode that ends.
+    """Records the reward of every finished episode.
 
     Args:
-        envs: what is watched.
-        rewards: where they are noted, in the order in which the episodes ended.
+        envs: the environments.
+        rewards: list for the rewards, in the order in which episodes end.
     """
 
     def __init__(self, envs: Any, rewards: list[float]) -> None:  # noqa: ANN401
@@ -83,12 +83,12 @@ class Watched(TheirVecEnv):  # type: ignore[misc]  # entity-gym ships no types
 
 
 def watched(make: Callable[..., Any], rewards: list[float]) -> Callable[..., Any]:
-    """A factory whose environments note their rewards."""
+    """A factory whose environments record their rewards."""
     return lambda *arguments: Watched(make(*arguments), rewards)
 
 
 def real_agent(checkpoint: Path) -> Any:  # noqa: ANN401 - enn-trainer ships no types
-    """The agent that enn-trainer makes of a checkpoint; its statistics stay as they are."""
+    """The agent that enn-trainer makes from a checkpoint, with frozen statistics."""
     agent = load_agent(str(checkpoint))
     agent.agent.eval()
     return agent
@@ -105,7 +105,7 @@ def real_outputs(
 ) -> tuple[dict[ActionName, NDArray[np.float32]], NDArray[np.float32]]:
     """Log-probabilities per action, `(num_actors, num_choices)`, and `(num_rows,)` values.
 
-    Of selections the rows of several observations are padded: ask one at a time.
+    Selections of several observations are padded: pass one observation at a time.
     """
     batch = batch_obs(list(observations), net.obs_space, net.action_space)
     with torch.no_grad():
@@ -119,7 +119,7 @@ def real_outputs(
 
 
 def _rows(logprobs: torch.Tensor) -> NDArray[np.float32]:
-    """One row an actor; none of a selection that nobody makes, whatever the shape says."""
+    """One row per actor; no rows for a selection without actors, whatever its shape."""
     width = logprobs.shape[-1] if logprobs.numel() else 0
     rows: NDArray[np.float32] = logprobs.reshape(logprobs.numel() // max(width, 1), width).numpy()
     return rows

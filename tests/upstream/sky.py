@@ -1,4 +1,4 @@
-"""An environment of ours that every option of the network has something to do with."""
+"""An environment of ours that uses every option of the network."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ PLACE = ["x", "y", "cos", "sin", "angle"]
 
 
 class Sky(Environment):
-    """Ships turn and choose whom to follow, among ships and rocks around one base.
+    """Ships turn and choose a ship or rock to follow, around one base.
 
-    Everything is somewhere else on every step; an episode has five.
+    All positions change in every step; an episode has five steps.
     """
 
     common: tuple[str, ...] = ()
@@ -98,13 +98,13 @@ class Sky(Environment):
 
 
 class Signals(Sky):
-    """The same with a signal for all, and features that everything shares."""
+    """Sky with a global signal, and features shared by all types."""
 
     common: tuple[str, ...] = ("wind",)
     has_global = True
 
 
 class Places(Signals):
-    """The signal is somewhere, too: relative positions need one of everything."""
+    """Signals with a position for the signal, because relative positions need one everywhere."""
 
     common = tuple(PLACE)

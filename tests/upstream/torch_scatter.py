@@ -1,7 +1,7 @@
-"""What rogue-net needs of torch_scatter, which has no wheels and takes four minutes to build.
+"""The part of torch_scatter that rogue-net needs; the original takes four minutes to build.
 
-Equal to the last bit where every row is reached, in values and gradients. `reduce="max"` is only
-what pooling needs, which rogue-net 0.1.9 cannot run anyway.
+Equal to the last bit if every row is reached, in values and gradients. `reduce="max"` only supports
+pooling, which rogue-net 0.1.9 cannot run anyway.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import torch
 
 
 def provide_torch_scatter() -> None:
-    """Lets `import enn_trainer` succeed where torch_scatter is not installed.
+    """Makes `import enn_trainer` succeed without torch_scatter.
 
-    Registers this module under that name, for this process. Does nothing where torch_scatter is
-    installed, or has been imported.
+    Registers this module under that name, in this process. Does nothing if torch_scatter is
+    installed or has been imported.
     """
     if "torch_scatter" not in sys.modules and find_spec("torch_scatter") is None:
         sys.modules["torch_scatter"] = sys.modules[__name__]
@@ -34,9 +34,9 @@ def scatter(
 
     Args:
         src: `(num_rows, num_columns)`.
-        index: `(num_rows,)` int64, where each row goes.
-        dim: 0; others are not needed.
-        out: zeros, where the result is written.
+        index: `(num_rows,)` int64, the target of each row.
+        dim: only 0 is supported.
+        out: zeros, the buffer for the result.
         dim_size: rows of the result; None = one more than the largest index.
         reduce: "sum", "mean" or "max".
     """

@@ -1,4 +1,4 @@
-"""`VecEnv.episode_seeds`: those that the episodes of a batch report when they end."""
+"""`VecEnv.episode_seeds`: equal to the seeds that finished episodes report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Failures leave replays, which fail again; and whatever happens, the failure itself is told."""
+"""Failures leave replays, which fail again; the failure itself is always reported."""
 
 import os
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ VICTIM = EpisodeSeeds(0, 3)[1]
 
 
 def play_both(agents: Sequence[Agent], *, seed: int, victim: int = -1, fault: str = "") -> None:
-    """Two agents move together; the second one leaves after the first step."""
+    """Two agents move together; the second leaves after the first step."""
     pending = [agent.act_async(Obs().entities([Dot(i)]), Move) for i, agent in enumerate(agents)]
     moves = [each.get() for each in pending]
     if None in moves:
@@ -47,7 +47,7 @@ GAMES = {1: faulty, 2: both}
 
 
 def play_on(vec: VecEnv, num_steps: int) -> VecObs:
-    """Moves that differ from step to step."""
+    """Plays moves that differ from step to step."""
     obs, rng = vec.reset(), Random(0)
     for _ in range(num_steps):
         done = np.zeros(vec.num_envs, np.bool_)
@@ -70,7 +70,7 @@ FAILURES = {
     "waits": (r"hangs.*; replay: ", "hangs: no answer for 0.5 s"),
     "killed": (r"died \(signal 9\).*; replay: ", "died (signal 9)"),
 }
-"""By fault, what the error says, and the replay."""
+"""Texts of the error and the replay, by fault."""
 
 
 CASES = [
@@ -81,7 +81,7 @@ CASES = [
 ]
 
 
-# Each with one of the modes, in turn.
+# Each fault with one of the modes, in turn.
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "num_workers", "num_agents", "on_error", "mode"),
@@ -109,7 +109,7 @@ def test_a_failure_leaves_a_replay(
             with pytest.raises(WorkerError, match=told) as caught:
                 play_on(vec, 3 * LENGTH)
             assert caught.value.replay == str(tmp_path / f"{game.name}-env3-episode1.replay")
-            play_on(vec, 1)  # the lost episodes of the others are no failures
+            play_on(vec, 1)  # lost episodes of other environments are not failures
         else:
             play_on(vec, 3 * LENGTH)
         assert vec.has_crashed == (fault != "raise" and num_workers > 0)
@@ -117,12 +117,12 @@ def test_a_failure_leaves_a_replay(
     replay = Replay.load(path)
     assert path.name == f"{game.name}-env3-episode1.replay"
     assert (replay.failure, replay.header.episode_seed) == (failure, VICTIM)
-    assert replay.has_observations == (fault == "raise")  # played again
+    assert replay.has_observations == (fault == "raise")  # made by repeating the episode
     assert replay.num_decisions == (2 if num_agents == 1 else 4)
     if fault != "killed":
         assert replay.verify(game, step_timeout_s=0.3 if fault == "waits" else None) is None
         return
-    # Where it dies, the game goes on if nobody kills it.
+    # Without the kill, the game continues at this point.
     header = replace(replay.header, settings={"victim": -1})
     found = Replay(header, replay.lines, failure=replay.failure).verify(game)
     assert "failed here with died (signal 9), but now it does not" in str(found)
@@ -167,7 +167,7 @@ def test_a_keyboard_interrupt_is_a_failure_in_a_worker_and_ctrl_c_elsewhere() ->
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.filterwarnings("ignore:This process.*multi-threaded:DeprecationWarning")
 def test_a_process_that_a_game_forks_does_not_go_on(num_workers: int, ends: str) -> None:
-    """The game waits for it, and raises if it does not end with the exit code 1."""
+    """The game waits for the process, and raises if its exit code is not 1."""
     with VecEnv(failing(1, f"fork {ends}"), 4, num_workers, on_error="restart") as vec:
         assert play_on(vec, 3 * LENGTH).reward.tolist() == [1.0] * 4
         assert vec.statistics().num_restarts == 0

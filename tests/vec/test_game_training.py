@@ -1,4 +1,4 @@
-"""What a game says of its training: settings, a batch environment, environments for self-play."""
+"""Training information of a game: settings, batch environment, environments for self-play."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -39,7 +39,7 @@ def play(agent: Agent, *, seed: int, max_episode_steps: int = 3) -> None:
     agent.game_over(Obs())
 
 
-def game(training: Any) -> Game:  # noqa: ANN401 - also wrong ones
+def game(training: Any) -> Game:  # noqa: ANN401 - includes wrong ones
     return Game(play, entities=(Cart,), actions=(Push,), name="carts", training=training)
 
 

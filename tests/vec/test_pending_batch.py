@@ -1,4 +1,4 @@
-"""PendingBatch: its rows, environments that must be reset first, and rows of lost episodes."""
+"""PendingBatch: rows, environments that need a reset, and rows of lost episodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.helpers.strategies import FEW
 
 
 def batch_of(env_ids: list[int], num_agents: int, salt: int = 0) -> VecObs:
-    """A row for every agent; row by row another number of entities, and other features."""
+    """One row per agent, with different numbers of entities and features in every row."""
     ids = np.repeat(np.array(env_ids, np.int64), num_agents)
     agents = np.tile(np.arange(num_agents), len(env_ids))
     lengths = (ids + agents + salt) % 3
@@ -37,7 +37,7 @@ def batch_of(env_ids: list[int], num_agents: int, salt: int = 0) -> VecObs:
 
 @st.composite
 def batches(draw: st.DrawFn) -> PendingBatch:
-    """Some of the groups that environments are split into, in any order."""
+    """Some groups of environments, in any order."""
     widths = draw(st.lists(st.integers(1, 4), min_size=1, max_size=5))
     ends = np.cumsum(widths).tolist()
     groups = draw(st.permutations(range(len(widths))))
@@ -84,7 +84,7 @@ def test_rows_that_are_kept_are_found_when_lengths_are_written_anew(batch: Pendi
     wanted = [obs.select([row]) for row in range(len(obs))]
     features, visible = obs.features["A"], obs.visible["A"]
     expected = features.offsets.tolist()
-    del features.offsets  # as if nobody had looked
+    del features.offsets  # as if it had not been accessed
     visible.__dict__.pop("offsets", None)
     written = features.lengths, visible.lengths
     batch.keep()
@@ -131,7 +131,7 @@ def lost_in(rows: list[int]) -> FinishedEpisodes:
 def test_a_lost_episode_shows_what_its_group_showed_before(
     num_agents: int, data: st.DataObject
 ) -> None:
-    """Groups were shown together or apart, in other places than those of the step."""
+    """Groups were returned together or separately, at other positions than in the step."""
     groups = {0: range(2), 1: range(2, 5), 2: range(5, 6)}
     apart = data.draw(st.booleans())
     previous = {

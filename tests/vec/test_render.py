@@ -1,4 +1,4 @@
-"""Pictures of games from their schema alone."""
+"""Pictures of games, drawn only from their schema."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,14 +31,14 @@ class Ball:
 
 
 def cells(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """One pixel a cell, after a check that each cell is of one colour."""
+    """One pixel per cell, after checking that each cell has a single color."""
     small = image[::16, ::16]
     assert np.array_equal(small.repeat(16, axis=0).repeat(16, axis=1), image)
     return small
 
 
 def drawn(*shown: Sequence[Wall | Ball | Ghost]) -> NDArray[np.uint8]:
-    """Picture of an observation of these entities."""
+    """Picture of an observation with these entities."""
 
     def play(agent: Agent, *, seed: int) -> None:
         obs = Obs()
@@ -57,7 +57,7 @@ def drawn(*shown: Sequence[Wall | Ball | Ghost]) -> NDArray[np.uint8]:
 def test_entities_lie_where_their_features_say() -> None:
     image = drawn([Wall(0, 0), Wall(2, 1)])
     assert image.shape == (2, 3, 3)
-    assert np.argwhere(image.any(axis=2)).tolist() == [[0, 2], [1, 0]]  # y upwards
+    assert np.argwhere(image.any(axis=2)).tolist() == [[0, 2], [1, 0]]  # y points up
 
 
 def test_every_type_has_a_colour_of_its_own() -> None:

@@ -1,4 +1,4 @@
-"""ReplayBuffer: what it remembers is what a list of transitions would."""
+"""ReplayBuffer: compared with a list of transitions."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def pairs(found: Transitions) -> list[Pair]:
 
 
 def whole(buffer: ReplayBuffer) -> list[Pair]:
-    """Every transition of a buffer, the oldest first."""
+    """Every transition of a buffer, oldest first."""
     return pairs(buffer.select(np.arange(len(buffer))))
 
 
 class Reference:
-    """The same as a list, one transition after the other."""
+    """A reference buffer: a list of transitions."""
 
     def __init__(self) -> None:
         self.pairs: list[Pair] = []
@@ -70,13 +70,13 @@ def agent(shown: dict[str, Any]) -> tuple[int, int]:
 
 
 def is_known(shown: dict[str, Any]) -> bool:
-    """Whether a row shows the end of an episode, or asks for an action."""
+    """Whether a row ends an episode or asks for an action."""
     asks = any(shown[name] for name in shown if name.endswith(" actors"))
     return shown["terminated"] or shown["truncated"] or asks
 
 
 def random_step(rng: np.random.Generator, num_rows: int) -> tuple[VecObs, dict[str, NDArray[Any]]]:
-    """What a step may return, final observations included."""
+    """A random batch of a step, including final observations."""
     obs, samples = random_obs(rng, num_rows)
     done = rng.permutation(np.flatnonzero(obs.done))
     if rng.random() < 0.7:
@@ -182,7 +182,7 @@ def test_an_interrupt_leaves_whole_transitions(by_instruction: bool) -> None:
 
 
 def test_memory_grows_with_the_rows_in_use_and_not_with_those_of_the_past() -> None:
-    """Four rows an observation at first, one later: the flat arrays wrap around."""
+    """Four rows per observation at first, one later: the flat arrays wrap around."""
     buffer = ReplayBuffer(32)
     sizes = []
     for step in range(40):
@@ -191,14 +191,14 @@ def test_memory_grows_with_the_rows_in_use_and_not_with_those_of_the_past() -> N
         buffer.add(obs, go, dots(count=1, num_rows=8, done=True))
         sizes.append(buffer.num_bytes)
     first = next(i for i, size in enumerate(sizes) if size == sizes[-1])
-    assert first == 2  # 24 observations of 4 rows: the next power of two holds 32
+    assert first == 2  # 24 observations of 4 rows: rounded up to 32, a power of two
     features, slots = 4 * (128 + 32), 2 * 32 * (22 + 2 * 16)
-    acting = 32 * (8 + 8) + 16 * 8  # actors and choices; no actors afterwards, in least memory
+    acting = 32 * (8 + 8) + 16 * 8  # actors and choices; later no actors, with minimal memory
     assert sizes[-1] == features + slots + acting
 
 
 def dots(count: int, num_rows: int, *, done: bool = False) -> VecObs:
-    """Rows of `count` entities, the first of which acts."""
+    """Rows of `count` entities, of which the first acts."""
     rng = np.random.default_rng(0)
     obs, _ = random_obs(rng, num_rows)
     lengths = np.full(num_rows, count, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Which environments begin anew, and of which runs: games by run and number, batches by seeds."""
+"""Environments to reset, and the runs of their episodes: by run and number, or by seeds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INTEGERS = (np.int8, np.uint8, np.int64, np.uint64)
 
 @st.composite
 def resets(draw: st.DrawFn) -> tuple[list[int], int, list[int]]:
-    """Whom to reset, of how many, and where each would start."""
+    """Environments to reset, their total number, and their starts."""
     num_envs = draw(st.integers(1, 6))
     chosen = draw(st.lists(st.booleans(), min_size=num_envs, max_size=num_envs))
     starts = draw(st.lists(st.integers(0, 100), min_size=num_envs, max_size=num_envs))

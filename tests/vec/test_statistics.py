@@ -1,4 +1,4 @@
-"""Where the time of a `VecEnv` goes."""
+"""Timing statistics of a `VecEnv`."""
 
 from time import perf_counter
 
@@ -66,7 +66,7 @@ def test_in_words() -> None:
 def test_a_worker_and_the_one_that_replaced_it_are_one() -> None:
     first = WorkerStatistics(3, 10, 1.0, 2.0, 3.0, 1, 400)
     later = WorkerStatistics(2, 5, 0.5, 0.25, 4.0, 2, 100)
-    # Times and counts add up; environments and memory are those that there are now.
+    # Times and counts are cumulative; environments and memory are current values.
     assert first.plus(later) == WorkerStatistics(2, 15, 1.5, 2.25, 7.0, 3, 100)
 
 
@@ -80,7 +80,7 @@ def test_every_moment_belongs_to_one_of_three(phases: list[tuple[int, int, int, 
         patch.setattr(statistics, "perf_counter", lambda: now)
         watch = Stopwatch()
         now += 50
-        watch.skip()  # time that nobody answers for
+        watch.skip()  # time that is not counted
         for caller, before, wait, after in phases:
             now += caller
             watch.begin_call()

@@ -1,4 +1,4 @@
-"""VecEnv in this process: order of calls, errors that say where, views, and the end."""
+"""VecEnv in this process: call order, errors with location, views, and closing."""
 
 import gc
 import re
@@ -67,7 +67,7 @@ def play_forever(agent: Agent, *, seed: int) -> None:
 
 
 class Counter(Environment):
-    """An environment whose `reset` takes no seed, as those written for entity-gym."""
+    """An environment whose `reset` takes no seed, like those written for entity-gym."""
 
     made: int = 0
     closed: int = 0
@@ -191,7 +191,7 @@ class TestSource:
 
 
 class TestErrorsOfTheGame:
-    """Named with environment, seed, episode and step; and `reset` works again."""
+    """They name environment, seed, episode and step; `reset` works afterwards."""
 
     def play(self, agent: Agent, *, seed: int) -> None:
         for i in range(3):
@@ -234,11 +234,11 @@ class TestErrorsOfTheGame:
             with pytest.raises(WorkerError, match="no such level") as caught:
                 vec.reset()
             assert (caught.value.env_id, caught.value.episode, caught.value.step) == (1, 0, 0)
-            vec.reset()  # goes on to the next episodes
+            vec.reset()  # starts the next episodes
             vec.act(stay(2))
 
     def test_of_one_agent_among_several(self) -> None:
-        """The episode is the one that is being played, though another agent's is over."""
+        """The error names the current episode, although another agent's episode is over."""
 
         def play(agents: Sequence[Agent], *, seed: int) -> None:
             agents[0].game_over()
@@ -308,14 +308,14 @@ def test_a_bad_observation_is_named(show: Callable[[], Obs], message: str, when:
 
     with VecEnv(dots_game(play), 4) as vec:
         if when == "game_over" and show().masks:
-            step(vec)  # nobody is asked, so no mask matters
+            step(vec)  # no actor is asked, so masks do not matter
             return
         with pytest.raises(SchemaError, match=message) as caught:
             step(vec)
         assert "env 2" in str(caught.value)
         step_number = 0 if when == "reset" else 1
         assert re.search(rf"seed \d+, episode 0, step {step_number}", str(caught.value))
-        if when != "game_over":  # the game has gone on since
+        if when != "game_over":  # the game has continued since
             assert re.search(rf"{Path(__file__).name}:\d+ in play\)", str(caught.value))
         vec.reset()
         vec.act(stay(4))
@@ -332,7 +332,7 @@ def test_actors_that_are_missing_are_named() -> None:
 
 
 class TestViews:
-    """Arrays of a batch are valid until the next one."""
+    """Arrays of a batch are valid until the next batch."""
 
     def play(self, agent: Agent, *, seed: int) -> None:
         x = 0
@@ -431,7 +431,7 @@ class TestClose:
 
 
 def play_hang(agent: Agent, *, seed: int, hangs: bool = True) -> None:
-    """Answers one question; the first episode of env 1 hangs then."""
+    """Asks one question; then the first episode of env 1 hangs."""
     ask(agent)
     if seed == EpisodeSeeds(0, 1)[0]:
         hang()
@@ -445,7 +445,7 @@ def hang() -> None:
 
 @pytest.fixture(params=[pytest.param("alarm", marks=needs_alarm), "watchdog"])
 def clock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How a step timeout ends a game: by SIGALRM, or by a thread where there is no such signal."""
+    """Ways to enforce a step timeout: SIGALRM, or a thread on systems without that signal."""
     if request.param == "watchdog":
         monkeypatch.delattr(signal, "setitimer", raising=False)
         monkeypatch.setattr(thread_channel, "_NO_LIMIT_S", 0.01)
@@ -548,7 +548,7 @@ BAD_METRICS: dict[str, tuple[dict[Any, Any], str]] = {
 def play_metric(
     agent: Agent, *, seed: int, bad: dict[Any, Any] | None = None, is_last: bool = False
 ) -> None:
-    """Attaches a metric; something is wrong with that of its second observation."""
+    """Attaches a metric, which is wrong in the second observation."""
     agent.act(Obs().entities([Dot(0)]).metric("asked", 2), Move)
     obs = Obs().entities([Dot(0)])
     obs.metrics = bad if seed == EpisodeSeeds(0, 1)[0] else {"asked": 2.0}
@@ -608,7 +608,7 @@ def test_an_odd_score_is_named(score: Any, when: int) -> None:  # noqa: ANN401
 
 @pytest.mark.parametrize("when", [0, 3])
 def test_a_score_beyond_float32_is_named(when: int) -> None:
-    """Without a warning of numpy beside the error."""
+    """Without an additional numpy warning."""
 
     def play(vec: VecEnv) -> None:
         vec.reset(ODD_SEED)
@@ -628,7 +628,7 @@ def test_any_real_number_is_a_score(score: Any) -> None:  # noqa: ANN401
 
 
 def test_an_agent_may_begin_its_next_episode_before_the_others_end_theirs() -> None:
-    """With `same_step`, where nothing has to wait."""
+    """With `same_step`, in which no agent has to wait."""
 
     def play(agents: Sequence[Agent], *, seed: int) -> None:
         for i in range(3):

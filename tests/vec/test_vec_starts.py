@@ -1,4 +1,4 @@
-"""Environments of a VecEnv that begin with chosen episodes of one run."""
+"""Environments of a VecEnv that start with chosen episodes of a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make(source: Source, num_envs: int, num_workers: int = 0) -> VecEnv:
 
 
 def play_seed(agent: Agent, *, seed: int) -> None:
-    """Shows its seed, as far as a float32 holds it."""
+    """Shows its seed, with the precision of a float32."""
     for _ in range(2):
         if ask(agent, x=seed % 2**20) is None:
             return
@@ -35,7 +35,7 @@ shows_seed = dots_game(play_seed)
 
 
 def shown(vec: VecEnv, starts: list[int], seed: int = 6) -> list[float]:
-    """What every environment shows first."""
+    """The first observation of every environment."""
     obs = vec.reset_envs(np.ones(vec.num_envs, np.bool_), seed, starts=starts)
     return obs.features["Dot"].values.ravel().tolist()
 
@@ -61,7 +61,7 @@ def test_of_games_for_several_agents_too(name: str, num_workers: int) -> None:
 
 
 def rows_of_starts(game: Game, num_workers: int) -> dict[tuple[int, int], list[Row]]:
-    """What an environment shows of a start."""
+    """An environment's observation after a start."""
     spaces = game.obs_space(), game.action_space()
     rows: dict[tuple[int, int], list[Row]] = {}
     with make(game, 3, num_workers) as vec:
@@ -108,7 +108,7 @@ def test_a_run_goes_on_after_its_start(num_workers: int) -> None:
 
 
 def play_until_it_dies(agent: Agent, *, seed: int, victim: int = -1) -> None:
-    """Its process dies at the second question of one episode."""
+    """Kills its process at the second question of one episode."""
     ask(agent, x=seed % 2**20)
     if seed == victim:
         os._exit(3)
@@ -157,7 +157,7 @@ def test_starts_that_make_no_sense_are_refused(starts: object) -> None:
             vec.reset_envs([True, True], starts=[0, 1])
         with pytest.raises(UsageError, match="a seed must be an integer"):
             vec.reset_envs([True, True], -1, starts=[0, 1])
-        vec.act({"Move": np.ones(2, np.int64)})  # goes on as if nothing had been asked
+        vec.act({"Move": np.ones(2, np.int64)})  # works as if nothing had been asked
 
 
 def test_starts_of_a_vec_env_that_resets_by_itself() -> None:

@@ -135,7 +135,7 @@ def test_the_same_episode_is_the_same_page() -> None:
 
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_no_text_becomes_markup(hostile: str) -> None:
-    name = hostile.replace("\0", "").replace("\ud800", "")  # names may not have these
+    name = hostile.replace("\0", "").replace("\ud800", "")  # not valid in names
     space = ObsSpace([name], {name: Entity([name, f"{name}2"])})
     actions = {name: GlobalCategoricalActionSpace([name, "b"])}
     observation = Observation(
@@ -256,7 +256,7 @@ def test_attention_is_the_row_of_the_actor_in_the_last_layer() -> None:
 
 
 def thinking_animation(num_choices: int, value: float | None = 0.5) -> Animation:
-    """Of one turn whose agent is sure of the last choice, and attends to the first entity."""
+    """An animation of one turn; the agent is sure of the last choice and attends to entity 0."""
     labels = [f"M{i}" for i in range(num_choices)]
     observation = two_entities(actions={"Move": GlobalCategoricalActionMask()})
     probs = np.linspace(0.1, 0.3, num_choices, dtype=np.float32)[None]
@@ -441,7 +441,7 @@ def test_films_show_one_side_unless_all_is_known_to_all(tmp_path: Path) -> None:
 
 
 def test_texts_of_a_gif_are_those_of_a_still() -> None:
-    """Without antialiasing, small letters lose strokes."""
+    """Without antialiasing, small letters would lose strokes."""
     pytest.importorskip("PIL")
     scene = Scene(40, 10)
     scene.text(20.3, 5.1, "round 3 card", size=1)

@@ -1,4 +1,4 @@
-"""Charts: points lie where their values are, ticks are round, texts fit, any number goes."""
+"""Charts: points match their values, ticks are round, texts fit, any number works."""
 
 import re
 import xml.etree.ElementTree as ElementTree
@@ -139,7 +139,7 @@ def test_a_rising_curve_in_text() -> None:
         (row.index("*") for row in rows[:7]), reverse=True
     )
     columns = list(zip(*(f"{row:<40}"[3:] for row in rows[:7]), strict=True))
-    assert all("*" in column for column in columns)  # without holes
+    assert all("*" in column for column in columns)  # without gaps
 
 
 @pytest.mark.parametrize("value", [0.0, -3.5, 1e20, 1e-12])

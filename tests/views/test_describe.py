@@ -35,7 +35,7 @@ SPACE = ObsSpace(
 
 
 def seen(reward: float = 0.0) -> Observation:
-    """Two walls, of which one is hidden, a fruit and a ghost."""
+    """Two walls, one of them hidden, a fruit and a ghost."""
     return Observation(
         reward=reward,
         terminated=False,

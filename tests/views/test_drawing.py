@@ -86,7 +86,7 @@ def test_the_board_covers_every_place_of_the_episode(
             x, y = shape.center
             assert -1e-6 <= x - 0.5 <= width - 1 + 1e-6
             assert -1e-6 <= y - 0.5 <= height - 1 + 1e-6
-    # Nearer to the right is farther right, higher is above.
+    # A larger x is farther right, a larger y is higher.
     everywhere = [(place, drawing.draw(seen([ship(*place)])).shapes[0]) for place in episode[0]]
     for (x, y), shape in everywhere:
         for (other_x, other_y), other in everywhere:
@@ -105,7 +105,7 @@ def test_cells_of_integers_are_units() -> None:
 
 def test_the_first_type_lies_on_top_and_the_ground_below() -> None:
     _, shapes = drawn(Look(), seen([ship(0, 0), ship(1, 1)], [[0, 0]], at=[1.0, 1.0]))
-    assert [shape.of for shape in shapes] == [2, -1, 1, 0]  # global features are an entity too
+    assert [shape.of for shape in shapes] == [2, -1, 1, 0]  # global features are also an entity
 
 
 def test_hidden_entities_are_fainter() -> None:
@@ -222,7 +222,7 @@ def test_equal_entities_share_a_row() -> None:
 
 def test_what_can_be_selected_is_never_left_out() -> None:
     actions = {"Pick": SelectEntityActionMask(actor_ids=[0], actee_ids=[89])}
-    cards = [[i, 0] for i in range(89)] + [[70, 0]]  # the last one equals another
+    cards = [[i, 0] for i in range(89)] + [[70, 0]]  # the last equals another
     _, shapes = drawn(Look(), seen(cards=cards, ids={"Card": list(range(90))}, actions=actions))
     assert {0, 89} <= {shape.of for shape in shapes}
     assert "and 29 more" in {shape.text for shape in shapes}

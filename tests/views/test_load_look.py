@@ -1,4 +1,4 @@
-"""Where the look of a game is found."""
+"""Finding the look of a game."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_the_name_that_is_given_comes_first(pong: Game, tmp_path: Path) -> None:
     for name in (str(tmp_path / "styled.py"), "styled", "styled:look"):
         look = find_look(pong, name)
         assert look.board == Board(7, 3)
-        assert look.styles == {"__global__": Style("square")}  # a class of the global features
+        assert look.styles == {"__global__": Style("square")}  # the class of the global features
     assert find_look(pong, f"{tmp_path}/styled.py:other").board == Board(2, 2)
 
 

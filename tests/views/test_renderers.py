@@ -29,9 +29,9 @@ from PIL import Image
 
 CHROMIUM = shutil.which("chromium")
 CELLS = 6
-"""Cells on each side of a picture, of which each has one shape."""
+"""Cells along each side of a picture; each cell has one shape."""
 UNIT = 64
-"""Pixels a unit of the game, the most that a page draws."""
+"""Pixels per unit of the game, the maximum of a page."""
 KINDS = ("rect", "circle", "polygon", "line", "text", "image")
 INK = "#102030"
 SQUARE = "data:image/png;base64," + (
@@ -44,7 +44,7 @@ needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not in
 
 
 def one_of_each(seed: int) -> list[tuple[str, list[Shape]]]:
-    """The kind and shapes of every cell; the kinds go round, their attributes are random."""
+    """Kind and shapes of every cell; kinds cycle, attributes are random."""
     rng = Random(seed)
     cells = []
     for i in range(CELLS * CELLS):
@@ -82,7 +82,7 @@ def add_shape(scene: Scene, kind: str, x: float, y: float, rng: Random) -> None:
 
 
 def screenshot(page: Path, size: tuple[int, int]) -> NDArray[np.int64]:
-    """What chromium shows, `(height, width, 3)`."""
+    """Screenshot of Chromium, `(height, width, 3)`."""
     shot = page.with_suffix(".png")
     run_chromium(f"--window-size={size[0]},{size[1]}", f"--screenshot={shot}", page.as_uri())
     with Image.open(shot) as image:
@@ -139,16 +139,16 @@ def test_pillow_draws_what_browsers_draw(renderer: str, seed: int, tmp_path: Pat
         one, other = (picture[part][:UNIT, :UNIT] for picture in (ours, theirs))
         ink = np.abs(255 - other).mean()
         assert ink > 1, (kind, shapes)
-        if kind in ("text", "image"):  # fonts differ, and how images are scaled
+        if kind in ("text", "image"):  # fonts and image scaling differ
             wrong = np.abs(blurred(one) - blurred(other)).mean() / ink
         else:
             wrong = np.abs(one - other).mean() / ink
-        # An ignored alpha, rotation or stroke is wrong by more than that.
+        # An ignored alpha, rotation or stroke causes a larger error.
         assert wrong < {"text": 0.4, "image": 0.2}.get(kind, 0.1), (kind, wrong, shapes)
 
 
 def blurred(picture: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The mean colours of squares of 8 pixels."""
+    """The mean colors of squares of 8 pixels."""
     squares = picture.reshape(UNIT // 8, 8, UNIT // 8, 8, 3)
     return np.asarray(squares.mean(axis=(1, 3)))
 
@@ -176,7 +176,7 @@ def replaced(shape: Shape) -> Shape:
 
 
 def inside(shape: Shape, x: float, y: float) -> float:
-    """At most the distance of a point from the outline of a shape, negative outside."""
+    """A lower bound of the signed distance of a point from a shape's outline, negative outside."""
     cx, cy = shape.center
     turn = math.radians(-shape.rotate)
     dx, dy = x - cx, y - cy
@@ -187,7 +187,7 @@ def inside(shape: Shape, x: float, y: float) -> float:
         case "rect":
             return min(shape.size[0] / 2 - abs(x), shape.size[1] / 2 - abs(y))
     corners = [(px - cx, py - cy) for px, py in shape.points]
-    edges = zip(corners, [*corners[1:], corners[0]], strict=True)  # clockwise, y downwards
+    edges = zip(corners, [*corners[1:], corners[0]], strict=True)  # clockwise, y points down
     return min(
         ((bx - ax) * (y - ay) - (by - ay) * (x - ax)) / math.hypot(bx - ax, by - ay)
         for (ax, ay), (bx, by) in edges
@@ -281,7 +281,7 @@ const wait = setInterval(() => {
 @pytest.mark.slow
 def test_keys_the_address_and_the_pointer(tmp_path: Path) -> None:
     scene = Scene(2, 2)
-    scene.rect(0.5, 0.5, 1, 1, "#000", rotate=45, of=0)  # below 1.5 only since it is turned
+    scene.rect(0.5, 0.5, 1, 1, "#000", rotate=45, of=0)  # below 1.5 only because it is rotated
     words = ["Food x=1 </b>"]
     stills = [Still(0, i, i, [0], words) for i in range(5)]
     page = Animation("a", (), (2, 2), 1, [], scene.shapes, stills).html()

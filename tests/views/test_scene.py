@@ -1,4 +1,4 @@
-"""Scenes: what a shape holds, and which ones are refused."""
+"""Scenes: attributes of shapes, and invalid shapes."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ def test_the_first_one_hot_feature_is_found_in_a_part_whose_name_begins_with_is(
         second: Temper
 
     look = styles_of(Scales)["Scales"]
-    assert look.members == {5: "C", 6: "R"}  # pair.is_left.is_mood alone
+    assert look.members == {5: "C", 6: "R"}  # only pair.is_left.is_mood
 
 
 def test_an_empty_place_looks_empty() -> None:
@@ -327,7 +327,7 @@ def test_a_member_named_as_a_color_has_it(field: str) -> None:
     assert neutral not in (red, blue, gold)
 
 
-# --------------------------------------------------------------------------- boards of settings
+# --------------------------------------------------------------------------- boards from settings
 
 
 @given(st.lists(st.tuples(st.floats(0, 23.9), st.floats(0, 8.9)), min_size=1, max_size=5))
@@ -380,7 +380,7 @@ def test_keys_of_what_can_be_selected_are_on_the_board() -> None:
 
 
 def test_without_a_focus_nothing_is_reversed() -> None:
-    drawn = Grid(2, 1).draw([peg(0)], PEG, keys={})  # of the index of global features
+    drawn = Grid(2, 1).draw([peg(0)], PEG, keys={})  # with the index of global features
     assert not any("reverse" in str(span.style) for span in drawn.spans)
 
 
@@ -433,7 +433,7 @@ def test_a_large_board_on_which_nothing_acts_is_scaled() -> None:
     assert drawn[0][-1] == drawn[-1][0] == "●"
 
 
-# --------------------------------------------------------------------------- beside the board
+# --------------------------------------------------------------------------- next to the board
 
 
 def test_a_legend_counts_what_has_a_place() -> None:

@@ -1,4 +1,4 @@
-"""What both transports promise."""
+"""Guarantees of both transports."""
 
 import contextlib
 import contextvars
@@ -23,7 +23,7 @@ TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
 
 
 class Game:
-    """Game that waits by `suspend`, notes what happens, and then does what it is set to do."""
+    """Game that waits in `suspend`, records events, and then performs the configured action."""
 
     def __init__(self, transport: Transport, play: Callable[["Game"], None]) -> None:
         self.notes: list[str] = []
@@ -258,14 +258,14 @@ def test_a_game_that_swallows_every_exit_is_given_up(start: Start) -> None:
         game.channel.close()
     assert game.channel.is_finished
     assert len(game.notes) < 2 * MAX_SWALLOWED_EXITS + 10
-    game.channel.close()  # has done what it could
+    game.channel.close()  # has done all it can
     with pytest.raises(ClosedError):
         game.channel.resume()
     release(game.channel)
 
 
 def release(channel: Channel) -> None:
-    """Lets a thread that was given up go on for good, so that it ends before the test does."""
+    """Lets an abandoned thread continue, so that it ends before the test."""
     if isinstance(channel, ThreadChannel):
         thread = channel._thread
         assert thread is not None

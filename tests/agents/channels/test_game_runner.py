@@ -1,4 +1,4 @@
-"""The driver's side: a host begins, resumes and ends a game, and counts its episodes."""
+"""The driver's side: a host starts, resumes and ends a game, and counts its episodes."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
 
 
 class Host(GameRunner):
-    """Notes every episode that ends."""
+    """Records every finished episode."""
 
     def __init__(self, play: Play, num_agents: int, transport: Transport, holds: bool) -> None:
         self.ended: list[Episode] = []
@@ -31,7 +31,7 @@ class Host(GameRunner):
         self.ended.append(episode)
 
     def step(self) -> None:
-        """Observes and answers every agent that waits, and goes on."""
+        """Observes and acts for every waiting agent, then resumes the game."""
         self.observe()
         for agent in self.waiting:
             agent.give(Move.STAY)
@@ -64,7 +64,7 @@ each_hold = pytest.mark.parametrize("holds", [False, True])
 
 
 class Plays(list[int]):
-    """Seeds that `play` was called with; a game that asks `length` times an episode."""
+    """Seeds passed to `play`; the game asks `length` times per episode."""
 
     def __init__(self, length: int = 2) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ class TestRestart:
             host.restart()
         host.restart()
         assert len(plays) == 2
-        host.close()  # ends the game, rather than restart it
+        host.close()  # ends the game without a restart
         assert len(plays) == 2
 
     def test_refused_in_another_thread_changes_nothing(self) -> None:
@@ -215,7 +215,7 @@ class TestRestart:
         assert plays == [seed_of(0), seed_of(1), seed_of(0, 7)]
 
     def test_after_an_interrupt_before_any_line_of_the_first(self, make: MakeHost) -> None:
-        """The next one starts the game, which then can be resumed."""
+        """The next call starts the game, which can then be resumed."""
         for number in itertools.count(1):
             host = make(Plays().play)
             with Interrupter() as interrupter:
@@ -326,7 +326,7 @@ class TestNoGameOver:
 
 
 class TestNothingToTrain:
-    """Games that never ask would never return to their driver."""
+    """Games that never ask never return to their driver."""
 
     def test_episodes_within_one_call_of_play(self, make: MakeHost) -> None:
         def play(agent: Agent, *, seed: int) -> None:

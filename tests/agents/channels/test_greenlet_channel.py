@@ -1,4 +1,4 @@
-"""What only the greenlet transport does; `test_channel.py` has what both promise."""
+"""Tests of the greenlet transport alone; `test_channel.py` tests both transports."""
 
 import threading
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from entity_env.agents.channels.greenlet_channel import GreenletChannel
 
 
 class Game:
-    """Waits twice, and notes when it ends."""
+    """Waits twice, and records its end."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -27,7 +27,7 @@ class Game:
 
 
 def in_thread(call: Callable[[], object], name: str = "other") -> BaseException | None:
-    """What a call raises in a thread of its own, which has ended by then."""
+    """The exception of a call in a separate thread, after that thread has ended."""
     raised: list[BaseException] = []
 
     def run() -> None:
@@ -55,7 +55,7 @@ def test_only_its_own_thread_drives_a_game(call: str, started: bool) -> None:
     assert 'transport="thread"' in str(error)
     assert game.notes == before
     assert not game.channel.is_finished
-    game.channel.resume()  # nothing has happened
+    game.channel.resume()  # has no effect
     assert len(game.notes) == len(before) + 1
     game.channel.close()
     assert game.notes[-1] == "finally in MainThread"
@@ -77,7 +77,7 @@ def test_when_its_own_thread_has_ended(call: str) -> None:
 
     assert in_thread(own, "trainer") is None
     [game] = games
-    for _ in range(3):  # the number of the ended thread is given to the next one
+    for _ in range(3):  # the next thread gets the id of the one that ended
         error = in_thread(getattr(game.channel, call))
         if call == "close" and game.channel.is_finished and error is None:
             break

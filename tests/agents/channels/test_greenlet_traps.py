@@ -1,4 +1,4 @@
-"""The known traps of games that are suspended on a stack of their own, one test each."""
+"""Known pitfalls of games suspended on a separate stack, one test each."""
 
 import asyncio
 import gc
@@ -36,15 +36,15 @@ each_transport = pytest.mark.parametrize("transport", TRANSPORTS)
 
 
 class Note:
-    """Something that a game holds as long as it lives."""
+    """An object that a game holds while it is alive."""
 
 
 class Held(list[weakref.ref[Note]]):
-    """What the games hold."""
+    """Objects held by the games."""
 
 
 class Ends(list[str]):
-    """What their `finally` blocks tell."""
+    """Events recorded by their `finally` blocks."""
 
 
 def play_forever(agent: Agent, *, seed: int) -> None:
@@ -69,7 +69,7 @@ def play_holding(held: Held, ends: Ends) -> Play:
 
 
 class TestTorchMode:
-    """torch keeps its grad and inference mode per thread, and so for all games of a thread."""
+    """torch's grad and inference modes are per thread, so shared by all games of a thread."""
 
     def test_no_grad_of_a_suspended_game_does_not_leak(self) -> None:
         torch = pytest.importorskip("torch")
@@ -148,7 +148,7 @@ class TestTorchMode:
 
         env = env_of(play)
         with getattr(torch, mode)():
-            env.reset()  # also restarts, which runs the game within `throw`
+            env.reset()  # also restarts, which runs the game inside `throw`
             env.reset()
             env.act(STAY)
             assert not torch.is_grad_enabled()
@@ -185,7 +185,7 @@ class TestTorchMode:
             env = env_of(play)
             env.reset()
             if ends_by_itself:
-                with pytest.raises(OSError):  # noqa: PT011 - which one does not matter
+                with pytest.raises(OSError):  # noqa: PT011 - any OSError
                     env.act(STAY)
             env.close()
             assert torch.is_grad_enabled()
@@ -209,7 +209,7 @@ class TestTorchMode:
 
 
 class TestCycle:
-    """On CPython 3.11 a suspended game is never collected: its owner must throw it out."""
+    """CPython 3.11 never collects a suspended game: its owner must raise `GameExit` in it."""
 
     @each_transport
     def test_dropping_the_environment_throws_the_game_out(self, transport: Transport) -> None:
@@ -244,7 +244,7 @@ class TestCycle:
 
 
 class TestOtherThread:
-    """A greenlet can only be switched to in its own thread."""
+    """A greenlet can only be resumed in its own thread."""
 
     @pytest.mark.parametrize("call", ["act", "reset", "close"])
     def test_of_a_vec_env_is_refused_with_the_remedy(self, call: str) -> None:
@@ -295,14 +295,14 @@ class TestOtherThread:
         assert in_thread(env.reset, "trainer") is None
         with pytest.raises(ProtocolError, match=r"\(trainer\) has ended"):
             env.act(STAY)
-        env.reset()  # a new game: the old one is gone
+        env.reset()  # a new game: the old one has ended
         env.act(STAY)
         env.close()
 
     def test_reset_when_the_thread_that_played_has_ended(self) -> None:
         vec = VecEnv(dots_game(play_forever), 2)
         assert in_thread(vec.reset, "trainer") is None
-        for _ in range(2):  # says so for each environment
+        for _ in range(2):  # one message per environment
             with pytest.raises(ProtocolError, match=r"\(trainer\) has ended"):
                 vec.reset()
         vec.reset()
@@ -322,7 +322,7 @@ class TestOtherThread:
         message = str(errors[0])
         assert "asked from outside its game" in message
         assert "call act and game_over in the thread that runs play" in message
-        assert "transport" not in message  # none of them allows it
+        assert "transport" not in message  # no transport allows it
         env.close()
 
 
@@ -343,7 +343,7 @@ def test_numpy_error_state_of_a_suspended_game_does_not_leak() -> None:
 
 
 class TestSwallowedExit:
-    """`except BaseException: continue` also catches what closes a game."""
+    """`except BaseException: continue` also catches the exception that closes a game."""
 
     @each_transport
     @pytest.mark.parametrize("call", ["close", "reset"])
@@ -371,7 +371,7 @@ class TestSwallowedExit:
         stop.set()
         if call == "reset":
             with pytest.raises(ProtocolError, match="play returned without game_over"):
-                env.reset()  # a new game, which sees at once that it should stop
+                env.reset()  # a new game, which is told to stop at its first call
         env.close()
         let_go(channel)
 
@@ -423,14 +423,14 @@ class TestSwallowedExit:
 
 
 def channel_of(agent: Agent) -> object:
-    """What an agent waits by."""
+    """The channel by which an agent waits."""
     assert isinstance(agent, TrainAgent)
     channel: object = getattr(agent._suspend, "__self__", None)
     return channel
 
 
 def let_go(channel: object) -> None:
-    """Lets a thread that was given up go on, so that it ends before the test does."""
+    """Lets an abandoned thread continue, so that it ends before the test."""
     if isinstance(channel, ThreadChannel):
         thread = channel._thread
         assert thread is not None
@@ -458,7 +458,7 @@ class TestErrors:
     def test_that_end_the_program_are_raised(
         self, transport: Transport, error: type[BaseException]
     ) -> None:
-        """Ctrl-C unchanged; what else would end the program names its game."""
+        """Ctrl-C unchanged; other exceptions that end the program name the game."""
         raised = KeyboardInterrupt if error is KeyboardInterrupt else WorkerError
         ends = []
 
@@ -485,7 +485,7 @@ def deep_in_the_game() -> None:
 
 
 def play_asyncio(agent: Agent, *, seed: int) -> None:
-    """Runs an event loop of its own, and asks from inside of it."""
+    """Runs its own event loop, and asks from inside it."""
 
     async def main() -> None:
         for i in range(3):
@@ -552,7 +552,7 @@ class TestAsyncio:
             assert vec.act({"Move": np.ones(2, np.int64)}).reward.tolist() == [1, 1]
 
     def test_a_task_group_is_unwound(self) -> None:
-        """It wraps what leaves its tasks, `GameExit` too, in an exception group."""
+        """It wraps exceptions of its tasks, including `GameExit`, in an exception group."""
         ends = []
 
         def play(agent: Agent, *, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""What only the thread transport does; `test_channel.py` has what both promise."""
+"""Tests of the thread transport alone; `test_channel.py` tests both transports."""
 
 import itertools
 import signal
@@ -18,7 +18,7 @@ from tests.helpers.worker_helpers import script
 
 
 class Game:
-    """Interrupts its driver, and waits for a signal to go on."""
+    """Interrupts its driver, then waits for a signal."""
 
     def __init__(self, then: Callable[["Game"], None] = lambda game: None) -> None:
         self.notes: list[str] = []
@@ -70,7 +70,7 @@ def test_the_thread_ends_with_the_game() -> None:
 
 
 class TestInterrupted:
-    """Ctrl-C reaches the driver while it waits for the game, which goes on meanwhile."""
+    """Ctrl-C reaches the driver while it waits for the game, which keeps running."""
 
     def test_the_game_cannot_be_resumed(self) -> None:
         game = Game()
@@ -134,8 +134,8 @@ class TestInterrupted:
     @pytest.mark.parametrize("num_turns", [0, 1])
     @pytest.mark.parametrize("by_instruction", [False, True])
     def test_anywhere(self, num_turns: int, by_instruction: bool) -> None:
-        """It can be closed, and has run its `finally` block if it had begun."""
-        # Python 3.13 counts the instructions of a function from its second traced call on.
+        """The game can be closed; if it had started, its `finally` block has run."""
+        # Python 3.13 counts a function's instructions only from its second traced call.
         for number in itertools.chain([sys.maxsize], itertools.count(1)):
             notes: list[str] = []
             channels: list[ThreadChannel] = []
@@ -178,7 +178,7 @@ def test_a_thread_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_a_fork_leaves_the_thread_to_its_parent(tmp_path: Path) -> None:
-    """A forked process has no thread of the game, and would wait for it for ever."""
+    """A forked process has no thread for the game, and would wait for it forever."""
     text = """
         import os, sys, warnings
         warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads, from 3.12

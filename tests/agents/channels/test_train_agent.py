@@ -1,4 +1,4 @@
-"""The game's side: what an agent promises to a game that is driven from outside."""
+"""The game's side: guarantees of an agent to a game that is driven from outside."""
 
 from collections.abc import Iterator, Sequence
 from enum import Enum
@@ -50,7 +50,7 @@ class Driven(Protocol):
 
 @pytest.fixture(params=TRANSPORTS)
 def driven(request: pytest.FixtureRequest) -> Iterator[Driven]:
-    """Makes environments that are closed at the end."""
+    """Makes environments that are closed after the test."""
     envs: list[TrainAgentEnv] = []
 
     def make(play: Play, num_agents: int = 1) -> TrainAgentEnv:
@@ -248,7 +248,7 @@ class TestActAsync:
 
 
 class TestAskedTwice:
-    """Without waiting for the answer in between."""
+    """Asked again before the first answer arrives."""
 
     @pytest.mark.parametrize("first", ["act_async"])
     @pytest.mark.parametrize("second", ["act", "act_async"])
@@ -354,7 +354,7 @@ class TestGameOver:
             driven(play, num_agents=2).reset_all()
 
     def test_an_agent_that_never_observed_still_has_to_end(self, driven: Driven) -> None:
-        """The episode is not over when those have ended who had observed something."""
+        """The episode is not over when only the agents that observed something have ended."""
 
         def play(agents: Sequence[Agent], *, seed: int) -> None:
             agents[0].act(show(), Move)

@@ -177,7 +177,7 @@ class TestSeeds:
 
 
 def play_all(agent: Agent, *, seed: int) -> None:
-    """Asks everything at once, with masks; the score counts the answers."""
+    """Asks for all actions at once, with masks; the score counts the actions."""
     act: Any = agent.act
     score = 0
     while True:
@@ -233,7 +233,7 @@ def test_a_bad_action_is_refused_and_nothing_happens(
 
 class TestSeveralAgents:
     def make(self, transport: Transport) -> TrainAgentEnv:
-        """Three agents, of which the first and the last are asked."""
+        """Three agents; the first and the last are asked."""
 
         def play(agents: Sequence[Agent], *, seed: int) -> None:
             score = 0
@@ -321,7 +321,7 @@ def test_observations_stay_as_they_were(transport: Transport) -> None:
 
 
 def test_the_observation_belongs_to_the_caller(transport: Transport) -> None:
-    """What the caller does with it does not reach the game."""
+    """Changes by the caller do not affect the game."""
     dots = [Dot(1.0)]
 
     def play(agent: Agent, *, seed: int) -> None:

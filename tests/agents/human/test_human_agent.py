@@ -1,4 +1,4 @@
-"""HumanAgent reads lines: every kind of action, only what is allowed, and hanging up."""
+"""HumanAgent reads lines: every kind of action, only legal actions, and quitting."""
 
 import io
 from collections.abc import Callable
@@ -36,7 +36,7 @@ UNITS = [Unit(3, 1), Unit(0, 2)]
 
 
 def asking(ask: Callable[[Agent], object], answers: list[object]) -> Game:
-    """A game of one question, whose answer ends up in `answers`."""
+    """A game with one question; stores the answer in `answers`."""
 
     def play(agent: Agent, *, seed: int) -> None:
         answer = ask(agent)
@@ -48,7 +48,7 @@ def asking(ask: Callable[[Agent], object], answers: list[object]) -> Game:
 
 
 def answer(ask: Callable[[Agent], object], typed: str) -> tuple[object, str]:
-    """What a game receives when a person types these lines, and what the person reads."""
+    """The action a game receives if a person types these lines, and the person's screen."""
     out = io.StringIO()
     answers: list[object] = []
     asking(ask, answers).run(HumanAgent(source=io.StringIO(typed), out=out))

@@ -1,4 +1,4 @@
-"""HumanAgent on a terminal: single keys, a screen left as it was, a mode that is restored."""
+"""HumanAgent on a terminal: single keys; screen and terminal mode are restored."""
 
 import io
 import math
@@ -153,7 +153,7 @@ SHOOT = SelectEntity(Enemy)
 
 
 class BoardOf:
-    """Knows where enemies and towers are, and remembers what was asked."""
+    """Knows the positions of enemies and towers, and records the questions."""
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
@@ -177,7 +177,7 @@ class BoardOf:
 def shots(
     terminal: Terminal, keys: str, enemies: list[Enemy], *, num_towers: int = 3, steps: int = 1
 ) -> tuple[list[Any], list[Asked]]:
-    """What the towers shoot at in each step, and all that was asked."""
+    """Targets of the towers in each step, and all questions."""
     board, answers = BoardOf(), []
     towers = [Tower(x) for x in range(num_towers)]
 
@@ -234,12 +234,12 @@ def test_enter_and_a_dot_repeat_what_each_actor_did_last(terminal: Terminal) -> 
 @given(data=st.data())
 @settings(max_examples=20)
 def test_every_entity_on_a_board_can_be_reached_without_its_key(data: st.DataObject) -> None:
-    """Also those that share a place, and those beyond the keys."""
+    """Including entities that share a cell, and more entities than keys."""
     places = st.tuples(st.integers(0, 3), st.integers(0, 3))
     enemies = [Enemy(x, y) for x, y in data.draw(st.lists(places, min_size=1, max_size=70))]
     wanted = data.draw(st.integers(0, len(enemies) - 1))
     with Terminal() as terminal:
-        # Tab goes round; the first in focus is one of the nearest.
+        # Tab cycles; the first in focus is one of the nearest.
         near = min(range(len(enemies)), key=lambda i: math.dist((0, 0), astuple(enemies[i])))
         keys = "\t" * ((wanted - near) % len(enemies)) + "\n"
         [targets], _ = shots(terminal, keys, enemies, num_towers=1)
@@ -257,7 +257,7 @@ def test_the_menu_is_never_cut(terminal: Terminal) -> None:
 
 
 class Player:
-    """A person with a clock, who presses keys when a step of a game is shown."""
+    """A person with a clock; presses keys when a step of a game is shown."""
 
     def __init__(self, terminal: Terminal, keys: dict[int, str], clock_s: float) -> None:
         self._terminal, self._keys = terminal, keys
@@ -292,7 +292,7 @@ MOVES = Categorical(Move, "Moves")
 
 
 class TestAClock:
-    """Keys are typed before the question is asked, so that a slow machine misses none."""
+    """Keys are typed before the question, so a slow machine misses none."""
 
     def test_the_last_key_counts_until_the_next_one(self, terminal: Terminal) -> None:
         player = Player(terminal, {0: RIGHT, 2: UP}, clock_s=0.01)

@@ -1,4 +1,4 @@
-"""Keyboard: bytes become keys and lines, whatever they come from."""
+"""Keyboard: bytes from any source become keys and lines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KEYS = st.lists(PLAIN | st.sampled_from(sorted(NAMED)), max_size=12)
 
 @contextmanager
 def typed(data: bytes) -> Iterator[Keyboard]:
-    """A keyboard on which just this was typed, and then the input ended."""
+    """A keyboard with this input, followed by the end of input."""
     reader, writer = os.pipe()
     os.write(writer, data)
     os.close(writer)
@@ -56,10 +56,10 @@ def test_characters_of_any_width_and_named_keys_come_one_by_one(keys: list[str])
     [
         ("\x1b[3~", "\x1b"),  # delete
         ("\x1b[15~", "\x1b"),  # F5
-        ("\x1b[1;5A", "\x1b"),  # control and up: not an arrow alone
+        ("\x1b[1;5A", "\x1b"),  # Ctrl-up is not a plain arrow
         ("\x1b[H", "\x1b"),  # home
         ("\x1bOP", "\x1b"),  # F1
-        ("\x1bx", "x"),  # alt and x
+        ("\x1bx", "x"),  # Alt-x
     ],
 )
 def test_other_sequences_are_one_key_and_leave_nothing_behind(sequence: str, key: str) -> None:
@@ -167,7 +167,7 @@ def test_keys_of_a_console(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(KeyboardInterrupt):
             keyboard.key()
         assert keyboard.has_key(10.0)
-        assert keyboard.key() == "à"  # which begins the code of an arrow, too
+        assert keyboard.key() == "à"  # also the first byte of an arrow's code
         assert not keyboard.has_key(0.02)
     console.keys += "abc"
     keyboard.drop_typed()

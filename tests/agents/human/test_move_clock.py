@@ -1,4 +1,4 @@
-"""MoveClock: how long a decision may take, and what is done when it has taken longer."""
+"""MoveClock: time limit of a decision, and the default action after it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MASKS = st.lists(st.booleans(), min_size=3, max_size=3).filter(any)
 
 
 class Now:
-    """A time that stands still."""
+    """A clock that stands still."""
 
     def __init__(self) -> None:
         self.seconds = 100.0

@@ -1,4 +1,4 @@
-"""Prompt: whatever the labels are, every choice has a key, and only a legal answer comes back."""
+"""Prompt: every choice has a key, whatever the labels, and only legal answers are returned."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ def test_two_labels_of_one_direction_are_no_directions() -> None:
 @pytest.mark.parametrize(
     "labels",
     [
-        ["fold", "flip"],  # one initial twice
-        ["quit now", "stay"],  # q hangs up
-        ["up", "wait"],  # w is up
+        ["fold", "flip"],  # the same initial twice
+        ["quit now", "stay"],  # q quits
+        ["up", "wait"],  # w means up
     ],
 )
 def test_initials_that_are_taken_become_numbers(labels: list[str]) -> None:

@@ -47,7 +47,7 @@ def episodes(draw: st.DrawFn) -> tuple[Spaces, list[list[Turn]]]:
 
 
 def recorded(spaces: Spaces, given: Sequence[Sequence[Turn]]) -> DatasetRecorder:
-    """What a recorder keeps of these episodes."""
+    """The dataset that a recorder makes of these episodes."""
     recorder = DatasetRecorder()
     for turns in given:
         recorder.add_episode(spaces, turns, "the game")
@@ -87,7 +87,7 @@ class Go(Enum):
 
 
 def play_dots(agent: Agent, *, seed: int, length: int = 6) -> None:
-    """Shows a dot and two others; 1 for going to the side of the dot, -1 to 1."""
+    """Shows a dot and two other entities; reward 1 for moving to the dot's side, from -1 to 1."""
     rng, score = Random(seed), 0
     for _ in range(length):
         dot = Dot(rng.randrange(-1, 2))
@@ -99,11 +99,11 @@ def play_dots(agent: Agent, *, seed: int, length: int = 6) -> None:
 
 
 dots = Game(play_dots, entities=(Dot,), actions=(Go,), name="dots")
-"""Whoever goes to the side of the dot earns 6."""
+"""An agent that always moves to the dot's side earns 6."""
 
 
 class Follower(PolicyAgent):
-    """Goes to the side of the dot; with some probability anywhere."""
+    """Moves to the dot's side, or at random with some probability."""
 
     def __init__(self, noise: float = 0.0, seed: int = 0) -> None:
         super().__init__()

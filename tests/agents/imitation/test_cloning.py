@@ -38,14 +38,14 @@ from tests.helpers.continuous_games import bodies_game
 SMALL = RogueNetConfig(d_model=16, n_layer=1, n_head=1)
 NET = CloneConfig(epochs=15, minibatch_size=12, net=SMALL, learning_rate=0.01)
 QUICK = CloneConfig(epochs=15, minibatch_size=12, learning_rate=0.1)
-"""For a `Table`, whose steps take little time."""
+"""Settings for a `Table`, whose steps are fast."""
 
 
 class Table(Policy):
-    """A network of one's own: logits and a value for each place of the dot."""
+    """A custom network: logits and a value for each position of the dot."""
 
     def __init__(self, *spaces: object) -> None:
-        super().__init__(*spaces)  # type: ignore[arg-type]  # both of them
+        super().__init__(*spaces)  # type: ignore[arg-type]  # a pair
         self.logits, self.worth = nn.Embedding(3, 3), nn.Embedding(3, 1)
 
     def distributions(self, batch: EntityBatch) -> tuple[dict[str, ActionDistribution], Tensor]:
@@ -79,10 +79,10 @@ def test_a_network_learns_what_was_chosen(policy: type[Policy] | None) -> None:
 @pytest.mark.slow
 def test_the_value_is_that_of_the_returns() -> None:
     result = clone(dots_dataset(20), replace(QUICK, gamma=0.0), policy=Table)
-    # The reward is always 1, whatever is seen.
+    # The reward is always 1, for any observation.
     values = result.net.values(dots_dataset(2, seed=9).obs)
     assert values == pytest.approx(np.ones(12), abs=0.1)
-    # How many steps are left is not seen: 6 to 1, so 3.5 is the best guess.
+    # The number of steps left, 6 to 1, is not observed: 3.5 is the best guess.
     result = clone(dots_dataset(20), replace(QUICK, gamma=1.0), policy=Table)
     assert result.net.values(dots_dataset(2, seed=9).obs) == pytest.approx(3.5 * np.ones(12), abs=1)
     assert abs(result.held_out.explained_variance) < 0.3
@@ -111,7 +111,7 @@ def test_real_numbers_are_learnt() -> None:
     dataset = recorder.dataset()
     result = clone(dataset, replace(NET, epochs=30))
     assert np.isnan(result.held_out.accuracy)
-    assert result.held_out.nll < 2.5  # at first about 5: a density, of two numbers per actor
+    assert result.held_out.nll < 2.5  # about 5 at first: a density of two numbers per actor
     chosen = result.net.act(dataset.obs, greedy=True).actions["push"]
     error = (chosen - dataset.actions["push"].values) / (2.0, 50.0)
     assert np.sqrt(np.square(error).mean()) < 0.25
@@ -119,7 +119,7 @@ def test_real_numbers_are_learnt() -> None:
 
 @pytest.mark.slow
 def test_the_best_network_is_kept(tmp_path: Path) -> None:
-    # So few noisy decisions are soon learnt by heart.
+    # A network soon overfits to so few noisy decisions.
     dataset = dots_dataset(12, noise=0.7)
     seen: list[TrainProgress] = []
     config = replace(QUICK, epochs=400, held_out=0.4, minibatch_size=6)
@@ -133,7 +133,7 @@ def test_the_best_network_is_kept(tmp_path: Path) -> None:
 
 
 def held_episodes(result: CloneResult, dataset: Dataset, config: CloneConfig) -> list[int]:
-    """The episodes on which the network has the reported figure: the held-out ones."""
+    """The held-out episodes: those on which the network has the reported figure."""
     rng = np.random.default_rng(config.seed)
     chosen = sorted(rng.permutation(np.unique(dataset.episode))[:5].tolist())
     part = dataset.filter(np.isin(dataset.episode, chosen))
@@ -204,7 +204,7 @@ def test_a_run_folder_like_that_of_training(tmp_path: Path) -> None:
     assert json.loads((out / "run.json").read_text())["config"]["held_out"] == 0.1
     [episode] = dots.run(load_agent(out, greedy=True), seed=5, length=30)
     assert episode.reward == 30
-    with VecEnv(dots, 4) as vec:  # PPO goes on, from what was learnt
+    with VecEnv(dots, 4) as vec:  # PPO continues from the cloned network
         net = load_checkpoint(out).net
         config = PPOConfig.for_env(vec, total_steps=400, net=SMALL, num_steps=25)
         tuned = train(vec, config, policy=net)

@@ -54,11 +54,11 @@ EPISODES = st.lists(
     min_size=1,
     max_size=5,
 )
-"""Trajectories: agent, rewards whose sums are exact, how it ends."""
+"""Trajectories: agent, rewards with exact sums, kind of end."""
 
 
 def with_trajectories(trajectories: Trajectories, seed: int) -> Dataset:
-    """A dataset of these trajectories, its rows in random order."""
+    """A dataset of these trajectories, with rows in random order."""
     rows = [
         (episode, agent_id, step, reward, step == len(rewards) - 1 and end)
         for episode, (agent_id, rewards, end) in enumerate(trajectories)
@@ -166,7 +166,7 @@ def test_decisions_without_actors_are_left_out() -> None:
 def test_a_recorder_refuses_another_game_and_turns_without_a_run() -> None:
     recorder = DatasetRecorder()
     with pytest.raises(ProtocolError, match=r"game\.run\(agent, watch"):
-        recorder(Turn(0, 0, 0.0, None))  # type: ignore[arg-type]  # refused before it is read
+        recorder(Turn(0, 0, 0.0, None))  # type: ignore[arg-type]  # rejected before it is read
     dots.run(RandomAgent(1), watch=recorder)
     with pytest.raises(UsageError, match="snake is of other spaces"):
         snake.run(RandomAgent(1), watch=recorder)
@@ -498,7 +498,7 @@ def test_nothing_but_a_dataset_is_replaced(tmp_path: Path) -> None:
 
 
 def with_wrapping_sum(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Other lengths, whose sum modulo 2**64 is the same."""
+    """Different lengths with the same sum modulo 2**64."""
     hostile = np.zeros_like(lengths)
     hostile[:4] = 2**62
     hostile[4] = lengths.sum()
@@ -544,7 +544,7 @@ def test_a_tampered_file_is_one_error(
 
 @dataclass
 class Wall:
-    """Without features: its rows take no bytes, however many there are."""
+    """An entity without features: any number of rows takes no bytes."""
 
 
 def test_rows_without_features_are_bounded(tmp_path: Path) -> None:
@@ -580,7 +580,7 @@ def test_damaged_files_raise_one_error(
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
-    with suppress(UsageError):  # what the damage left may be a dataset
+    with suppress(UsageError):  # a damaged file may still be a valid dataset
         Dataset.from_columns((loaded := Dataset.load(path)).spaces, loaded.columns())
 
 

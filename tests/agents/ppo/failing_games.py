@@ -1,4 +1,4 @@
-"""A small game that is learned in a moment, and settings with which it is not."""
+"""A small game that is learned in a moment, and settings that prevent learning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from entity_env.agents import Agent
 
 
 class Side(Enum):
-    """What is told of a sign."""
+    """Answers about a sign."""
 
     LEFT = 0
     RIGHT = 1
@@ -19,7 +19,7 @@ class Side(Enum):
 
 @dataclass(eq=False)
 class Sign:
-    """Points to a side, which may be hidden."""
+    """Points to a side, possibly hidden."""
 
     side: float
 
@@ -40,18 +40,18 @@ def _play(
     forced: float = 0.0,
     is_per_step: bool = False,
 ) -> None:
-    """Tell the side of every sign.
+    """Name the side of every sign.
 
     Args:
         agent, seed: of the game.
-        length: steps of an episode, or the least if there is a `longest`, drawn alike.
-        longest: see there.
-        num_signs: signs at a time.
-        reward: for all sides of a step, in equal parts.
-        is_hidden: the side cannot be seen.
-        is_given: the reward is earned whatever is told.
+        length: steps of an episode; with `longest`, the shortest of uniformly random lengths.
+        longest: see `length`.
+        num_signs: number of signs per step.
+        reward: for all signs of a step, in equal parts.
+        is_hidden: the side is not observed.
+        is_given: the reward does not depend on the answers.
         forced: share of the steps with one allowed choice.
-        is_per_step: the score is wrongly that of the step.
+        is_per_step: a mistake: the score is the reward of the step.
     """
     rng, score = random.Random(seed), 0.0
     for _ in range(rng.randint(length, max(length, longest))):

@@ -1,4 +1,4 @@
-"""Small environments in numpy, to train on, and a clock."""
+"""Small numpy environments for training, and a clock."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from entity_env.core.vec_obs import (
 
 
 class Clock:
-    """Returns `now`, which passes only when a test says so."""
+    """Returns `now`, which only the test advances."""
 
     def __init__(self, now: float = 0.0) -> None:
         self.now = now
@@ -39,32 +39,32 @@ class Clock:
 
 
 def ragged(rows: list[list[int]]) -> RaggedArray[np.int64]:
-    """One list of indices a row."""
+    """One list of indices per row."""
     return RaggedArray.from_rows(rows, np.int64)
 
 
 class Halves(ABC):
-    """Makes the two halves of `act` out of the whole."""
+    """Implements `send` and `recv` with `act`."""
 
     _sent: VecActions
 
     @abstractmethod
     def act(self, actions: VecActions) -> VecObs:
-        """The whole."""
+        """Sends and receives."""
 
     def send(self, actions: VecActions) -> None:
-        """Keeps the actions: what was shown stays valid."""
+        """Stores the actions; the last batch stays valid."""
         self._sent = actions
 
     def recv(self) -> VecObs:
-        """Performs them."""
+        """Performs the stored actions."""
         return self.act(self._sent)
 
 
 class VecRiddle(Halves):
-    """Asks every row one question: an episode is one step, its reward how good the answer was.
+    """Asks every row one question: an episode is one step, rewarded by the quality of the answer.
 
-    What it returned is spoilt by the next call, as `VecEnvironment` allows.
+    Each call overwrites the previous batch, as `VecEnvironment` allows.
     """
 
     num_rows: int
@@ -77,11 +77,11 @@ class VecRiddle(Halves):
 
     @abstractmethod
     def obs_space(self) -> ObsSpace:
-        """What can be observed."""
+        """Observation space."""
 
     @abstractmethod
     def action_space(self) -> Mapping[str, ActionSpace]:
-        """What can be done."""
+        """Action space."""
 
     @abstractmethod
     def ask(
@@ -91,15 +91,15 @@ class VecRiddle(Halves):
 
     @abstractmethod
     def judge(self, actions: VecActions) -> NDArray[np.float32]:
-        """`(num_rows,)` how good the answers are, 1 at best."""
+        """`(num_rows,)` quality of the answers, at most 1."""
 
     def reset(self, seed: int | None = None) -> VecObs:
-        """Starts anew."""
+        """Restarts all rows."""
         self._rng = np.random.default_rng(seed)
         return self._observe(np.zeros(self.num_rows, np.float32), np.zeros(self.num_rows, np.bool_))
 
     def act(self, actions: VecActions) -> VecObs:
-        """Judges the answers and asks again."""
+        """Rewards the answers and asks again."""
         reward = self.judge(actions)
         spoil(self._last)
         obs = self._observe(reward, np.ones(self.num_rows, np.bool_))
@@ -111,7 +111,7 @@ class VecRiddle(Halves):
         return obs
 
     def close(self) -> None:
-        """Counts how often it was closed."""
+        """Counts the calls."""
         self.num_closed += 1
 
     def _observe(self, reward: NDArray[np.float32], done: NDArray[np.bool_]) -> VecObs:
@@ -127,7 +127,7 @@ def plain_obs(
     terminated: NDArray[np.bool_],
     truncated: NDArray[np.bool_] | None = None,
 ) -> VecObs:
-    """A batch of one agent an environment."""
+    """A batch with one agent per environment."""
     num_rows = len(reward)
     return VecObs(
         features=dict(features),
@@ -142,7 +142,7 @@ def plain_obs(
 
 
 def spoil(obs: VecObs | None) -> None:
-    """Overwrites everything that a batch holds."""
+    """Overwrites all data of a batch."""
     if obs is None:
         return
     for features in obs.features.values():
@@ -162,7 +162,7 @@ def spoil(obs: VecObs | None) -> None:
 
 
 class VecXor(VecRiddle):
-    """A global action: is the input, negated or not, set?"""
+    """A global action: the input, possibly negated."""
 
     def obs_space(self) -> ObsSpace:
         return ObsSpace(("negate",), {"Input": Entity(("is_set",))})
@@ -226,7 +226,7 @@ class VecCherryPick(VecRiddle):
 
 
 class VecSigns(VecRiddle):
-    """Two categorical actions, one to three actors a row: tell the sign; one label is masked."""
+    """Two categorical actions, one to three actors per row: name the sign; one label is masked."""
 
     def obs_space(self) -> ObsSpace:
         return ObsSpace((), {"Unit": Entity(("x",))})
@@ -265,10 +265,10 @@ class VecSigns(VecRiddle):
 
 
 class VecTurns(Halves):
-    """A game for two who take turns, one row each: say what you see; the other one is not asked.
+    """A game for two that take turns, one row each: name what you see; the other is not asked.
 
-    An episode has four turns. Whether an answer was right is told to a row while it waits, and in
-    the end both learn that the episode ended.
+    An episode has four turns. A row gets the reward for its answer while it waits, and at the
+    end both rows are told that the episode ended.
     """
 
     def __init__(self, num_envs: int = 32) -> None:
@@ -278,7 +278,7 @@ class VecTurns(Halves):
         self._last: VecObs | None = None
 
     def obs_space(self) -> ObsSpace:
-        """One entity, the sight."""
+        """One entity, `Sight`."""
         return ObsSpace((), {"Sight": Entity(("x",))})
 
     def action_space(self) -> Mapping[str, ActionSpace]:
@@ -286,14 +286,14 @@ class VecTurns(Halves):
         return {"say": GlobalCategoricalActionSpace(("minus", "plus"))}
 
     def reset(self, seed: int | None = None) -> VecObs:
-        """Starts anew."""
+        """Restarts all rows."""
         self._rng = np.random.default_rng(seed)
         self._turn = np.arange(self.num_envs) % 4
         self._sums = np.zeros((self.num_envs, 2))
         return self._observe(np.zeros((self.num_envs, 2)), np.zeros(self.num_envs, np.bool_))
 
     def act(self, actions: VecActions) -> VecObs:
-        """Judges who was asked."""
+        """Rewards the row that was asked."""
         said = np.asarray(actions["say"])
         reward = np.zeros((self.num_envs, 2))
         reward[np.arange(self.num_envs), self._turn % 2] = said == (self._x > 0)
@@ -312,7 +312,7 @@ class VecTurns(Halves):
         return obs
 
     def close(self) -> None:
-        """Nothing to release."""
+        """No resources to release."""
 
     def _observe(self, reward: NDArray[np.float64], done: NDArray[np.bool_]) -> VecObs:
         self._x = self._rng.choice([-1.0, 1.0], self.num_envs)

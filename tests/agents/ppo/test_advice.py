@@ -1,4 +1,4 @@
-"""Presets by kind of environment, and settings that are unusual for it."""
+"""Presets by kind of environment, and warnings about unusual settings."""
 
 from __future__ import annotations
 

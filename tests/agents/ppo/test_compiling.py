@@ -1,7 +1,7 @@
-"""Training begins in torch while a child compiles, changes over once, and leaves no child behind.
+"""Training starts in torch while a child compiles, switches once, and leaves no child behind.
 
-The child is another program here, but for the slow test and the one that runs its job in this
-process: what it compiles is in the cache of the tests.
+In most of these tests the child is a different program; the exceptions are the slow test and the
+one that runs the child's job in this process, whose kernels are in the cache of the tests.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ DONE, FOREVER, FAILING = "pass", "import os; os.read(0, 1)", "raise SystemExit('
 
 @pytest.fixture
 def child(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Has a program run in place of the compiler, and the kernels missing in the cache."""
+    """Replaces the compiler by another program, and hides the kernels in the cache."""
 
     def run(code: str) -> None:
         monkeypatch.setattr(compiling, "_CHILD", code)
@@ -64,7 +64,7 @@ def child(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 class Watcher(Callback):
-    """Notes after every update whether kernels are used; then waits for the child."""
+    """Records after every update whether kernels are used; then waits for the child."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[bool, bool]] = []
@@ -85,7 +85,7 @@ def test_a_run_changes_over_when_the_child_is_done(child: Callable[[str], None])
     child(DONE)
     watcher = Watcher()
     train(VecXor(64), CONFIG, callbacks=[watcher])
-    # The first update starts it, the second finds it done.
+    # The first update starts the child, the second finds it finished.
     assert watcher.seen == [
         (False, True),
         (True, True),

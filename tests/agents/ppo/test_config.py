@@ -101,7 +101,7 @@ def test_settings_at_a_moment_are_numbers() -> None:
     now = config.at(50)
     assert (now.learning_rate, now.gamma, now.update_epochs) == (0.25, 0.99, 2)
     assert now.target_kl == pytest.approx(0.15)
-    assert now.ent_coef == 0.01  # annealed by the shorthand
+    assert now.ent_coef == 0.01  # annealed by `anneal_entropy`
     assert now.at(50) == now
     assert PPOConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
     assert "learning_rate 0:0.5 1:0" in config.summary()
@@ -109,7 +109,7 @@ def test_settings_at_a_moment_are_numbers() -> None:
 
 @given(st.integers(0, 999), st.integers(1, 1000))
 def test_the_shorthands_are_schedules(step: int, warmup: int) -> None:
-    """`anneal_...` and `warmup_steps` are those of a schedule with two and three points."""
+    """`anneal_...` and `warmup_steps` equal schedules with two and three points."""
     total = 1000
     config = PPOConfig(total_steps=total, learning_rate=0.5, ent_coef=0.5)
     falling = Schedule([(0, 0.5), (1, 0)])
@@ -124,7 +124,7 @@ def test_the_shorthands_are_schedules(step: int, warmup: int) -> None:
 
 @given(st.integers(0, 999), st.integers(0, 1000), st.integers(0, 1000))
 def test_schedules_follow_the_time_where_it_is_ahead(step: int, at: int, warmup: int) -> None:
-    """As if the run were at that step; the warm-up follows the steps alone."""
+    """Schedules act as if the run were at that step; the warm-up follows only the steps."""
     config = PPOConfig(total_steps=1000, learning_rate=0.5, gamma=Schedule([(0, 0.5), (1, 1)]))
     found, expected = config.at(step, time_fraction=at / 1000), config.at(max(step, at))
     for name in ("learning_rate", "gamma", "ent_coef"):
@@ -156,7 +156,7 @@ def test_a_run_follows_its_schedules(tmp_path: Path) -> None:
     assert set(run.curves["charts/weight_decay"].values.tolist()) == {0.01, 0.02}
     assert run.settings()["clip_coef"] == "0:0.3 1:0.1"
     assert run.settings()["weight_decay"] == "steps 0:0.01 0.5:0.02"
-    # The same network as with the shorthand, which was there before.
+    # The same network as with the older shorthand.
     short = replace(config, learning_rate=0.004)
     other = train(VecSigns(), short)
     for mine, its in zip(whole.net.parameters(), other.net.parameters(), strict=True):

@@ -1,4 +1,4 @@
-"""Advantages equal those of a plain definition, decision by decision."""
+"""Advantages equal a plain definition, decision by decision."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GAMMA, LAMBDA = 0.9, 0.8
 def plain_advantages(
     what: Trajectories, row: int, gamma: float, gae_lambda: float
 ) -> dict[int, float]:
-    """For one row, the advantage of every decision of which the outcome is known."""
+    """For one row, the advantage of every decision with a known outcome."""
     num_steps = len(what.rewards)
     deltas: dict[int, float] = {}
     follower: dict[int, int | None] = {}
@@ -46,7 +46,7 @@ def plain_advantages(
 
 @st.composite
 def trajectories(draw: st.DrawFn) -> Trajectories:
-    """Rollouts with pauses, ends and cuts anywhere."""
+    """Rollouts with pauses, terminations and truncations anywhere."""
     num_steps, num_rows = draw(st.integers(1, 8)), draw(st.integers(1, 3))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     pause, end = draw(st.sampled_from([0.0, 0.3, 0.9])), draw(st.sampled_from([0.0, 0.2, 0.6]))
@@ -85,7 +85,7 @@ def test_an_end_by_the_rules_is_worth_nothing_more() -> None:
     what.rewards[0] = 3
     what.terminated[0] = True
     assert compute_advantages(what, GAMMA, LAMBDA)[0][0, 0] == pytest.approx(3 - 1)
-    what.truncated[0] = True  # both at once: the rules prevail
+    what.truncated[0] = True  # both flags: termination takes precedence
     assert compute_advantages(what, GAMMA, LAMBDA)[0][0, 0] == pytest.approx(3 - 1)
 
 

@@ -1,4 +1,4 @@
-"""Hints about runs that do not learn: the rules, on figures, on recorded and on live runs."""
+"""Hints about runs that do not learn: rules, applied to figures, recorded runs and live runs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _point(reward: float, std: float = 1.0, *, step: int = 0, **losses: float) -
 def _hints(
     points: Sequence[TrainProgress], last: TrainProgress, config: PPOConfig = _CONFIG
 ) -> list[str]:
-    """At the end of a run whose last updates were all as the last one."""
+    """Hints at the end of a run whose last updates all equal `last`."""
     last = replace(last, step=last.total)
     return [str(hint) for hint in final_hints(RunView([*points, *[last] * 5], last, config))]
 
@@ -77,7 +77,7 @@ class TestComparison:
         assert told == "the mean reward did not rise: 0 at first, -0.2 at the end"
 
     def test_short_episodes_that_end_first_are_not_what_rewards_are_compared_with(self) -> None:
-        """Those of a tower defense: the first to end are the bad ones, and all of them earn 76."""
+        """Episodes of a tower defense: bad episodes end first, and the mean of all is 76."""
         first = RolloutFigures(
             *(128, 128, 2048, 2048, 0, 2048, 0.0),
             *(128, 12_800, 128 * 76.0, 128 * (76.0**2 + 20.0**2)),
@@ -106,7 +106,7 @@ class TestComparison:
         assert str(told) == "no better than random play: 79.5, random 76"
 
     def test_of_games_against_each_other_the_mean_tells_nothing(self) -> None:
-        odd = 1.0 / _CONFIG.episode_window  # three agents: one more episode of the winner
+        odd = 1.0 / _CONFIG.episode_window  # three agents: one extra episode of the winner
         assert _hints([_point(0), _point(odd)], _point(-odd)) == []
         assert _hints([_point(0), _point(0)], _point(0, 0.0)) == []
         assert _hints([_point(0, 0.0), _point(0, 0.0)], _point(0, 0.0))
@@ -254,13 +254,13 @@ class TestStored:
                 str(tmp_path / "tower-3"),
             ),
         ]
-        assert command_to_try(first, {"game": "snake"}, [self.hint]) == ""  # of a program
+        assert command_to_try(first, {"game": "snake"}, [self.hint]) == ""  # a run of a program
         assert command_to_try(first, about, [Hint("forced", "nothing to set")]) == ""
 
     @pytest.mark.parametrize(
         ("name", "following"),
         [
-            ("my-run", "my-run-2"),  # which is no number
+            ("my-run", "my-run-2"),  # the suffix is not a number
             ("run-3", "run-4"),
             ("run-1", "run-1-2"),
             ("-3", "-3-2"),
@@ -284,7 +284,7 @@ class TestStored:
 
 @dataclass(frozen=True)
 class _Case:
-    """A run that fails, and the hints that say so: while it goes on, and at its end."""
+    """A run that fails, and the expected hints: during the run and at its end."""
 
     game: Mapping[str, object]
     settings: Mapping[str, object]
@@ -402,7 +402,7 @@ def _number(value: float | None) -> float:
 
 @cache
 def _history(label: str) -> tuple[PPOConfig, list[TrainProgress]]:
-    """A recorded run: its settings, and its updates, of long runs some of them."""
+    """A recorded run: its settings and its updates; for long runs, a selection of updates."""
     run = _recorded()[label]
     points = []
     for losses, rollouts, own in run["points"]:

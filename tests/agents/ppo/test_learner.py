@@ -1,4 +1,4 @@
-"""The learner's teacher: its divergence is that of the book, and keeps a policy close to it."""
+"""The learner's teacher: its divergence matches the textbook and keeps a policy close to it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def config_at(weight: float) -> CurrentConfig:
 
 
 class Asked:
-    """Random observations, and for every row and actor what may be chosen."""
+    """Random observations, and the legal choices of every row and actor."""
 
     def __init__(self, rng: np.random.Generator, num_rows: int) -> None:
         self.num_rows = num_rows
@@ -125,7 +125,7 @@ def network(rng: np.random.Generator, spread: float) -> Policy:
 
 
 def by_book(asked: Asked, teacher: Policy, net: Policy) -> tuple[list[float], list[float]]:
-    """Divergence and agreement of every row, one choice after the other."""
+    """Divergence and agreement of every row, choice by choice."""
     with torch.no_grad():
         theirs, mine = (each.distributions(asked.obs)[0] for each in (teacher, net))
     kls = [0.0] * asked.num_rows
@@ -225,7 +225,7 @@ def learnt(
     teacher: Policy | None,
     peers: Peers = ALONE,
 ) -> tuple[Policy, Losses]:
-    """A copy of the network after it learnt, and the figures."""
+    """A copy of the network after learning, and the figures."""
     net = copy.deepcopy(net)
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, eps=1e-5)
     rng = np.random.default_rng(peers.rank)
@@ -240,7 +240,7 @@ def distance(a: Policy, b: Policy) -> float:
 
 @pytest.mark.parametrize("kind", [VecXor, VecCherryPick, VecSigns])
 def test_ranks_and_microbatches_learn_what_one_process_learns(kind: type[VecXor]) -> None:
-    """Also a rank without decisions of its own."""
+    """Includes a rank without decisions."""
     net, rollout = rollout_of(kind, 1)
     teacher = frozen(rollout_of(kind, 2)[0])
     config = replace(WITH, minibatch_size=10**6, stay_close=3.0)
@@ -298,7 +298,7 @@ def test_without_a_weight_there_is_no_teacher(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_goes_on_without_the_agent_that_it_began_with(tmp_path: Path) -> None:
-    """And equals one that was never stopped."""
+    """The run equals one that was never stopped."""
     old, out = tmp_path / "old", tmp_path / "new"
     train(VecXor(), CONFIG, out=old)
     start = initialized_from(old)

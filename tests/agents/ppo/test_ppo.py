@@ -1,4 +1,4 @@
-"""One update of PPO equals formulas written out in numpy, in its losses and in its gradients."""
+"""Losses and gradients of a PPO update equal formulas written in numpy."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Doubles = NDArray[np.float64]
 
 
 class TableNet(nn.Module):
-    """Knows one log-probability, value and entropy a decision; the sample names the decision."""
+    """A table of log-probability, value and entropy per decision; the sample is the index."""
 
     device = torch.device("cpu")
 
@@ -52,13 +52,13 @@ class TableNet(nn.Module):
         self.seen: list[list[int]] = []
 
     def evaluate(self, obs: ObsBatch, samples: dict[str, NDArray[np.int64]]) -> Evaluation:
-        """Looks them up."""
+        """Looks up the table."""
         index = torch.from_numpy(samples["go"])
         self.seen.append(index.tolist())
         return Evaluation(self.logprobs[index], self.entropy[index], self.values[index])
 
     def as_net(self) -> RogueNet:
-        """What the trainer takes it for."""
+        """The table, cast to the trainer's type."""
         return cast("RogueNet", self)
 
 
@@ -69,7 +69,7 @@ def table_net(rng: np.random.Generator, count: int) -> TableNet:
 def rollout_near(
     net: TableNet, rng: np.random.Generator, spread: float, b_inds: NDArray[np.int64] | None = None
 ) -> Rollout:
-    """What a policy that differs from the network's by about `spread` did."""
+    """A rollout of a policy that differs from the network by about `spread`."""
     count = len(net.logprobs)
     names: NDArray[np.int64 | np.float32] = np.arange(count)
     samples = RaggedArray(names, np.ones(count, np.int64))
@@ -100,7 +100,7 @@ def loss_of(
 
 
 class Reference:
-    """Loss, figures and gradients of some decisions, a decision at a time."""
+    """Loss, figures and gradients of some decisions, one at a time."""
 
     def __init__(
         self, net: TableNet, rollout: Rollout, inds: list[int], config: PPOConfig, ent_coef: float
@@ -187,8 +187,8 @@ def test_loss_and_gradients_equal_the_formulas(
 @pytest.mark.parametrize(
     ("advantage", "log_ratio", "moves"),
     [
-        (1.0, 0.5, False),  # good, and already much more probable
-        (1.0, -0.5, True),  # good, but less probable: it may come back
+        (1.0, 0.5, False),  # good, and already much more likely
+        (1.0, -0.5, True),  # good but less likely: it may come back
         (-1.0, 0.5, True),
         (-1.0, -0.5, False),
         (1.0, 0.1, True),
@@ -205,7 +205,7 @@ def test_what_moved_far_enough_moves_no_further(
     loss, _ = loss_of(net, rollout, rollout.b_inds, PPOConfig(vf_coef=0.0), 0.0)
     (gradient,) = torch.autograd.grad(loss, [net.logprobs])
     assert bool(gradient) is moves
-    if moves:  # a step against the gradient makes what was good more probable
+    if moves:  # a step against the gradient makes good actions more likely
         assert float(gradient) * advantage < 0
 
 
@@ -232,7 +232,7 @@ def test_a_long_gradient_is_followed_as_far_as_allowed(max_grad_norm: float) -> 
 
 
 def frozen(net: TableNet) -> torch.optim.Optimizer:
-    """An optimizer whose steps are of length 0."""
+    """An optimizer with steps of length 0."""
     return torch.optim.SGD(net.parameters(), lr=0.0)
 
 
@@ -323,7 +323,7 @@ def test_divergence_ends_an_update_after_the_epoch_in_which_it_was_seen() -> Non
     [
         ([1.0, 2.0, 3.0], [1.0, 2.0, 3.0], 1.0),
         ([0.0, 0.0, 0.0], [1.0, 2.0, 3.0], 0.0),
-        ([5.0, 5.0, 5.0], [1.0, 2.0, 3.0], 0.0),  # a constant off is no variance
+        ([5.0, 5.0, 5.0], [1.0, 2.0, 3.0], 0.0),  # a constant offset has no variance
         ([3.0, 2.0, 1.0], [1.0, 2.0, 3.0], -3.0),
         ([1.0, 2.0, 3.0], [4.0, 4.0, 4.0], float("nan")),
     ],
@@ -333,7 +333,7 @@ def test_explained_variance(values: list[float], returns: list[float], expected:
     net = table_net(rng, 4)
     rollout = rollout_near(net, rng, 0.1, np.array([0, 1, 3]))
     rollout.values[rollout.b_inds], rollout.returns[rollout.b_inds] = values, returns
-    rollout.returns[2] = 1e6  # its outcome is not known: it counts for nothing
+    rollout.returns[2] = 1e6  # its outcome is unknown, so it does not count
     got = losses_of(net, rollout, PPOConfig()).explained_variance
     assert got == pytest.approx(expected, abs=1e-6, nan_ok=True)
 
@@ -361,7 +361,7 @@ def one_decision(value: float, count: int) -> tuple[Evaluation, Minibatch]:
 
 @pytest.mark.parametrize("at", [-0.2, 0.2])
 def test_the_bound_itself_is_not_clipped(at: float) -> None:
-    """Where the step of the value is the bound to the last bit, both terms are the same."""
+    """If the step of the value equals the bound to the last bit, both terms are equal."""
     config = PPOConfig(norm_adv=False, clip_vloss=True, clip_coef=0.2)
     new, old = one_decision(at, 1)
     loss, figures = ppo_loss(new, old, replace(config.at(0), ent_coef=0.1))

@@ -1,4 +1,4 @@
-"""The trainer's small parts: settings, what is stored, counted, held back and written down."""
+"""Small parts of the trainer: settings, storage, meters, deferred interrupts, records."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_means_go_over_the_last_episodes(batches: list[list[float]], window: int
         return
     assert meter.figures().mean_reward == pytest.approx(np.mean(every[-window:]))
     assert meter.figures().mean_length == pytest.approx(np.mean(lengths[-window:]))
-    score = meter.metrics["episode/score"]  # of the rollout, however many there were
+    score = meter.metrics["episode/score"]  # over all episodes of the rollout
     assert score == Metric(len(every), sum(every), min(every), max(every))
     meter.start_rollout()
     assert meter.metrics == {}
@@ -180,7 +180,7 @@ def test_figures_of_several_meters_are_those_of_all_episodes(ranks: list[list[fl
 
 
 def test_running_episodes_that_are_longer_than_finished_ones_are_counted() -> None:
-    """Of 4 rows one ends at every step; the others have run for longer by then."""
+    """Of 4 rows, one ends at every step, when the others have been running longer."""
     meter, is_ready = EpisodeMeter(3), np.ones(4, np.bool_)
 
     def step(length: int, *rows: int) -> float:
@@ -192,16 +192,16 @@ def test_running_episodes_that_are_longer_than_finished_ones_are_counted() -> No
 
     assert meter.figures().unfinished == 0
     assert [step(1, 0) for _ in range(4)] == [0, 0.75, 0.75, 0.75]
-    assert step(4, 1, 2) == 0.25  # only row 3 has run for longer
+    assert step(4, 1, 2) == 0.25  # only row 3 has been running longer
     assert step(6, 3) == 0
-    is_ready[:] = False  # nothing is asked: no episode gets longer
+    is_ready[:] = False  # no row is asked, so no episode gets longer
     assert [step(2, 0) for _ in range(3)] == [0, 0, 0]
 
 
 def played(
     lengths: Iterator[int], num_rows: int, num_steps: int, reward: Callable[[int, int], float]
 ) -> Iterator[EpisodeMeter]:
-    """A meter after each step of rows that begin together; rewards by length and row's number."""
+    """A meter after each step of rows that start together; rewards by length and row."""
     meter, left = EpisodeMeter(200), np.array([next(lengths) for _ in range(num_rows)])
     whole, number = left.copy(), np.zeros(num_rows, np.int64)
     for _ in range(num_steps):
@@ -226,7 +226,7 @@ def played(
 def test_means_lag_by_a_twentieth_of_the_run_or_one_episode(
     num_rows: int, count: int, lag: int
 ) -> None:
-    """Episode number n of every row has the reward n."""
+    """The n-th episode of every row has the reward n."""
     every = [*played(itertools.repeat(1), num_rows, count, lambda _, number: number)]
     figures = every[-1].figures()
     assert figures.num_episodes == num_rows * count
@@ -236,13 +236,13 @@ def test_means_lag_by_a_twentieth_of_the_run_or_one_episode(
 
 @pytest.mark.parametrize("num_rows", [40, 400])
 def test_means_are_not_those_of_short_episodes(num_rows: int) -> None:
-    """Of 2 or 20 steps, half of each: when the long ones begin to end, most of 200 are short."""
+    """Half the episodes have 2 steps and half 20: at first, most of the last 200 are short."""
     rng = np.random.default_rng(1)
     lengths = iter(rng.choice([2, 20], size=100_000).tolist())
     steps = []
     for step, meter in enumerate(played(lengths, num_rows, 100, lambda length, _: length)):
         figures = meter.figures()
-        if step > 1 and figures.unfinished <= MOST_UNFINISHED:  # until then all are as old
+        if step > 1 and figures.unfinished <= MOST_UNFINISHED:  # before that, all are equally old
             steps.append(step)
             error = 4 * 9 / math.sqrt(figures.window)
             assert figures.mean_reward == pytest.approx(11, abs=error)
@@ -250,7 +250,7 @@ def test_means_are_not_those_of_short_episodes(num_rows: int) -> None:
 
 
 def test_rows_count_alike_whatever_the_length_of_their_episodes() -> None:
-    """A row whose episodes are short ends more of them, and more of them are recent."""
+    """A row with short episodes finishes more of them, and more of them are recent."""
     meter = EpisodeMeter(200)
     for step in range(1, 101):
         done = np.array([True, step % 10 == 0])
@@ -286,8 +286,8 @@ def test_the_first_interrupt_waits_and_the_second_strikes() -> None:
             press()
         with pytest.raises(KeyboardInterrupt):
             held.check()
-        held.check()  # told once
-        press()  # the next one is a first one again
+        held.check()  # reported once
+        press()  # counts as a first press again
         with pytest.raises(KeyboardInterrupt):
             held.check()
     assert signal.getsignal(signal.SIGINT) is before
@@ -298,7 +298,7 @@ def test_while_a_run_ends_the_second_interrupt_strikes() -> None:
         held.is_ending = True
         press()
         with pytest.raises(KeyboardInterrupt):
-            held.check()  # the first one is over, as far as the run is concerned
+            held.check()  # the run has dealt with the first press
         with pytest.raises(KeyboardInterrupt):
             press()
 
@@ -340,11 +340,11 @@ def learner(seed: int) -> Learner:
 
 
 def descend(one: Learner) -> list[torch.Tensor]:
-    """A step that depends on all there is: parameters, moments, and both random states."""
+    """A step that depends on all state: parameters, moments, and both random states."""
     noise = torch.randn(1, generator=one.generator) + float(one.rng.normal())
     one.optimizer.zero_grad()
     total = torch.stack([(each * noise).sin().sum() for each in one.net.parameters()]).sum()
-    total.backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
+    total.backward()  # type: ignore[no-untyped-call]  # untyped in torch
     one.optimizer.step()
     return [each.detach().clone() for each in one.net.parameters()]
 
@@ -371,7 +371,7 @@ def test_a_learner_goes_on_as_if_it_had_not_been_written_down(tmp_path: Path) ->
 
 
 def rng_state(number: object) -> dict[str, object]:
-    """A state of the generator with another number in it."""
+    """A generator state with a different number in it."""
     state = np.random.default_rng(0).bit_generator.state
     return {**state, "state": {"state": number, "inc": 1}}
 

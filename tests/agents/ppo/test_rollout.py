@@ -1,4 +1,4 @@
-"""What a rollout keeps of a scripted environment, what it learns to be worth what, and starts."""
+"""Rollouts of a scripted environment: stored decisions, returns, and staggered starts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def seen(
     final: VecObs | None = None,
     waiting: list[int] | None = None,
 ) -> VecObs:
-    """A batch whose rows show a thing of some worth, or nothing at all."""
+    """A batch whose rows show a thing with some worth, or nothing."""
     n = len(worth)
     lengths = np.array([w is not None for w in worth], np.int64)
     values = np.array([[w] for w in worth if w is not None], np.float32).reshape(-1, 1)
@@ -67,7 +67,7 @@ def seen(
 
 
 class Script(Halves):
-    """Plays batches from a list; each spoils the one before."""
+    """Plays batches from a list; each overwrites the previous batch."""
 
     def __init__(self, *batches: VecObs) -> None:
         self._batches = list(batches)
@@ -97,11 +97,11 @@ class Script(Halves):
 
 
 class WorthNet:
-    """Values a row by the worth that it sees."""
+    """Values a row by the worth it observes."""
 
     action_space = ACTIONS
 
-    device = torch.device("meta")  # nowhere that compiled code could decide
+    device = torch.device("meta")  # a device without compiled code
 
     def act(self, batch: NetBatch, *, generator: torch.Generator | None = None) -> PolicyOutput:
         """Always the first label."""
@@ -111,7 +111,7 @@ class WorthNet:
         return PolicyOutput(actions, actions, logprobs, np.zeros_like(logprobs), self.values(batch))
 
     def values(self, batch: NetBatch) -> NDArray[np.float32]:
-        """The worth, 0 for nothing."""
+        """The worth; 0 for an empty row."""
         return np.array([t.sum() for t in batch.features["Thing"]], np.float32)
 
 
@@ -136,7 +136,7 @@ def test_a_cut_episode_is_worth_its_final_observation() -> None:
             final=final,
         ),
     )
-    # terminated: its reward alone; running: half of what is seen next; cut: half of its end
+    # terminated: only the reward; running: half the next value; truncated: half the final value
     np.testing.assert_allclose(batch.returns, [1, 1 + 25, 1 + 4])
     np.testing.assert_allclose(batch.values, [1, 2, 3])
     assert batch.b_inds.tolist() == [0, 1, 2]
@@ -162,7 +162,7 @@ def test_waiting_rows_decide_nothing_and_earn_for_their_last_decision() -> None:
     batch = collected(
         3,
         seen([1.0, None]),
-        seen([None, 2.0], reward=[1, 64]),  # row 1 has no decision yet that could have earned it
+        seen([None, 2.0], reward=[1, 64]),  # row 1 has made no decision that could earn the reward
         seen([None, None], reward=[2, 8], terminated=[0, 1]),
         seen([6.0, 4.0], reward=[4, 16]),
     )
@@ -174,7 +174,7 @@ def test_waiting_rows_decide_nothing_and_earn_for_their_last_decision() -> None:
 def test_an_unfinished_decision_is_not_learnt_from() -> None:
     batch = collected(2, seen([1.0, 1.0]), seen([2.0, 2.0]), seen([None, 4.0]))
     assert batch.b_inds.tolist() == [0, 1, 3]
-    # Row that shows something but is not asked: nothing to bootstrap from either.
+    # A row that shows a thing but is not asked has no value to bootstrap from.
     batch = collected(1, seen([1.0, 1.0]), seen([2.0, 4.0], waiting=[1, 0]))
     assert batch.b_inds.tolist() == [1]
 
@@ -188,7 +188,7 @@ def test_decisions_survive_that_their_batch_is_spoilt() -> None:
 
 def test_what_cannot_be_learnt_from_is_refused() -> None:
     nothing = [seen([None]) for _ in range(6)]
-    assert len(collected(2, *nothing[:3])) == 0  # of one rank: others may have some
+    assert len(collected(2, *nothing[:3])) == 0  # one rank only: others may have decisions
     with pytest.raises(ProtocolError, match="no agent was asked for an action in 2 steps"):
         train(Script(*nothing[3:]), replace(CONFIG, num_steps=2))
     with pytest.raises(ProtocolError, match='autoreset="same_step"'):
@@ -222,7 +222,7 @@ def _real_batch(vec: VecEnvironment) -> tuple[RogueNet, Rollout]:
 
 
 def test_a_batch_of_nothing_changes_nothing() -> None:
-    # One step of three games that go on: whoever was asked waits afterwards.
+    # One step of three unfinished games; afterwards the agents that were asked are waiting.
     vec = VecTurns(3)
     net = RogueNet(vec.obs_space(), vec.action_space())
     collector = Collector(
@@ -280,7 +280,7 @@ STAGGERED = PPOConfig(
     total_steps=60 * NUM_ENVS, num_steps=5, staggered_steps=LENGTH, net=SMALL, episode_window=1000
 )
 steady = count.with_settings(length=LENGTH)
-"""Every episode has as many steps, which its dot counts, and a reward of 1 for each."""
+"""Number of steps of every episode; its dot counts them, and each is rewarded with 1."""
 
 
 @given(st.integers(1, 50), st.integers(0, 300), st.integers(1, 40), st.integers(0, 9))
@@ -335,7 +335,7 @@ def test_staggered_rollouts_are_those_of_resets_by_hand(
 
 
 class Phases(Callback):
-    """Notes how far the episodes of all environments are, step by step."""
+    """Records the episode step of all environments, step by step."""
 
     def __init__(self) -> None:
         self.found: list[list[int]] = []
@@ -360,7 +360,7 @@ def test_copies_do_not_run_in_lockstep() -> None:
     for each in found[LENGTH:]:
         assert sorted(Counter(each).values()) == [2, 2, 2, 2]
     assert [each % 5 for each in found[LENGTH]] == [1] * NUM_ENVS
-    # What was cut off is in no figures: whole episodes alone, two or three of each copy.
+    # Interrupted episodes are not in the figures: only whole episodes, two or three per copy.
     for progress, num_episodes in ((lockstep.progress, 24), (result.progress, 18)):
         seen = progress.rollouts
         assert progress.num_episodes == num_episodes

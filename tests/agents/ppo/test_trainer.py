@@ -1,4 +1,4 @@
-"""The trainer learns, repeats itself, reports, stops and goes on."""
+"""The trainer learns, is reproducible, reports, stops and resumes."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_progress_and_statistics() -> None:
     assert last.losses.entropy > 0
     assert updates[0].learning_rate == CONFIG.learning_rate
     assert last.learning_rate == pytest.approx(CONFIG.learning_rate / 4)
-    # Each decision is counted once, those on the first batch too.
+    # Each decision counts once, including those on the first batch.
     assert result.net.state_dict()["embedding.embeddings.Input.0.count"] == 512
     assert not result.is_interrupted
     assert result.checkpoint is None
@@ -182,7 +182,7 @@ def test_switches(clip_vloss: bool, norm_adv: bool) -> None:
 
 
 class Continuing(VecXor):
-    """Whose `reset` only repeats the last batch, so that going on is exact."""
+    """An environment whose `reset` repeats the last batch, so resumed runs are exact."""
 
     def reset(self, seed: int | None = None) -> VecObs:
         if self._last is None:
@@ -269,7 +269,7 @@ def test_what_cannot_be_resumed_is_told(tmp_path: Path) -> None:
 
 
 class Signalling(VecXor):
-    """Sends Ctrl-C to this process in the middle of its third step."""
+    """Sends Ctrl-C to this process during its third step."""
 
     num_steps = 0
 
@@ -334,7 +334,7 @@ def test_a_hangup_that_is_ignored_stays_so(tmp_path: Path) -> None:
 
 
 class Breaking(VecXor):
-    """Spoils its n-th batch, the first of which `reset` returns."""
+    """Corrupts its n-th batch; the first is from `reset`."""
 
     def __init__(self, batch: int, spoil: Callable[[VecObs], None]) -> None:
         super().__init__()
@@ -438,7 +438,7 @@ def test_one_run_at_a_time_has_a_folder(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         *("checkpoint", "curves.jsonl", "run.json", "tensorboard")
     ]
-    train(vec, once, out=tmp_path, resume=True)  # nobody holds it any more
+    train(vec, once, out=tmp_path, resume=True)  # the lock has been released
 
 
 @pytest.mark.parametrize("is_there", [True, False])
@@ -506,7 +506,7 @@ def test_settings_survive_json_and_nonsense_is_told() -> None:
 
 
 class _Leaving(Callback):
-    """Leaves in the third update, by another door each time."""
+    """Exits in the third update, each time with a different exception."""
 
     def __init__(self, door: str, vec: VecXor) -> None:
         self.door, self.vec = door, vec
@@ -524,7 +524,7 @@ class _Leaving(Callback):
             state.stop("enough")
 
     def start(self, run: TrainingRun) -> None:
-        """A recorder, too."""
+        """Makes the class usable as a recorder."""
 
     def write(self, step: int, points: Mapping[str, float]) -> None:
         if self.door == "recorder" and step >= 3 * CONFIG.num_steps * self.vec.num_rows:

@@ -1,4 +1,4 @@
-"""What is no vector environment with automatic resets is refused before training, by its remedy."""
+"""Objects that are not vector environments with automatic resets are rejected, with a fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outputs of rogue-net 0.1.9 for its own checkpoints, and the parameters they belong to."""
+"""Outputs of rogue-net 0.1.9 for its own checkpoints, with their parameters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DATA = DATA_ROOT / "roguenet"
 
 @dataclass(frozen=True)
 class Fixture:
-    """A checkpoint of enn-trainer, and what rogue-net makes of some observations."""
+    """A checkpoint of enn-trainer, and rogue-net's outputs for some observations."""
 
     name: str
 
@@ -92,7 +92,7 @@ OPTIONS = [Fixture(path.name) for path in sorted(DATA.glob("options_*"))]
 
 
 def batch_of(fixture: Fixture, cases: list[Mapping[str, NDArray[np.float64]]]) -> ObsBatch:
-    """Joins observations to one batch."""
+    """Joins observations into one batch."""
     widths = entity_widths(fixture.obs_space, fixture.action_space)
 
     def rows(case: Mapping[str, NDArray[np.float64]], name: str) -> NDArray[np.float32]:

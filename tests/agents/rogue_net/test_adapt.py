@@ -1,4 +1,4 @@
-"""An agent plays in a game that has grown since it was trained, when it is asked to."""
+"""On request, an agent plays in a game that has grown since its training."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ BACKENDS = pytest.mark.parametrize("backend", ["numpy", "torch"])
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Networks as small as these gain nothing from a second thread, and lose much to waiting."""
+    """Small networks gain nothing from a second thread, and lose a lot of time waiting."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -80,7 +80,7 @@ class Mood(Enum):
 
 
 def as_first_written() -> Game:
-    """Ships move and eat food; all of them have one mood."""
+    """Ships move and eat food; they share one mood."""
 
     @dataclass
     class Ship:
@@ -111,7 +111,7 @@ def as_first_written() -> Game:
 
 
 def as_it_grew() -> Game:
-    """The same games; ships have a shield and Food comes first, as do rocks, which are new."""
+    """The grown game: ships have a shield, and Food and the new rocks come first."""
 
     @dataclass
     class Ship:
@@ -157,7 +157,7 @@ CONFIG = RogueNetConfig(d_model=8, n_layer=2)
 
 
 def weights_for(spaces: Spaces, seed: int = 0, scale: float = 0.5) -> Weights:
-    """A network of random numbers, whose statistics count too."""
+    """A network with random weights and statistics."""
     rng = np.random.default_rng(seed)
     tensors = {
         name: np.asarray(
@@ -176,7 +176,7 @@ def spaces_of(game: Game) -> Spaces:
 
 
 def write(folder: Path, weights: Weights) -> dict[str, Path]:
-    """The same network in every format there is."""
+    """Writes the network in every format."""
     save_checkpoint(folder / "run" / "checkpoint", RogueNet.of(weights))
     write_agent(folder / "x.agent", weights)
     write_enn_checkpoint(folder / "enn", weights)
@@ -193,7 +193,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
 
 @dataclass
 class Seen:
-    """What an agent did, and its probabilities, turn after turn."""
+    """Actions and probabilities of an agent, turn by turn."""
 
     choices: list[dict[str, str]]
     probs: list[dict[str, NDArray[np.float32]]]
@@ -426,7 +426,7 @@ KINDS: dict[str, ActionSpace] = {
 
 @st.composite
 def grown_games(draw: st.DrawFn) -> tuple[Spaces, Spaces]:
-    """What an agent was trained for, and the game with more of it in any order."""
+    """The spaces of a trained agent, and larger spaces with all names in any order."""
     names = st.permutations(["x", "y", "z"])
     shared = draw(names)[: draw(st.integers(0, 3))]
     types = {
@@ -451,7 +451,7 @@ def grown_games(draw: st.DrawFn) -> tuple[Spaces, Spaces]:
 
 @st.composite
 def shown(draw: st.DrawFn, agent: Spaces, game: Spaces) -> Observation:
-    """An observation of a grown game in which only what the agent knows acts."""
+    """An observation of a grown game in which only known entities act."""
     rng = np.random.default_rng(draw(st.integers(0, 1 << 32)))
     counts = {name: draw(st.integers(0, 3)) for name in game[0].entities}
     ids = {name: [f"{name}{i}" for i in range(count)] for name, count in counts.items()}
@@ -527,7 +527,7 @@ def test_every_feature_goes_where_its_name_says(data: st.DataObject) -> None:
 def test_a_game_that_declares_nothing_is_adapted_by_what_it_shows(
     paths: Mapping[str, Path], backend: Backend
 ) -> None:
-    """Called directly, a game does not say what else it might show."""
+    """When called directly, a game does not declare what else it might show."""
 
     @dataclass
     class Ship:

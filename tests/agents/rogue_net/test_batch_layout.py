@@ -1,4 +1,4 @@
-"""Where entities lie and who may choose what equal plain loops over entities."""
+"""Positions of entities and legal choices equal plain loops over entities."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from entity_env.errors import SchemaError
 Counts = Sequence[tuple[int, ...]]
 NAMES = ["B", "A", "C"]
 COUNTS = st.lists(st.tuples(*[st.integers(0, 3)] * 3), min_size=1, max_size=5)
-"""Per observation the number of entities of each type."""
+"""Number of entities of each type, per observation."""
 
 
 def ragged_index(rows: list[list[int]]) -> RaggedArray[np.int64]:
@@ -43,7 +43,7 @@ def batch_with(counts: Counts, hiding: dict[str, NDArray[np.bool_]]) -> ObsBatch
 
 
 def plain_order(counts: Counts) -> list[list[int]]:
-    """Per observation its packed entities, type after type."""
+    """Packed entities per observation, type by type."""
     packed: dict[tuple[int, int, int], int] = {}
     for kind, row in product(range(3), range(len(counts))):
         for i in range(counts[row][kind]):

@@ -1,4 +1,4 @@
-"""Options of a RogueNet: what they mean in numbers, and which cannot be."""
+"""Options of a RogueNet: derived numbers, and invalid combinations."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_every_bucket_has_a_number_of_its_own(extent: list[int], angles: int, ri
         assert config.kind == kind
         numbers = [int(np.dot(at, config.strides)) for at in np.ndindex(*config.sizes)]
         assert sorted(numbers) == list(range(config.num_buckets))
-        assert config.strides[0] == 1  # neighbours along the first axis are numbered in a row
+        assert config.strides[0] == 1  # neighbors along the first axis have consecutive numbers
 
 
 def test_a_grid_reaches_as_far_both_ways() -> None:
@@ -122,7 +122,7 @@ def test_a_projection_of_keys_or_values_is_one(name: str) -> None:
 def test_relative_positions_that_cannot_be(
     base: Mapping[str, Any], changes: Mapping[str, Any], message: str
 ) -> None:
-    RelposEncodingConfig(**base)  # it is the change that is wrong
+    RelposEncodingConfig(**base)  # valid without the change
     with pytest.raises(UsageError, match=message):
         RelposEncodingConfig(**{**base, **changes})
 

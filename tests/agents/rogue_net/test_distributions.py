@@ -1,4 +1,4 @@
-"""Distributions in numpy and in torch are those of the textbook, draw by draw and in their sums."""
+"""Distributions in numpy and torch match the textbook, sample by sample and in their sums."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LARGEST = float(np.finfo(np.float32).max)
 
 @st.composite
 def puzzles(draw: st.DrawFn) -> tuple[Floats, Bool]:
-    """Logits of some actors, and what each of them may choose, one choice at least."""
+    """Logits of some actors, and the legal choices of each, at least one."""
     num_actors, num_choices = draw(st.integers(1, 5)), draw(st.integers(1, 6))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     spread = draw(st.sampled_from([0.0, 1.0, 30.0]))
@@ -107,7 +107,7 @@ def test_nothing_forbidden_is_chosen(puzzle: tuple[Floats, Bool], seed: int) -> 
         assert allowed[everyone, theirs.draw(generator).numpy()].all()
     best = ours.choose(True, rng)
     masked = np.where(allowed, logits, -np.inf)
-    # Logits that differ by a rounding may become the same probability.
+    # Logits that differ by rounding may become the same probability.
     np.testing.assert_allclose(masked[everyone, best], masked.max(axis=1), atol=1e-5)
     np.testing.assert_allclose(masked[everyone, theirs.best()], masked.max(axis=1), atol=1e-5)
 
@@ -244,7 +244,7 @@ def test_input_statistics_are_those_of_a_sample(seed: int, count: int) -> None:
     mean, deviation = input_statistics(arrays)
     np.testing.assert_allclose(mean, seen.mean(axis=0), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(deviation[:2], seen.std(axis=0, ddof=1)[:2], rtol=1e-4)
-    assert deviation[2] == 1  # what never changes is not divided by 0
+    assert deviation[2] == 1  # no division by 0 for a constant
     arrays["count"] = np.asarray(np.float32(1))
     mean, deviation = input_statistics(arrays)
     assert mean.tolist() == [0, 0, 0]

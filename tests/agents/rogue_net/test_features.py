@@ -1,4 +1,4 @@
-"""What a network reads: moved positions, single observations, compiled functions, damaged files."""
+"""Input of a network: moved positions, single observations, compiled code, damaged files."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ WIDTHS = {name: len(entity.features) for name, entity in SPACE.entities.items()}
 def moved_by_hand(
     rock: list[float], ship: list[float], config: TranslationConfig
 ) -> tuple[list[float], float]:
-    """Size, y and x of a rock as a ship sees it, and how far away it is."""
+    """Size, y and x of a rock relative to a ship, and its distance."""
     size, y, x = rock[0], rock[1] - ship[1], rock[2] - ship[0]
     turn = 1 + 0j
     if config.rotation_angle_feature is not None:
@@ -106,7 +106,7 @@ def test_positions_are_moved_as_by_hand(
             place, distance = moved_by_hand(rock.tolist(), ship, config)
             wanted = [*place, shared[row, 0], *([distance] if adds else [])]
             np.testing.assert_allclose(seen, wanted, rtol=1e-4, atol=1e-5)
-        for name in ("Ship", "Flag"):  # the one in the middle, and one without a position
+        for name in ("Ship", "Flag"):  # the reference, and a type without a position
             assert (rows[name][row][:, :-1] == features[name][row]).all()
             assert (rows[name][row][:, -1] == shared[row]).all()
         own = {name: features[name][row] for name in counts if len(features[name][row])}
@@ -115,7 +115,7 @@ def test_positions_are_moved_as_by_hand(
             np.testing.assert_allclose(alone[name], rows[name][row], rtol=1e-6, atol=1e-7)
         assert alone[GLOBAL_ENTITY].tolist() == [shared[row].tolist()]
     assert {name: array.shape[1] for name, array in arrays.items()} == inputs.widths
-    for name, values in before.items():  # what was given was only read
+    for name, values in before.items():  # the input is unchanged
         np.testing.assert_array_equal(features[name].values, values)
 
 
@@ -152,7 +152,7 @@ def test_a_network_reads_something() -> None:
         Inputs(ObsSpace([], {}), {})
 
 
-def observed(**changes: Any) -> Observation:  # noqa: ANN401  # whatever an observation is made of
+def observed(**changes: Any) -> Observation:  # noqa: ANN401  # any field of an observation
     usual: dict[str, Any] = {
         "reward": 0.0,
         "global_features": np.array([0.5]),
@@ -178,7 +178,7 @@ def test_one_observation_is_read_as_it_is() -> None:
     assert all(rows.dtype == np.float32 for rows in (*one.own.values(), one.shared))
     assert one.shared.tolist() == [0.5]
     assert one.visible is not None
-    assert one.visible.tolist() == [False, True, True, True]  # the last one is of global actions
+    assert one.visible.tolist() == [False, True, True, True]  # the last is for global actions
     asked = {each.name: each for each in one.asked}
     assert asked["go"].actors.tolist() == [2, 1]
     assert asked["go"].allowed is not None
@@ -226,7 +226,7 @@ def test_what_is_unusual_or_wrong_is_left_to_others(changes: dict[str, Any]) -> 
 
 
 def tiny_agent() -> bytes:
-    """The file of a network so small that every byte of it can be tried."""
+    """The file of a network small enough to mutate every byte."""
     obs_space, config = ObsSpace([], {"A": Entity(["x"])}), RogueNetConfig(d_model=2, n_layer=0)
     actions = {"go": CategoricalActionSpace(["a", "b"])}
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""A trained network plays games, tells its probabilities, and refuses other games."""
+"""A trained network plays games, reports its probabilities, and refuses other games."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RogueNet gives the same numbers as rogue-net 0.1.9, and takes every shape of batch."""
+"""RogueNet matches rogue-net 0.1.9, and accepts every shape of batch."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_names_and_shapes_are_those_that_checkpoints_are_checked_against(fixture
     expected = expected_tensors(fixture.obs_space, fixture.action_space, fixture.config)
     state = fixture.net().state_dict()
     assert {name: (tuple(t.shape), t.numpy().dtype) for name, t in state.items()} == expected
-    # Nothing is trained that rogue-net does not read.
+    # Parameters that rogue-net does not read are not trained.
     trained = {name for name, p in fixture.net().named_parameters() if p.requires_grad}
     assert "backbone.relpos_encoding.distance_values.weight" not in trained
 
@@ -177,7 +177,7 @@ def _ints(rows: list[list[int]]) -> RaggedArray[np.int64]:
 
 
 def _batch() -> ObsBatch:
-    """Three rows: a full one, an empty one, one where only the agent itself acts."""
+    """Three rows: a full one, an empty one, and one in which only the agent itself acts."""
     return ObsBatch(
         features={
             "A": _ragged([2, 0, 0], 2),

@@ -1,4 +1,4 @@
-"""Thoughts: in numpy and torch the same, in the game's order, and without a trace."""
+"""Thoughts: equal in numpy and torch, in the game's order, without side effects."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def softmaxes() -> Iterator[list[Floats]]:
 
 
 def reference(agent: NeuralAgent, observation: Observation) -> Thoughts:
-    """By torch alone; for a network whose every layer attends to all it sees."""
+    """Reference in torch, for a network in which every layer attends to all entities."""
     net = agent.net
     assert isinstance(net, RogueNet)
     batch = agent._batch_of_one(observation)
@@ -237,7 +237,7 @@ GAMES = [cherry_pick, multi_snake, snake, rock_paper_scissors]
 @pytest.mark.parametrize("game", GAMES, ids=lambda game: game.name)
 @pytest.mark.parametrize("temperature", [1.0, 2.5])
 def test_it_leaves_no_trace(game: Game, temperature: float) -> None:
-    """The same draws and probabilities, whether it thinks in between or not."""
+    """Samples and probabilities do not depend on calls of `think` in between."""
     spaces = game.obs_space(), game.action_space()
     net = random_policy(spaces[0], RogueNetConfig(d_model=8, n_layer=2), spaces[1])
 
@@ -276,14 +276,14 @@ def require_same_action(one: Action, two: Action) -> None:
 
 
 def joined(agent: TrainedAgent, spaces: Spaces) -> TrainedAgent:
-    """The agent in a game of these spaces."""
+    """The agent, joined to a game with these spaces."""
     schema = SimpleNamespace(obs_space=lambda: spaces[0], action_space=lambda: spaces[1])
     agent.join(AgentRun(untyped(schema)))
     return agent
 
 
 def labels(observation: Observation, spaces: Spaces) -> list[object]:
-    """The id of every entity in the order of the space, `None` for that of the global features."""
+    """The id of every entity in the order of the space; `None` for the global features."""
     ids = observation.entity_ids(spaces[0])
     kinds = map(type, spaces[1].values())
     return [*ids, None] if GlobalCategoricalActionSpace in kinds else ids
@@ -341,7 +341,7 @@ def test_the_value_sees_what_the_policy_does_not() -> None:
 
 @pytest.mark.parametrize("separate", [False, True])
 def test_values_are_in_units_of_the_score(separate: bool) -> None:
-    """New statistics of returns, as PPO takes them, change no value."""
+    """New statistics of returns, as in PPO, do not change the values."""
     config = RogueNetConfig(d_model=8, separate_value=separate, value_scale=True)
     net = random_policy(OBS, config)
     observation = Observation(reward=0.0, global_features=[1.0], features={"A": np.ones((2, 2))})
@@ -406,7 +406,7 @@ def test_little_to_think_about() -> None:
         assert none.probabilities == {}
         assert none.value is not None
         assert none.attention is not None
-        assert none.attention.shape == (2, 2, 1, 1)  # that of the global features
+        assert none.attention.shape == (2, 2, 1, 1)  # the entity of the global features
         blank = Observation(reward=0.0, terminated=True)
         assert agent.think(blank) == Thoughts({})
         actions = {"move": CategoricalActionMask(actor_ids=[])}
@@ -434,7 +434,7 @@ def test_a_game_is_needed_to_adapt_to_it() -> None:
     turns: list[Turn] = []
     snake.run(RandomAgent(0), seed=0, watch=turns.append)
     observation = turns[0].observation
-    strict = NumpyAgent(weights).think(observation)  # no game: that of the network
+    strict = NumpyAgent(weights).think(observation)  # no game: the order of the network
     adapting = NumpyAgent(weights, adapt=True)
     with pytest.raises(ProtocolError, match=r"NumpyAgent has no game yet: .*agent\.join\("):
         adapting.think(observation)
@@ -457,7 +457,7 @@ def test_an_agent_without_a_network_has_no_thoughts() -> None:
 
 
 class Uniform(Policy):
-    """A network of somebody else: every label alike, the value is 7."""
+    """A custom network: all labels are equally likely, and the value is 7."""
 
     def distributions(
         self, batch: EntityBatch
@@ -480,7 +480,7 @@ def test_a_network_of_ones_own_has_no_attention() -> None:
 
 
 def test_thoughts_own_their_arrays() -> None:
-    """The buffers of the agent are used again for the next observation."""
+    """The agent reuses its buffers for the next observation."""
 
     def see(x: float) -> Observation:
         return Observation(

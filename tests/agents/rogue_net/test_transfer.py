@@ -1,4 +1,4 @@
-"""A network for a changed game behaves in what both games have as the one it started from."""
+"""A network adapted to a changed game acts like its origin on everything both games share."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ FLAT: Spaces = (
 
 
 LOCAL: Spaces = OLD[0], {name: space for name, space in OLD[1].items() if name != "Mood"}
-"""Without an action for the whole observation, which has no position."""
+"""Spaces without an action for the whole observation, which has no position."""
 SPACES: Mapping[str, Spaces] = {"mlp": FLAT, "raw mlp": FLAT, "relpos": LOCAL}
 _FIXED = ("strides", "extent_tensor", "mean", "std", "count", "squares_sum")
 
@@ -110,14 +110,14 @@ def one_thread() -> Iterator[None]:
 
 
 def mixed(draw: st.DrawFn, names: Sequence[str], added: Sequence[str]) -> list[str]:
-    """All names in any order, with some of those added."""
+    """All names and some of the added ones, in any order."""
     more = draw(st.lists(st.sampled_from(added), unique=True))
     return draw(st.permutations([*names, *more]))
 
 
 @st.composite
 def grown_spaces(draw: st.DrawFn, old: Spaces, *, flat: bool = False) -> Spaces:
-    """Spaces with all that the old ones have, in any order, and more."""
+    """Spaces that contain the old ones, in any order, and more."""
     obs_space, actions = old
     entities = {
         name: Entity(mixed(draw, entity.features, ["shield", "mana"]), flat)
@@ -154,7 +154,7 @@ def grown_spaces(draw: st.DrawFn, old: Spaces, *, flat: bool = False) -> Spaces:
 
 
 def observation(spaces: Spaces, values: Scene, seed: int) -> Observation:
-    """The same scene in any spaces: what is not in `values` is random, what is new is masked."""
+    """One scene in any spaces: features not in `values` are random, new choices are masked."""
     rng = np.random.default_rng(seed)
     (obs_space, actions), masks = spaces, dict[str, ActionMask]()
 
@@ -232,7 +232,7 @@ def trained(spaces: Spaces, config: NetConfig, seed: int) -> Policy:
 def behaviour(
     net: Policy, batch: VecObs
 ) -> tuple[NDArray[Any], dict[str, dict[str, NDArray[Any]]]]:
-    """Values, and per action probabilities or moments in units of the game by label."""
+    """Values and, per action, probabilities or moments in units of the game, by label."""
     with torch.no_grad():
         distributions, values = net.distributions(batch)
     found: dict[str, dict[str, NDArray[Any]]] = {}
@@ -302,7 +302,7 @@ def test_what_both_games_have_stays_the_same(
 
 
 def changed(spaces: Spaces, **features: Sequence[str]) -> Spaces:
-    """Spaces whose entities have these features; others are gone."""
+    """Spaces whose entities have only these features."""
     return ObsSpace((), {x: Entity(each) for x, each in features.items()}), spaces[1]
 
 
@@ -310,7 +310,7 @@ def changed(spaces: Spaces, **features: Sequence[str]) -> Spaces:
 def test_what_is_gone_counts_as_its_mean(
     kind: str, networks: Mapping[str, tuple[Policy, Path]]
 ) -> None:
-    """A feature that is always at its mean could as well not be there."""
+    """A feature that is always at its mean has the same effect as none."""
     old, path = networks[kind]
     new = initialized_from(path, adapt=True)(*changed(LOCAL, Rock=("y", "x"), Unit=("y", "x")))
     reference = initialized_from(path, adapt=True)(OLD[0], new.action_space)
@@ -327,7 +327,7 @@ def test_what_is_gone_counts_as_its_mean(
     rng = np.random.default_rng(1)
     rows = dict(scene(rng, 2, 1))
     rows["Unit.hp"] = np.full(2, means["Unit"]["hp"])
-    # Units and rocks saw the same days: one mean of global features is that of both.
+    # Units and rocks saw the same days, so both have the same mean of global features.
     rows |= {f".{each}": np.array([means["Unit"][each]]) for each in ("day", "rain")}
     before, after = (
         behaviour(net, batch_of(spaces, [observation(spaces, rows, 1)]))
@@ -344,7 +344,7 @@ def test_what_is_gone_counts_as_its_mean(
 def test_a_feature_of_an_mlp_that_is_gone_counts_as_its_mean(
     kind: str, networks: Mapping[str, tuple[Policy, Path]]
 ) -> None:
-    """As zero if features are not normalized."""
+    """Counts as zero if features are not normalized."""
     old, path = networks[kind]
     names = ("x", "y", "hp", "day", "rain")
     means = dict.fromkeys(names, 0.0)
@@ -367,14 +367,14 @@ def test_a_feature_of_an_mlp_that_is_gone_counts_as_its_mean(
 def test_statistics_of_an_mlp_follow_their_features(
     networks: Mapping[str, tuple[Policy, Path]],
 ) -> None:
-    """And those of a new one are counted from now."""
+    """Statistics of a new feature start from zero."""
     old, path = networks["mlp"]
     grown: Spaces = ObsSpace(["rain", "day"], {"Unit": Entity(["mana", "y", "x"], True)}), FLAT[1]
     new = initialized_from(path, adapt=True)(*grown)
     norm, theirs = new.get_submodule("input_norm"), old.get_submodule("input_norm")
     assert isinstance(norm, InputNorm)
     assert isinstance(theirs, InputNorm)
-    # Of the old vector x, y, hp, day, rain.
+    # Indices into the old vector x, y, hp, day, rain.
     for mine, before in zip(norm.scale(), theirs.scale(), strict=True):
         torch.testing.assert_close(mine[1:], before[[1, 0, 4, 3]])
     had_statistics = new.has_statistics
@@ -403,7 +403,7 @@ def test_an_mlp_with_normalization_does_not_start_one_without(
 def test_choices_that_are_gone_leave_their_share(
     networks: Mapping[str, tuple[Policy, Path]],
 ) -> None:
-    """And a new one begins with the geometric mean of those that stay."""
+    """A new choice starts with the geometric mean of the remaining ones."""
     old, path = networks["plain"]
     actions = {**OLD[1], "Move": CategoricalActionSpace(["HEAL", "RIGHT", "LEFT"])}
     new = initialized_from(path, adapt=True)(OLD[0], actions)
@@ -569,7 +569,7 @@ def test_a_cnn_keeps_its_picture(tmp_path: Path) -> None:
 
 
 def test_a_feature_that_never_changed_counts_as_new(tmp_path: Path) -> None:
-    """The old run learnt nothing of it, and its deviation of 0 would blow it up."""
+    """The old run learned nothing about it, and dividing by its deviation of 0 would blow it up."""
     spaces: Spaces = ObsSpace((), {"Unit": Entity(("x", "hp"))}), {"Move": OLD[1]["Move"]}
     old = make_policy(*spaces, SIZE)
     torch.nn.init.ones_(old.get_parameter("auxiliary_heads.value.bias"))
@@ -597,7 +597,7 @@ def test_a_feature_that_never_changed_counts_as_new(tmp_path: Path) -> None:
 
 
 def test_features_of_an_mlp_that_never_changed_count_as_new(tmp_path: Path) -> None:
-    """And are listed in one line, of a one-hot observation there may be hundreds."""
+    """They are listed in one line, because a one-hot observation may have hundreds."""
     names = ["x", *(f"is{i}" for i in range(9))]
     spaces: Spaces = ObsSpace((), {"Unit": Entity(names, True)}), {"Move": FLAT[1]["Move"]}
     old = make_policy(*spaces, MLPConfig([8]))
@@ -635,7 +635,7 @@ def test_starts_from_what_enn_trainer_trained() -> None:
 
 
 class Own(Policy):
-    """A network of another class."""
+    """A network of a different class."""
 
     def __init__(self, obs_space: ObsSpace, action_space: Mapping[str, ActionSpace]) -> None:
         super().__init__(obs_space, action_space)
@@ -658,9 +658,9 @@ def test_networks_of_other_classes_start_with_equal_spaces_only(tmp_path: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # may have to compile kernels
+@pytest.mark.timeout(300)  # may have to compile the kernels
 def test_a_run_goes_on_from_the_level_of_the_old_one(tmp_path: Path) -> None:
-    """With its own counters; statistics of what is known go on, and the run says its origin."""
+    """Counters restart, statistics of known features continue, and the run records its origin."""
     with VecEnv(snake.with_settings(board_size=4), 8, seed=1) as vec:
         config = PPOConfig(total_steps=128, num_steps=8, minibatch_size=64, net=SIZE)
         train(vec, config, out=tmp_path / "old")

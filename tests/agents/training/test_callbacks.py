@@ -1,4 +1,4 @@
-"""Callbacks see a run, add to it and end it; what they raise names them, and loses nothing."""
+"""Callbacks observe, extend and stop a run; their errors name them, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ METHODS = ("on_start", "on_step", "on_update", "on_evaluation", "on_end")
 
 
 class Diary(Callback):
-    """Notes every call; evaluates in the second update."""
+    """Records every call; evaluates in the second update."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.steps: list[int] = []
         self.num_rows: set[int] = set()
         self.error: BaseException | None = None
-        """At the end."""
+        """Evaluations at the end."""
 
     def on_start(self, state: TrainState) -> None:
         self.calls.append("on_start")

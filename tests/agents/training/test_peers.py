@@ -1,4 +1,4 @@
-"""Ranks that train together learn what one process learns, end together, and name who is gone."""
+"""Ranks learn the same as one process, stop together, and name missing ranks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from tests.agents.ppo.small_envs import VecCherryPick, VecSigns, VecXor
 T = TypeVar("T")
 
 _PATIENCE_S = 100
-"""How long a rank may take on a busy machine. Nothing that works waits for the end of it."""
+"""Time limit of a rank on a busy machine; reached only if something is broken."""
 
 CONFIG = PPOConfig(
     net=RogueNetConfig(d_model=16, n_layer=1), num_steps=2, minibatch_size=10**6, update_epochs=2
@@ -57,18 +57,18 @@ CONFIG = PPOConfig(
 
 
 class ThreadPeers(Ranks):
-    """Ranks in the threads of this process."""
+    """Ranks in threads of this process."""
 
     def __init__(self, rank: int, shared: list[Tensor | None], barrier: threading.Barrier) -> None:
         self.rank, self.size = rank, len(shared)
         self._shared, self._barrier = shared, barrier
 
     def sum(self, values: Tensor) -> Tensor:
-        """Added up in rank order."""
+        """Sums in rank order."""
         return torch.stack(self.gather(values)).sum(0)
 
     def gather(self, values: Tensor) -> list[Tensor]:
-        """Copies."""
+        """Gathers copies."""
         self._shared[self.rank] = values.clone()
         self._barrier.wait(_PATIENCE_S)
         gathered = [each.clone() for each in self._shared if each is not None]
@@ -77,7 +77,7 @@ class ThreadPeers(Ranks):
 
 
 def on_ranks(size: int, work: Callable[[Peers], T]) -> list[T]:
-    """What every rank returns."""
+    """The results of all ranks."""
     shared: list[Tensor | None] = [None] * size
     barrier = threading.Barrier(size)
     results: dict[int, T] = {}
@@ -114,7 +114,7 @@ def rollout_of(make_env: Callable[[], VecEnvironment], seed: int) -> tuple[Polic
 def learnt(
     net: Policy, rollout: Rollout, config: PPOConfig, peers: Peers = ALONE
 ) -> tuple[Policy, list[float]]:
-    """A copy of the network after it learnt, and the figures."""
+    """A copy of the network after learning, and the figures."""
     net = copy.deepcopy(net)
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, eps=1e-5)
     rng = np.random.default_rng(peers.rank)
@@ -139,7 +139,7 @@ def distance(a: Policy, b: Policy) -> float:
 def test_ranks_learn_what_one_process_learns_from_all(
     kind: type[VecXor], weights: list[int], microbatch: int | None, norm_adv: bool, seed: int
 ) -> None:
-    """Shares of any size, also empty ones."""
+    """Shares of any size, including empty ones."""
     net, rollout = rollout_of(kind, seed)
     config = replace(CONFIG, microbatch_size=microbatch, norm_adv=norm_adv)
     owner = np.random.default_rng(seed).choice(
@@ -162,7 +162,7 @@ def test_ranks_learn_what_one_process_learns_from_all(
 
 @contextmanager
 def in_float64(net: Policy) -> Iterator[None]:
-    """Computes in float64, with arrays of float32."""
+    """Computes in float64 with float32 arrays."""
     from_numpy = torch.from_numpy
 
     def widened(array: NDArray[np.generic]) -> Tensor:
@@ -185,14 +185,14 @@ def in_float64(net: Policy) -> Iterator[None]:
 def test_unequal_shares_learn_what_one_process_learns(game: str, weights: tuple[int, int]) -> None:
     """In float32, the gradients of one step are equal; in float64, the weights after many are.
 
-    Rounding moves a ratio or a value over the edge of its clip range, which changes the gradient:
+    Rounding can move a ratio or a value across the edge of its clip range and change the gradient:
     after several steps in float32, weights differ by up to 1e-3.
     """
     net, rollout = rollout_of(lambda: make_training_env(load_game(game), 10), 1)
     owner = np.arange(len(rollout.b_inds)) % sum(weights) >= weights[0]
 
     def difference(config: PPOConfig, values_of: Callable[[Policy], Iterable[Tensor]]) -> float:
-        """Between each of two ranks and one process."""
+        """Differences between each of two ranks and one process."""
 
         def work(peers: Peers) -> Policy:
             share = replace(rollout, b_inds=rollout.b_inds[owner == peers.rank])
@@ -214,7 +214,7 @@ def test_unequal_shares_learn_what_one_process_learns(game: str, weights: tuple[
 
 
 def test_the_number_of_minibatches_is_that_of_all_decisions() -> None:
-    """An uneven share makes as many steps as the others; a divergence ends learning for all."""
+    """An uneven share makes as many steps as the others; a divergence stops all ranks."""
     net, rollout = rollout_of(VecXor, 1)
     few = rollout.b_inds[:3]
 
@@ -245,7 +245,7 @@ def counted_on_ranks(
 
 
 class Counting(RogueNet):
-    """Has a buffer of its own, which nobody can merge."""
+    """Has a custom buffer, which cannot be merged."""
 
     seen: Tensor
 
@@ -267,7 +267,7 @@ def test_statistics_are_those_of_all_observations(relpos: RelposEncodingConfig |
     together = copy.deepcopy(net)
     for batch in (first, second):
         together.update_statistics(batch)
-    together.seen -= VecSigns().num_rows  # what rank 0 did not see
+    together.seen -= VecSigns().num_rows  # rows that rank 0 did not see
     for own in counted_on_ranks(net, first, second, restart=True):
         for name, value in together.state_dict().items():
             torch.testing.assert_close(own.state_dict()[name], value, rtol=1e-5, atol=1e-5)
@@ -322,7 +322,7 @@ def test_the_first_network_is_that_of_all() -> None:
     assert distance(nets[0], expected) == distance(nets[1], expected) == 0
 
 
-# Two processes that gloo joins.
+# Two processes connected by gloo.
 
 _RANK = """
 import gc, json, os, sys, time
@@ -380,7 +380,7 @@ def start_ranks(
 def told_by(
     processes: list[subprocess.Popen[str]],
 ) -> list[dict[str, list[object]]]:
-    """What each rank printed, by name."""
+    """Output of each rank, by name."""
     told = []
     try:
         for process in processes:
@@ -410,10 +410,10 @@ tell("threads", lambda: [name for name in names if "gloo" in name])
 def told_after(
     how: signal.Signals, processes: list[subprocess.Popen[str]], folder: Path
 ) -> list[dict[str, list[object]]]:
-    """What each of two ranks printed; the second gets a signal in `_ENDLESS`.
+    """Output of two ranks; the second gets a signal in `_ENDLESS`.
 
-    It stops the first: at once if it was killed, after `peer_timeout_s` if it hangs; Ctrl-C ends
-    both with one save.
+    The first rank then stops: at once if the second was killed, after `peer_timeout_s` if it hangs.
+    Ctrl-C stops both with one save.
     """
     try:
         while not all((folder / f"ready{rank}").exists() for rank in range(2)):
@@ -435,7 +435,7 @@ def told_after(
     else:
         word = "its process ended" if how == signal.SIGKILL else "does not answer"
         assert first["endless"] == ["WorkerError", f"{place}: {word}"]
-    assert first["threads"] == []  # one that outlives its group can abort a process that exits
+    assert first["threads"] == []  # a thread that outlives its group can abort an exiting process
     return [first, second]
 
 
@@ -506,7 +506,7 @@ def test_a_rank_that_hangs_or_is_interrupted_stops_the_others(
 @pytest.mark.slow
 @pytest.mark.timeout(150)
 def test_ranks_that_torchrun_starts_again_find_each_other(tmp_path: Path) -> None:
-    """Its store still has the addresses of those that died."""
+    """torchrun's store still has the addresses of the dead ranks."""
     out = tmp_path / "run"
     launcher = subprocess.Popen(
         [
@@ -537,8 +537,8 @@ def test_ranks_that_torchrun_starts_again_find_each_other(tmp_path: Path) -> Non
 
 
 def test_no_signal_asks_for_a_process_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There, signal 0 is Ctrl-C."""
-    assert not _is_running(2**22 + 1)  # above all ids that Linux gives
+    """On Windows, signal 0 is Ctrl-C."""
+    assert not _is_running(2**22 + 1)  # above all process ids of Linux
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.delattr(os, "kill")
     assert _is_running(2**22 + 1)

@@ -1,4 +1,4 @@
-"""What random play shows of a game, and the defaults that follow from it."""
+"""Figures from random play of a game, and the resulting defaults."""
 
 import itertools
 from types import SimpleNamespace
@@ -29,7 +29,7 @@ def figures(game: Game) -> GameFigures:
 
 
 def lasting(length: int, *, truncated: bool = False) -> Game:
-    """A game whose episodes have so many decisions."""
+    """A game whose episodes have these numbers of decisions."""
 
     def play(agent: Agent, *, seed: int) -> None:
         for _ in range(length):
@@ -60,7 +60,7 @@ def test_short_episodes_count_no_more_than_long_ones() -> None:
         agent.game_over()
 
     seen = figures(dots_game(play))
-    # Of the episodes that end first, nearly all are short ones.
+    # Nearly all episodes that end first are short.
     assert 2 < seen.mean_length <= 60
     first = sorted(lengths.values())
     assert seen.mean_length > first[len(first) // 4]
@@ -77,7 +77,7 @@ def test_turns_and_agents() -> None:
 def test_an_episode_without_end_ends_the_look(
     duration_s: float, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After 10,000 decisions of four copies, or two seconds and eight steps."""
+    """Stops after 10,000 decisions of four copies, or after two seconds and eight steps."""
     clock = itertools.count(0.0, duration_s)
     monkeypatch.setattr(presets, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     seen = figures(lasting(10**9))
@@ -154,7 +154,7 @@ def test_other_presets_follow_the_kind_of_environment_alone() -> None:
     ids=str,
 )
 def test_an_mlp_reads_flags_as_they_are(space: gymnasium.Space[object], is_binary: bool) -> None:
-    """Normalized, the flag of a rare state would be as large as clipping lets it be."""
+    """If normalized, the flag of a rare state would be as large as the clip limit."""
     obs_space = ObsConverter(space, "Env").obs_space
     assert obs_space.entities["Env"].is_binary == is_binary
     push = {"Push": GlobalCategoricalActionSpace(("L", "R"))}

@@ -1,4 +1,4 @@
-"""Freed memory is kept, where the C library can do that; what lives long is passed over."""
+"""tune_malloc keeps freed memory if the C library can; freeze_gc skips long-lived objects."""
 
 import ctypes
 import gc
@@ -14,7 +14,7 @@ from entity_env.agents.training.process import freeze_gc, tune_malloc
 @pytest.fixture(autouse=True)
 def as_in_a_new_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     tune_malloc.cache_clear()
-    # A new process has few objects; a look at those of all tests takes half a second.
+    # A new process has few objects; collecting those of all tests takes half a second.
     monkeypatch.setattr(gc, "collect", partial(gc.collect, 0))
     gc.unfreeze()
     before = gc.get_threshold()

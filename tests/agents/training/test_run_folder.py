@@ -1,4 +1,4 @@
-"""Locks of run folders and checkpoints, as on systems that lock bytes of open files only."""
+"""Locks of run folders and checkpoints, also as on systems that only lock bytes of open files."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _LOCK_NOW = 2
 
 
 def lock_bytes(descriptor: int, num_bytes: int) -> None:
-    """Locks bytes of a file for one open descriptor, from its position on."""
+    """Locks bytes of a file for one open descriptor, starting at its position."""
     request = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_CUR, 0, num_bytes, 0)
     fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
 
 
 def locking(descriptor: int, mode: int, num_bytes: int) -> None:
-    """As `msvcrt.locking`."""
+    """Like `msvcrt.locking`."""
     if mode != _LOCK_NOW:
         raise ValueError(mode)
     try:
@@ -39,7 +39,7 @@ def locking(descriptor: int, mode: int, num_bytes: int) -> None:
 
 
 def unlink(path: str | Path, *, dir_fd: int | None = None) -> None:
-    """As on Windows, which removes no open file."""
+    """As on Windows, where open files cannot be removed."""
     if Path(path).absolute() in [place.resolve() for place in Path("/proc/self/fd").iterdir()]:
         raise PermissionError(errno.EACCES, "in use", str(path))
     os.remove(path)
@@ -80,7 +80,7 @@ def test_a_lock_whose_file_another_run_has_opened_is_free_all_the_same(tmp_path:
     assert path.exists()
     with other:
         lock_file(other.fileno())
-        assert other.tell() > 0  # locking moves nothing
+        assert other.tell() > 0  # locking does not move the position
         with pytest.raises(UsageError, match="already training"), _locked(path):
             pass
     with _locked(path):
@@ -99,7 +99,7 @@ def test_one_writer_at_a_time_has_a_checkpoint(
 ) -> None:
     monkeypatch.setattr(checkpoint_folder, "_PATIENCE_S", 0.02)
     with checkpoint_folder._lock(tmp_path):
-        require_place(tmp_path)  # the lock is no file of others
+        require_place(tmp_path)  # the lock does not count as a foreign file
         with pytest.raises(UsageError, match="another process has been writing to"):
             prepare_place(tmp_path)
     prepare_place(tmp_path)

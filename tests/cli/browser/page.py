@@ -1,4 +1,4 @@
-"""A page as a browser has it, in Python: a stream of events, and answers by POST."""
+"""A page as in a browser, in Python: a stream of events, and answers by POST."""
 
 import http.client
 import json
@@ -30,7 +30,7 @@ class LivePage:
         self._answers = http.client.HTTPConnection(self.host, timeout=WAIT_S)
 
     def read(self) -> str:
-        """Reads one event, and returns its name; "" at the end of the stream."""
+        """Reads one event and returns its name; "" at the end of the stream."""
         name = ""
         while line := self._response.readline():
             key, _, value = line.decode().rstrip("\n").partition(": ")
@@ -43,7 +43,7 @@ class LivePage:
         return ""
 
     def wait_for(self, is_there: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-        """Reads until a frame is as wanted, and returns it."""
+        """Reads until a frame meets a condition, and returns it."""
         while "frame" not in self.events or not is_there(self.events["frame"]):
             assert self.read(), "the stream has ended"
         frame: dict[str, Any] = self.events["frame"]
@@ -55,7 +55,7 @@ class LivePage:
         return asked
 
     def answer(self, **answer: object) -> None:
-        """Answers the question, and waits for the next frame."""
+        """Answers the question and waits for the next frame."""
         number = self.question()["number"]
         assert self.post({"number": number, **answer}) == (204, "")
         self.wait_for(lambda frame: not frame["asked"] or frame["asked"]["number"] > number)
@@ -66,7 +66,7 @@ class LivePage:
         self.answer(choice=next(each[0] for each in choices if key in each[2]))
 
     def post(self, data: object) -> tuple[int, str]:
-        """Status and text of what the server says to a POST."""
+        """Status and text of the response to a POST."""
         body = data if isinstance(data, bytes) else json.dumps(data).encode()
         headers = {"Content-Type": "application/json"}
         self._answers.request("POST", f"{self.path}answer", body, headers)

@@ -1,4 +1,4 @@
-"""Games in a page: played by requests as a browser makes them; the rules hold on the server."""
+"""Games in a page, played with a browser's requests; the server enforces the rules."""
 
 import os
 import re
@@ -43,7 +43,7 @@ def short_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Played:
-    """A game that is played in another thread."""
+    """A game played in another thread."""
 
     def __init__(
         self,
@@ -264,7 +264,7 @@ PUSH = Continuous("Push", low=(-1.0, 0.0), high=(1.0, 5.0), labels=("x", "y"))
 
 
 def play_units(agent: Agent, *, seed: int, length: int = 1) -> None:
-    """Two actors, three actions with masks, and a target that is hidden."""
+    """Two actors, three actions with masks, and a hidden target."""
     units, targets = [Unit(0), Unit(1)], [Target(7), Target(77_777), Target(9)]
     for _ in range(length):
         obs = Obs(5).actors(units).entities(targets).visible(Target, [True, False, True])
@@ -479,10 +479,10 @@ def test_a_browser_plays(tmp_path: Path) -> None:
         browser.press("1")
         browser.wait_for("S.asked.choices[0][1] == 'Play again'")
         assert browser.value("document.querySelectorAll('#moves li').length") == 2
-        assert browser.problems == []  # such as scripts or styles that the policy refuses
+        assert browser.problems == []  # such as scripts or styles blocked by the policy
         browser.value("fetch('http://127.0.0.1:1/').catch(() => 0)")
         while "Content Security Policy" not in str(browser.problems):
-            browser.value("0")  # reads what the browser says meanwhile
+            browser.value("0")  # reads the browser's messages
     assert game.join()[0].length == 2
 
 
@@ -530,14 +530,14 @@ def test_ctrl_c_ends_it_at_any_moment(at: str) -> None:
     agent = "random" if at == "watch" else "human"
     with command("play", "snake", "--browser", "--agent", agent, "--seed", "3") as (url, process):
         if at == "before":
-            time.sleep(0.2)  # it waits for nobody
+            time.sleep(0.2)  # it waits for no page
         else:
             with LivePage(url) as page:
                 page.wait_for(lambda frame: frame["asked"] or at == "watch")
                 while at == "end" and page.events["frame"]["turn"] is not None:
                     page.press("up")
                 if at == "end":
-                    page.question()  # whether to play again
+                    page.question()  # "play again?"
                 process.send_signal(signal.SIGINT)
                 while page.read():
                     pass

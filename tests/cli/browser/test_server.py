@@ -1,4 +1,4 @@
-"""`PageServer`: what it refuses, what slow pages cost, and that nothing outlives it."""
+"""`PageServer`: refused requests, slow pages, and clean-up."""
 
 import re
 import select
@@ -165,7 +165,7 @@ def test_a_page_that_connects_gets_the_latest_events(server: PageServer) -> None
 def test_a_slow_page_holds_nobody_up_and_keeps_nothing(server: PageServer) -> None:
     with LivePage(server.url) as slow, LivePage(server.url) as page:
         for i in range(200):
-            server.send("frame", [i, "x" * 100_000])  # 20 MB: more than sockets keep
+            server.send("frame", [i, "x" * 100_000])  # 20 MB: more than sockets buffer
         while page.events.get("frame", [0])[0] < 199:
             assert page.read()
         num_read = 1
@@ -200,7 +200,7 @@ def connect(server: PageServer) -> socket.socket:
 
 
 def is_dropped(connection: socket.socket) -> bool:
-    """Waits until the server sends something, which is nothing but the end."""
+    """Waits until the server sends something; True if it is the end of the connection."""
     try:
         return connection.recv(1) == b""
     except ConnectionResetError:
@@ -241,14 +241,14 @@ def test_the_key_must_come_soon(monkeypatch: pytest.MonkeyPatch) -> None:
             with connect(server) as slow, suppress(ConnectionError):
                 slow.sendall(begin)
                 while not select.select([slow], [], [], 0.01)[0]:
-                    slow.sendall(b"x" if begin else b"")  # each byte well in time
+                    slow.sendall(b"x" if begin else b"")  # each byte before the deadline
                 assert is_dropped(slow)
         server.send("frame", 1)
-        assert page.read() == "frame"  # the key has no deadline after it was sent
+        assert page.read() == "frame"  # no deadline after the key was sent
 
 
 def exchange(server: PageServer, *lines: str) -> bytes:
-    """All that is answered to these lines, and an empty one, with the right Host."""
+    """The response to these lines and an empty line, with the right Host."""
     own = f"Host: 127.0.0.1:{server.port}"
     with connect(server) as connection:
         connection.sendall("\r\n".join([lines[0], own, *lines[1:], "", ""]).encode("latin1"))
@@ -310,7 +310,7 @@ def test_nothing_outlives_it() -> None:
     assert page.read() == "bye"
     assert page.read() == ""
     server.close()
-    server.send("frame", 1)  # too late, for nobody
+    server.send("frame", 1)  # too late, and without readers
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", server.port), WAIT_S)
     for each in (idle, half):

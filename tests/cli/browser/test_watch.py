@@ -1,4 +1,4 @@
-"""Runs in a page: what appears while they are trained, and that nothing else is served."""
+"""Runs in a page: live updates during training; nothing else is served."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def test_points_and_replays_appear(run: Path, watched: RunPage) -> None:
         [[name, path]] = page.events["replays"]
         assert path == str(run / "replays" / "step-1500.replay")
         assert f'href="#{name}"' in report  # the mark on the curve
-        watched.update()  # nothing is new, so that nothing is sent
+        watched.update()  # no changes, so nothing is sent
         point(run, 3000, 7.25)
         (run / "failures").mkdir()
         shutil.copy(run / "replays" / "step-1500.replay", run / "failures" / "2.replay")

@@ -1,4 +1,4 @@
-"""Azul on the command line: a person at the table, those who watch, and matches."""
+"""Azul on the command line: people who play, people who watch, and matches."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_person_plays_a_round_and_leaves() -> None:
     assert re.search(r"^you     step 0  score 0  2 white from factory 1 to line 2", out, re.M)
     assert re.search(r"^greedy  step 0  score 0  \d \w+ from ", out, re.M)
     assert out.endswith("left before the end\nseed 14\n")
-    # Only what a person must decide about is drawn a second time: errors stand alone.
+    # Only questions are drawn again; errors are printed alone.
     assert out.count("Azul, round 1: you to take tiles") == 2
 
 
@@ -155,7 +155,7 @@ def test_the_list_of_what_is_legal_is_complete(state: GameState) -> None:
 
 
 def frame_of(state: GameState, player: int, width: int, height: int, *notes: str) -> list[str]:
-    """What a person in a seat sees before deciding."""
+    """The frame that a person in a seat sees before deciding."""
     seen = observation_of(state, player)
     console = Console(file=io.StringIO(), force_terminal=True, width=width, height=height)
     names = ["greedy"] * state.num_players
@@ -262,7 +262,7 @@ def test_seats() -> None:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A checkpoint of each of the games, hardly trained."""
+    """A barely trained checkpoint for each of the games."""
     ppo = pytest.importorskip("entity_env.agents.ppo")
     from entity_env.agents.rogue_net import RogueNetConfig
     from entity_env.games import snake
@@ -371,7 +371,7 @@ def test_games_when_left_out_are_a_hundred_or_a_few_more() -> None:
 
 
 def test_a_match_of_another_game(tmp_path: Path) -> None:
-    """Any game for several will do; here one that the first seat wins."""
+    """Any game for several agents works; in this one the first seat wins."""
     file = tmp_path / "first_wins.py"
     file.write_text(
         "from enum import Enum\n"
@@ -393,7 +393,7 @@ def test_a_match_of_another_game(tmp_path: Path) -> None:
 
 
 def test_matches_with_neighbouring_seeds_share_no_start() -> None:
-    """Two sets of blocks, each agent in both seats of every start."""
+    """Two sets of blocks; each agent has both seats at every start."""
     starts: list[int] = []
 
     def play(agents: Sequence[Agent], *, seed: int) -> None:
@@ -410,7 +410,7 @@ def test_matches_with_neighbouring_seeds_share_no_start() -> None:
 
 
 def test_any_game_for_several_has_matches() -> None:
-    """Rewards say who is ahead; games of a set begin alike, and everybody takes every seat."""
+    """Rewards decide who is ahead; games of a set start alike, with every agent in every seat."""
 
     def load(name: str, seed: int) -> RandomEntities:
         return RandomEntities(seed)

@@ -1,4 +1,4 @@
-"""The commands with games that are batch environments, and the games that they play."""
+"""The commands with games that are batch environments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from entity_env.vec.game_training import is_batch, make_vec_env, preset_of
 from tests.helpers.batches import BATCHES
 
 SMALL = ("--num-envs=4", "--set-train=net={d_model=8,n_layer=1,n_head=1}")
-# A machine that runs what it is given needs to be given something: it has tests of its own.
+# `pixel` needs a program to run, and has its own tests.
 PLAYED = {name: make for name, make in BATCHES.items() if name != "pixel"}
 each_name = pytest.mark.parametrize("name", PLAYED)
 

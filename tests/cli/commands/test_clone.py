@@ -1,4 +1,4 @@
-"""`dataset` and `clone`, as people use them."""
+"""`dataset` and `clone`, as users run them."""
 
 import hashlib
 import json
@@ -65,7 +65,7 @@ def test_a_dataset_of_agents_that_play_now(here: Path) -> None:
     dataset = Dataset.load(here / "now.npz")
     assert dataset.num_episodes == 4
     assert dataset.obs.features["Head"].values.max() == 4
-    # Those who only fill other places are not imitated.
+    # Agents that only fill the other seats are not imitated.
     others = ("--game", "rock_paper_scissors", "--play", "random", "--episodes", 2)
     assert run("dataset", *others, "--out", "one.npz").exit_code == 0
     assert set(Dataset.load(here / "one.npz").agent_id) == {0}

@@ -1,4 +1,4 @@
-"""Episodes played at once are the same, however many processes and copies play them."""
+"""Parallel episodes do not depend on the number of processes and copies."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ each_game = pytest.mark.parametrize("game", ALONE.values(), ids=ALONE)
 
 
 class Fixed:
-    """Always takes the first, or the last, of what is allowed: it draws no lots."""
+    """Always takes the first or the last legal choice, without randomness."""
 
     def __init__(self, takes_last: bool = False) -> None:
         self._takes_last = takes_last
@@ -83,7 +83,7 @@ def played(
     told: list[Episode] = []
     planned = Episodes(
         game=game,
-        players=lambda block: [agent],  # type: ignore[list-item]  # asked for batches alone
+        players=lambda block: [agent],  # type: ignore[list-item]  # only used for batches
         count=episodes,
         seed=seed,
         num_workers=num_workers,
@@ -123,7 +123,7 @@ def test_more_episodes_are_the_same_and_more() -> None:
 
 
 def test_two_agents_meet_the_same_starts() -> None:
-    """Also where they play episodes of different lengths, so that other copies take them."""
+    """Also if their episodes differ in length, so different copies play them."""
     first = played(snake, Fixed(), 40, num_envs=8)
     last = played(snake, Fixed(takes_last=True), 40, num_envs=8)
     assert [episode.seed for episode in first] == [episode.seed for episode in last]
@@ -131,7 +131,7 @@ def test_two_agents_meet_the_same_starts() -> None:
 
 
 def play_starts(agent: Agent, *, seed: int) -> None:
-    """Shows what it draws first; lasts as long as the answer says."""
+    """Shows its first random number; the action sets the length."""
     first = float(np.random.default_rng(seed).random())
     move = ask(agent, x=first)
     for _ in range(0 if move is None else 1 + 3 * move.value * (seed % 3)):
@@ -141,7 +141,7 @@ def play_starts(agent: Agent, *, seed: int) -> None:
 
 
 def test_equal_starts_look_the_same() -> None:
-    """First observations of evaluation are those of `reset_with_index`."""
+    """The first observations of an evaluation equal those of `reset_with_index`."""
     game = dots_game(play_starts)
 
     class Watching(Fixed):
@@ -167,7 +167,7 @@ def plain_start(obs: Observation) -> float:
 
 
 def play_long_or_short(agent: Agent, *, seed: int) -> None:
-    """A long game for every third seed; its reward is its length."""
+    """A game that is long for every third seed; the reward is its length."""
     length = 40 if seed % 3 == 0 else 1
     for i in range(length):
         if ask(agent, score=i) is None:
@@ -184,7 +184,7 @@ def test_short_episodes_do_not_count_more_often(num_envs: int) -> None:
 
 
 def test_it_plays_what_game_run_plays() -> None:
-    """A game for one agent is evaluated alike at once and one after the other."""
+    """A game for one agent gets equal results in parallel and one by one."""
     game = dots_game(play_long_or_short)
     assert played(game, RandomAgent(1), 20) == game.run(RandomAgent(1), seed=2, episodes=20)
 

@@ -1,4 +1,4 @@
-"""An exported agent: one file that says all, and tells whatever is wrong with it."""
+"""An exported agent: one self-contained file, with errors for all kinds of damage."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ HEADER = len(MAGIC) + 4 + 32
 
 @cache
 def snake_weights(seed: int = 1) -> Weights:
-    """A network for snake whose parameters are random."""
+    """A network for snake with random parameters."""
     rng = np.random.default_rng(seed)
     obs_space, action_space = snake.schema.obs_space(), snake.schema.action_space()
     config = RogueNetConfig(d_model=16, n_layer=1)
@@ -107,7 +107,7 @@ def require_same(a: Weights, b: Weights) -> None:
 
 
 def resealed(body: bytes) -> bytes:
-    """A file whose checksum is right, whatever it says."""
+    """A file with a valid checksum and arbitrary content."""
     return MAGIC + VERSION.to_bytes(4, "little") + hashlib.sha256(body).digest() + body
 
 

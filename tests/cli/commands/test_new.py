@@ -1,4 +1,4 @@
-"""Games of installed packages, which name them as entry points, and `entity-env new`."""
+"""Games of installed packages, by entry point, and `entity-env new`."""
 
 import importlib
 import os
@@ -53,7 +53,7 @@ def run(*args: str) -> Result:
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """Installs a package with a game, as pip would lay it down."""
+    """Installs a package with a game, in the layout of pip."""
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *sys.path])
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
     modules = set(sys.modules)
@@ -61,7 +61,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
     def add(
         package: str, text: str | None = GAME, *, name: str = "walk", version: str = "1.2"
     ) -> None:
-        monkeypatch.delitem(sys.modules, package, raising=False)  # a file of another test
+        monkeypatch.delitem(sys.modules, package, raising=False)  # loaded by another test
         site = tmp_path / "site"
         info = site / f"{package}-{version}.dist-info"
         info.mkdir(parents=True)
@@ -78,7 +78,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         points = f"[entity_env.games]\n{name} = {module}:walk\n"
         (info / "entry_points.txt").write_text(points)
         installed_games.cache_clear()
-        importlib.invalidate_caches()  # the folder may have been looked at in this second
+        importlib.invalidate_caches()  # the folder may have been cached within this second
 
     yield add
     installed_games.cache_clear()

@@ -1,4 +1,4 @@
-"""Any ROM on the command line: goals are captured, played for, trained for and measured."""
+"""ROMs on the command line: capture a goal, play, train and evaluate."""
 
 import io
 import json
@@ -36,7 +36,7 @@ SMALL = ("--num-envs=4", "--set-train=net={d_model=8,n_layer=1,n_head=1}")
 
 
 class Screen(io.StringIO):
-    """Output that says that it is a terminal."""
+    """Output that claims to be a terminal."""
 
     encoding = "utf-8"
 
@@ -256,7 +256,7 @@ class TestCommands:
     def test_a_person_plays_with_keys(
         self, rom: Path, goal: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """In this process, which has imported torch; keys typed ahead count."""
+        """Runs in this process, which has imported torch; keys typed ahead count."""
         screen = Screen()
         words = [
             "play",

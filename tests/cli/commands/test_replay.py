@@ -1,4 +1,4 @@
-"""`record`, `replay`, `verify` and `draw`: episodes as files, as people use them."""
+"""`record`, `replay`, `verify` and `draw`: episodes as files, as users run them."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""`entity-env reproduce` repeats a run bit by bit, and names what is not the same."""
+"""`entity-env reproduce` repeats a run bit by bit, and names the differences."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_run_is_repeated_bit_by_bit() -> None:
 
 @pytest.mark.slow
 def test_run_json_as_settings_gives_the_same_network() -> None:
-    """What docs/explanation/seeds.md promises."""
+    """Promised in docs/explanation/seeds.md."""
     done("train", "snake", *SMALL, "--steps=192", "--seed=3", "--set=board_size=5", "--out=a")
     done("train", "--config", "a/run.json", "--out=b")
     assert network("a") == network("b")
@@ -89,7 +89,7 @@ def test_a_run_whose_schedules_followed_the_time_is_repeated(
 @pytest.mark.slow
 def test_a_run_that_was_killed_is_compared_up_to_its_checkpoint() -> None:
     done("train", "snake", *SMALL, "--steps=192", "--until=128", "--out=a")
-    with open("a/curves.jsonl", "a") as file:  # of an update that no checkpoint has
+    with open("a/curves.jsonl", "a") as file:  # an update after the last checkpoint
         file.write('{"step": 192, "losses/policy": 1}\n')
     assert "curves at 2 steps" in done("reproduce", "a").stdout
 

@@ -1,4 +1,4 @@
-"""`entity-env runs` and `report`: what they print and write, and what they refuse."""
+"""`entity-env runs` and `report`: output, files, and errors."""
 
 import io
 import json
@@ -21,7 +21,7 @@ def run(*args: str) -> Result:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A current folder with two runs in `runs`."""
+    """Makes a current folder with two runs in `runs`."""
     monkeypatch.chdir(tmp_path)
     make(tmp_path / "runs" / "a", [1, 2], seed=1)
     make(tmp_path / "runs" / "b", [1, 3], seed=2, gamma=0.5)
@@ -156,7 +156,7 @@ game = dots_game(play)
 def test_a_mean_of_short_episodes_is_not_taken_for_that_of_the_game(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The mean is 100.5; in training no long episode ends."""
+    """The true mean is 100.5; in training, no long episode ends."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "game.py").write_text(SHORT_OR_LONG)
     words = ("--steps", "512", "--num-envs", "16", "--num-steps", "16", "--num-workers", "0")

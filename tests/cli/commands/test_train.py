@@ -1,4 +1,4 @@
-"""`entity-env train`: what it shows, writes and says, going on, and Ctrl-C."""
+"""`entity-env train`: display, files, messages, resuming, and Ctrl-C."""
 
 import io
 import json
@@ -98,7 +98,7 @@ def test_writes_checkpoint_and_curves_and_says_what_to_do(trained: tuple[Path, R
     assert (written.game, written.seed, len(written.clock.steps)) == ("snake", 7, 2)
     assert written.settings()["board_size"] == 4
     assert written.settings()["num_envs"] == 4
-    assert "┤" not in result.stdout  # a curve is for terminals
+    assert "┤" not in result.stdout  # curves are only for terminals
     assert list((out / "tensorboard").glob("events.out.tfevents.*"))
     assert settings_in(out)["gamma"] == 0.9
     assert settings_in(out)["seed"] == 7
@@ -188,7 +188,7 @@ def test_goes_on_with_the_same_settings(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_of_an_earlier_release_goes_on_without_normalization(tmp_path: Path) -> None:
-    """Its files say nothing of `norm_inputs`."""
+    """Its files do not contain `norm_inputs`."""
     small = ("--num-steps=8", "--num-envs=4", "--eval-interval=0")
     words = ("train", "cartpole", "--out", str(tmp_path), *small)
     done = run(*words, "--steps=64", "--set-train", "net.norm_inputs=false")
@@ -498,9 +498,9 @@ game = Game(play, entities=(Unit,), actions=(Move,))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # may have to compile kernels
+@pytest.mark.timeout(300)  # may have to compile the kernels
 def test_a_run_begins_with_the_network_of_another_one(tmp_path: Path) -> None:
-    """Which also adapts it to a game that has changed; it can be resumed as any other."""
+    """It adapts the network to a changed game, and can be resumed like any run."""
     old, new = tmp_path / "old.py", tmp_path / "new.py"
     old.write_text(GROWN.format(feature="", choice="", width=1))
     new.write_text(GROWN.format(feature="    hp: int", choice="    HEAL = 2", width=2))
@@ -568,7 +568,7 @@ def test_a_run_begins_with_the_network_of_another_one(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_policy_stays_close_to_the_agent_that_it_began_with(tmp_path: Path) -> None:
-    """Also after that agent is gone; typed settings take the place of those for fine-tuning."""
+    """Also after that agent was deleted; typed settings override those for fine-tuning."""
     first, second = tmp_path / "first", tmp_path / "second"
     assert train(first, *SMALL, "--steps=64").exit_code == 0
     words = (*SMALL[:2], "--steps=64", "--eval-interval=0")

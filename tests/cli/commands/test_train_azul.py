@@ -1,4 +1,4 @@
-"""`entity-env train azul`: it learns at tables, and what it learns plays."""
+"""`entity-env train azul`: it trains in `AzulSelfPlay`, and the agent plays the game."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from entity_env.games import snake, tic_tac_toe
 from entity_env.games.azul import AzulSelfPlay, azul, azul_by_id, self_play
 from entity_env.vec.game_training import make_training_env, preset_of, self_play_of
 
-# The first call compiles, which takes half a minute where the cores are shared.
+# The first call compiles, which takes half a minute on shared cores.
 pytestmark = pytest.mark.timeout(240)
 
 SMALL = ("--num-envs=8", "--set-train=net={d_model=8,n_head=1}")

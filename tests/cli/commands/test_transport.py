@@ -1,4 +1,4 @@
-"""`--transport thread`: a game that runs an event loop is trained, measured, and goes on."""
+"""`--transport thread`: a game with an event loop is trained, evaluated and resumed."""
 
 import json
 import os
@@ -85,7 +85,7 @@ def test_trains_evaluates_and_goes_on(game: str, num_workers: str, tmp_path: Pat
     assert about["options"]["transport"] == "thread"
     resumed = run("train", "--resume", "--out", out, "--steps=128")
     assert (resumed.exit_code, resumed.stderr) == (0, "")
-    # An event loop of its own in each game does not go with greenlets: eval takes that of the run.
+    # Games with their own event loops do not work with greenlets: eval uses the run's transport.
     measured = run("eval", game, "--agent", out, "--episodes=4", "--json")
     assert (measured.exit_code, measured.stderr) == (0, "")
     assert json.loads(measured.stdout)["mean_length"] == 5
@@ -119,7 +119,7 @@ def test_it_has_two_values(game: str) -> None:
 def test_ctrl_c_saves_and_leaves_nothing_behind(
     game: str, num_workers: str, tmp_path: Path
 ) -> None:
-    """What is left behind, a thread of a game too, fails any test: see `tests/conftest.py`."""
+    """`tests/conftest.py` fails any test that leaves something behind, such as a game's thread."""
     out = tmp_path / "run"
     words = ("--steps=10000000", f"--num-workers={num_workers}", "--out", str(out), *SMALL)
     interrupts = f"--set=interrupts={tmp_path / str(os.getpid())}"

@@ -1,4 +1,4 @@
-"""Output: no text of a file reaches the terminal with control characters."""
+"""Output: text from files never reaches the terminal with control characters."""
 
 import contextlib
 import gzip
@@ -32,7 +32,7 @@ from tests.cli.test_report import make
 from tests.helpers.readers import GOOD
 
 EVIL = "\x1b]0;pwn\x07\x9b31m\0\u202e\r\n\ud800[bold]"
-EVIL_NAME = EVIL.replace("\0", "").replace("\ud800", "")  # names have neither
+EVIL_NAME = EVIL.replace("\0", "").replace("\ud800", "")  # not valid in names
 CONTROLS = "\0\x07\b\t\n\v\f\r\x0e\x1b\x1f\x7f\x80\x85\x9b\x9d\xad\u200f\u2028\u202e\u2066\ufeff"
 TEXTS = st.text(st.sampled_from(CONTROLS + "\ud800\udcff\U000e0041" + "a1;m[]\\/é "), max_size=12)
 STYLES = re.compile(r"\x1b\[[0-9;]*m")
@@ -41,20 +41,20 @@ Rename = Callable[[str], str]
 
 
 def odd_characters(text: str) -> set[str]:
-    """Characters that no text may print, but line breaks."""
+    """Characters that must not be printed, except line breaks."""
     kinds = ("Cc", "Cf", "Cs", "Zl", "Zp")
     return {each for each in text if unicodedata.category(each) in kinds} - {"\n"}
 
 
 def run(*args: str | Path) -> str:
-    """All that a command prints, whether it succeeds or refuses; a traceback fails."""
+    """The output of a command, whether it succeeds or not; fails on a traceback."""
     result = CliRunner().invoke(main, list(map(str, args)))
     assert result.exception is None or isinstance(result.exception, SystemExit), args
     return result.output
 
 
 def rename_all(spaces: dict[str, Any], rename: Rename) -> dict[str, str]:
-    """Renames entities, features but coordinates, actions and labels; returns the new names."""
+    """Renames entities, features except coordinates, actions and labels; returns the new names."""
     names = {}
     for each in spaces["entities"] + spaces["actions"]:
         old, each["name"] = each["name"], rename(each["name"])
@@ -66,7 +66,7 @@ def rename_all(spaces: dict[str, Any], rename: Rename) -> dict[str, str]:
 
 
 def renamed_replay(path: Path, rename: Rename) -> bytes:
-    """A replay with other texts everywhere."""
+    """A replay with all texts replaced."""
     header, *lines = map(json.loads, gzip.decompress(path.read_bytes()).splitlines())
     names = rename_all(header["spaces"], rename)
     header["game"] = rename(header["game"])
@@ -83,7 +83,7 @@ def renamed_replay(path: Path, rename: Rename) -> bytes:
 
 
 def renamed_agent(rename: Rename) -> bytes:
-    """An agent file with other names."""
+    """An agent file with all names replaced."""
     data = (GOOD / "net.agent").read_bytes()
     length = int.from_bytes(data[52:60], "little")
     about = json.loads(data[60 : 60 + length])
@@ -94,7 +94,7 @@ def renamed_agent(rename: Rename) -> bytes:
 
 
 def require_clean_output(here: Path, name: str, texts: list[str]) -> None:
-    """Checks what all commands print about files with names that end with these texts."""
+    """Checks the output of all commands for files whose names end with these texts."""
     endings = itertools.cycle(texts)
 
     def rename(text: str) -> str:

@@ -1,4 +1,4 @@
-"""TerminalView and LiveDisplay: frames in place on a terminal, one by one elsewhere."""
+"""TerminalView and LiveDisplay: frames in place on a terminal, printed elsewhere."""
 
 import io
 import re
@@ -74,7 +74,7 @@ walk = Game(play, entities=(Walker, Mood), actions=(Move,), global_features=Wind
 
 
 class Always(PolicyAgent):
-    """Always goes right."""
+    """Always moves right."""
 
     def decide(self, observation: Observation) -> Mapping[str, Action]:
         return {question.name: question.action([1]) for question in self.questions(observation)}
@@ -90,7 +90,7 @@ def text_of(console: Console) -> str:
 
 
 def watched(game: Game, *agents: Agent, episodes: int = 1) -> str:
-    """What a view prints of a game when it is no terminal."""
+    """Output of a view of a game outside a terminal."""
     console = plain()
     with TerminalView(game, console) as view:
         game.run(*agents, watch=view, episodes=episodes)
@@ -118,7 +118,7 @@ def test_shows_one_frame_a_step_and_one_at_the_end() -> None:
     assert len(frames) == 6
     assert "step 1  score 1.5  RIGHT" in frames[1]
     assert "· · ● ·" in frames[1]
-    # The last observation shows nothing but a score: the board stays.
+    # The last observation has only a score: the board stays.
     assert "step 2  score 3  game over" in frames[2]
     assert "· · ● ·" in frames[2]
     assert "episode 2" in frames[3]
@@ -136,7 +136,7 @@ def test_draws_every_game(name: str) -> None:
 def test_an_environment_that_draws_itself_as_text_is_drawn_so() -> None:
     shown = watched(load_game("gymnasium:FrozenLake-v1"), RandomAgent(seed=1))
     assert "SFFF" in shown
-    assert "(" in shown  # the action, which only the environment's own frame has
+    assert "(" in shown  # the action, which is only in the environment's frame
     assert "SFFF" not in watched(load_game("gymnasium:CartPole-v1"), RandomAgent(seed=1))
 
 
@@ -301,7 +301,7 @@ def test_a_look_whose_text_is_none_is_named() -> None:
 
 @pytest.mark.parametrize("name", ["snake", "tic_tac_toe", "rock_paper_scissors", "cherry_pick"])
 def test_every_turn_can_be_drawn_in_any_order(name: str) -> None:
-    """As a view that draws them while they are played, but for a board that grows."""
+    """Like a view that draws them during play, except for a growing board."""
     game = PLAIN_GAMES[name]
     turns = turns_of(game, episodes=2)
     frames = frames_of(game)
@@ -428,7 +428,7 @@ build = Game(one_tower, entities=(Builder, Tower, Card), actions=(TAKE,), name="
 
 
 def shown_to_person(game: Game, asked: Asked, agent: Agent) -> str:
-    """What a person sees of the first question of a game."""
+    """The screen at the first question to a person."""
     turns: list[Turn] = []
     game.run(agent, watch=turns.append)
     console = Console(file=io.StringIO(), width=100, height=30, force_terminal=True)
@@ -478,7 +478,7 @@ def test_outside_of_a_terminal_a_person_sees_each_observation_once() -> None:
 
 def test_a_board_that_fits_is_whole_even_if_the_text_beside_it_is_narrow() -> None:
     def play(agent: Agent, *, seed: int, width: int = 24, height: int = 9) -> None:
-        walkers = [Walker(2, 4), Walker(5, 4), Walker(8, 4), Walker(17.5, 3.2)]  # type: ignore[arg-type]  # as floats
+        walkers = [Walker(2, 4), Walker(5, 4), Walker(8, 4), Walker(17.5, 3.2)]  # type: ignore[arg-type]  # floats
         if agent.act(Obs().entities(walkers), Move) is not None:
             agent.game_over()
 
@@ -514,7 +514,7 @@ def test_a_person_is_asked_below_the_frame() -> None:
 
 
 def test_tables_without_room_say_how_much_is_missing() -> None:
-    """The first lines, with the score, stay on the screen."""
+    """The first lines, including the score, stay on the screen."""
     lines = [Text(str(i)) for i in range(9)]
     assert _shortened(lines, None) == _shortened(lines, 9) == lines
     assert [line.plain for line in _shortened(lines, 3)] == [

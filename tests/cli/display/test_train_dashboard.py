@@ -1,4 +1,4 @@
-"""TrainDisplay: unknown figures are dashes, the last line is always shown, curves are true."""
+"""TrainDisplay: dashes for unknown figures, the last line is always shown, correct curves."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_terminal_shows_where_the_time_goes_and_the_rewards_so_far() -> None:
         for reward in (0.0, math.nan, 7.0, math.inf, 3.0):
             display(replace(EARLY, mean_reward=reward))
     last = shown_on(console).rpartition("half of it in games")[2]
-    assert "reward  ▁█▄" in last  # without those that are not finite
+    assert "reward  ▁█▄" in last  # without non-finite values
 
 
 def test_nothing_is_shown_before_the_first_update_where_no_terminal_is() -> None:

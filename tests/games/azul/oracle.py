@@ -1,8 +1,8 @@
-"""The rules of Azul, written to be read: the oracle that the package is compared with.
+"""The rules of Azul, written for readability: the oracle with which the package is compared.
 
-A move is `take`. The one that empties the table also ends the round: `tile_walls`, and then either
-the bonuses or the next deal; `play` puts these together. It shares with the package what things are
-called, but nothing of what happens.
+A move is `take`. The last move of a round is followed by `tile_walls`, and then by the bonuses or
+the next deal; `play` combines these. The oracle shares names with the package, but no code of the
+rules.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Board:
     floor: list[int] = field(default_factory=list)
 
     def has(self, row: int, colour: int) -> bool:
-        """Whether a row of the wall has a colour."""
+        """Whether a row of the wall has a color."""
         return (row, column_of(row, colour)) in self.wall
 
     def fits(self, row: int, colour: int) -> bool:
-        """Whether tiles of a colour may go to a pattern line."""
+        """Whether tiles of a color may go to a pattern line."""
         held, count = self.lines[row]
         return count <= row and held in (NO_COLOUR, colour) and not self.has(row, colour)
 
@@ -55,7 +55,7 @@ class Board:
 
 @dataclass
 class Position:
-    """A position; attributes as of `GameState`."""
+    """A position; attributes as in `GameState`."""
 
     players: list[Board]
     current_player: int
@@ -70,7 +70,7 @@ class Position:
     lid: list[int] = field(default_factory=lambda: [0] * 5)
 
     def to_dict(self) -> dict[str, object]:
-        """As `GameState.to_dict`."""
+        """Like `GameState.to_dict`."""
         return {
             "num_players": len(self.players),
             "current_player": self.current_player,
@@ -96,7 +96,7 @@ def new_game(num_players: int, starting_player: int, rng: RandomSource) -> Posit
 
 
 def of(state: GameState, rng: RandomSource) -> Position:
-    """A position of the package."""
+    """Converts a position of the package."""
     boards = [
         Board(
             player.score,
@@ -120,7 +120,7 @@ def of(state: GameState, rng: RandomSource) -> Position:
 
 
 def column_of(row: int, colour: int) -> int:
-    """The column where a row of the wall has a colour."""
+    """The column of a color in a row of the wall."""
     return (colour + row) % 5
 
 
@@ -137,7 +137,7 @@ def legal_actions(position: Position) -> list[Action]:
 
 
 def tiles_of(position: Position, source: int) -> list[int]:
-    """Tiles of a source, by colour; none where a game has no such factory."""
+    """Tiles of a source, by color; none if the game has no such factory."""
     if source == CENTRE:
         return position.centre
     return position.factories[source] if source < len(position.factories) else [0] * 5
@@ -164,8 +164,8 @@ def play(position: Position, action: Action) -> None:
 
 
 def take(position: Position, action: Action) -> None:
-    """Moves tiles from a source to a line and the floor, and the marker with the first from the
-    centre."""
+    """Moves tiles from a source to a line and the floor, and the marker with the first tiles from
+    the center."""
     source, colour, row = action
     board, tiles = position.players[position.current_player], tiles_of(position, source)
     count, tiles[colour] = tiles[colour], 0
@@ -202,15 +202,14 @@ def tile_wall(board: Board, lid: list[int]) -> None:
 
 
 def placement_points(wall: set[tuple[int, int]], row: int, column: int) -> int:
-    """Points for a tile: the lengths of the two runs that it becomes part of, each only if longer
-    than 1; or else 1."""
+    """Points for a tile: the lengths of those of its two runs that are longer than 1, or else 1."""
     across = 1 + reach(wall, row, column, 0, 1) + reach(wall, row, column, 0, -1)
     down = 1 + reach(wall, row, column, 1, 0) + reach(wall, row, column, -1, 0)
     return (across if across > 1 else 0) + (down if down > 1 else 0) or 1
 
 
 def reach(wall: set[tuple[int, int]], row: int, column: int, down: int, right: int) -> int:
-    """How many tiles follow one another in a direction."""
+    """Number of consecutive tiles in a direction."""
     count = 0
     while (row + down * (count + 1), column + right * (count + 1)) in wall:
         count += 1
@@ -218,7 +217,7 @@ def reach(wall: set[tuple[int, int]], row: int, column: int, down: int, right: i
 
 
 def end_of_game(position: Position) -> End | None:
-    """Whether the game is over right after a tiling, and why; None if it goes on."""
+    """The reason why the game is over right after a tiling; None if it continues."""
     if any(rows_of(board.wall) for board in position.players):
         return "row"
     colours = [colour for colour in FIVE if position.bag[colour] or position.lid[colour]]
@@ -228,20 +227,20 @@ def end_of_game(position: Position) -> End | None:
 
 
 def rows_of(wall: set[tuple[int, int]]) -> int:
-    """How many rows are full."""
+    """Number of full rows."""
     return sum(all((row, column) in wall for column in FIVE) for row in FIVE)
 
 
 def bonus(wall: set[tuple[int, int]]) -> int:
-    """Points at the end of the game, for full rows and columns and complete colours."""
+    """Points at the end of the game, for full rows and columns and complete colors."""
     columns = sum(all((row, column) in wall for row in FIVE) for column in FIVE)
     colours = sum(all((row, column_of(row, c)) in wall for row in FIVE) for c in FIVE)
     return ROW_BONUS * rows_of(wall) + COLUMN_BONUS * columns + COLOUR_BONUS * colours
 
 
 def deal(position: Position) -> None:
-    """Fills the factories tile by tile, four each; the lid goes into the bag when a draw is needed
-    and the bag is empty, and when both are, the rest of the factories stays short."""
+    """Fills the factories tile by tile, four each. If the bag is empty at a draw, the lid goes into
+    it; if both are empty, the remaining factories stay short."""
     numbers = iter(position.rng.random(TILES_PER_FACTORY * len(position.factories)).tolist())
     for factory in position.factories:
         for _ in range(TILES_PER_FACTORY):

@@ -1,4 +1,4 @@
-"""Azul: recorded games, positions that can be reached, and positions made by hand."""
+"""Azul: recorded games, reachable positions, and positions made by hand."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from entity_env.games.azul.kernels.packed_state import NUM_WORDS
 from tests import DATA as DATA_ROOT, ROOT
 
 DATA: Final = DATA_ROOT / "azul"
-# The whole set, of which DATA holds a part, where somebody has put it beside the repository.
+# The complete set, of which DATA has a part, if it is next to the repository.
 WHOLE: Final = ROOT.parent / "shared" / "data" / "azul"
 
 Recorded: TypeAlias = dict[str, Any]
@@ -45,7 +45,7 @@ Policy: TypeAlias = Callable[[GameState, list[Action], random.Random], Action]
 
 
 def recorded_games(path: Path = DATA) -> list[Recorded]:
-    """The recorded games; `tests/data/azul/README.md` has the format."""
+    """The recorded games; `tests/data/azul/README.md` describes the format."""
     with gzip.open(path / "games.jsonl.gz", "rt") as lines:
         return [json.loads(line) for line in lines]
 
@@ -58,7 +58,7 @@ def tables() -> dict[str, list[list[int]]]:
 
 
 def recorded_draw(game: Recorded) -> Callable[[Sequence[int]], int]:
-    """Draws what was drawn then, and sees to it that it could be."""
+    """Repeats a recorded draw, and checks that it is possible."""
     tiles = iter(map(int, game["draws"]))
 
     def draw(bag: Sequence[int]) -> int:
@@ -77,12 +77,12 @@ def uniform(state: GameState, actions: list[Action], rng: random.Random) -> Acti
 
 
 def to_lines(state: GameState, actions: list[Action], rng: random.Random) -> Action:
-    """To a line if possible: walls fill, and rounds give points."""
+    """Takes tiles to a line if possible: walls fill, and rounds give points."""
     return rng.choice([action for action in actions if action.destination < 5] or actions)
 
 
 def to_floor(state: GameState, actions: list[Action], rng: random.Random) -> Action:
-    """Mostly to the floor: floors overflow, and the bag is refilled often."""
+    """Mostly takes tiles to the floor: floors overflow, and the bag is refilled often."""
     floors = [action for action in actions if action.destination == 5]
     return rng.choice(actions if rng.random() < 0.2 else floors)
 
@@ -92,7 +92,7 @@ def from_centre(state: GameState, actions: list[Action], rng: random.Random) -> 
 
 
 def hoarding(state: GameState, actions: list[Action], rng: random.Random) -> Action:
-    """Never the last tile of a line if there is another way: boards fill, and tiles run short."""
+    """Avoids completing lines: boards fill, and tiles run short."""
     player = state.players[state.current_player]
 
     def is_open(action: Action) -> bool:
@@ -109,7 +109,7 @@ POLICIES: Final[tuple[Policy, ...]] = (uniform, to_lines, to_floor, from_centre,
 def play_on(
     state: GameState, policy: Policy, rng: random.Random, limit: int = 2000
 ) -> Iterator[tuple[GameState, list[Action], Action]]:
-    """Plays in place; yields the state, its legal actions and the one chosen, before it is made."""
+    """Plays in place; yields state, legal actions and chosen action before each move."""
     for _ in range(limit):
         actions = legal_actions(state)
         if not actions:
@@ -120,7 +120,7 @@ def play_on(
 
 
 def reached(seed: int, num_players: int, num_moves: int, policy: Policy) -> GameState:
-    """A position that random play has reached; `num_moves` may be more than the game has."""
+    """A position reached by random play; `num_moves` may exceed the length of the game."""
     rng = random.Random(seed)
     state = new_game(
         num_players,
@@ -137,13 +137,13 @@ NUM_PLAYERS: Final = st.sampled_from((2, 3, 4))
 
 
 def states(min_moves: int = 0, max_moves: int = 160) -> st.SearchStrategy[GameState]:
-    """Positions that random play reaches, some of them after the end."""
+    """Positions reached by random play, some of them after the end."""
     moves = st.integers(min_moves, max_moves)
     return st.builds(reached, SEEDS, NUM_PLAYERS, moves, st.sampled_from(POLICIES))
 
 
 def observation_of(state: GameState, player: int) -> Observation:
-    """What a player observes in `azul`: at the end, or with the options of the player to move."""
+    """A player's observation in `azul`: at the end, or with the options of the current player."""
     obs, schema = observe(state, player), azul.schema
     if state.is_over:
         return to_observation(obs, (), schema, reward=0.0, terminated=True)
@@ -162,7 +162,7 @@ def board(
     wall: Sequence[tuple[int, int]] = (),
     floor: Sequence[int] = (),
 ) -> Player:
-    """A board: `lines` from the top (colour, count), `wall` as (row, colour)."""
+    """A board: `lines` from the top (color, count), `wall` as (row, color)."""
     player = Player()
     player.score = score
     for row, (colour, count) in enumerate(lines):
@@ -181,7 +181,7 @@ def position(
     marker: int = NOBODY,
     current_player: int = 0,
 ) -> GameState:
-    """A position of which all else is in the bag."""
+    """A position with all other tiles in the bag."""
     state = GameState([0] * NUM_WORDS, np.random.default_rng(0))
     state.num_players = len(players)
     state.current_player = current_player
@@ -196,13 +196,13 @@ def position(
 
 
 def take(state: GameState, action: tuple[int, int, int]) -> None:
-    """A move without what follows it: the turn does not pass on, and the round does not end."""
+    """A move without its consequences: the turn does not pass, and the round does not end."""
     source, colour, destination = action
     take_packed(state.words, source, 6 * colour + destination)
 
 
 def move_values(state: GameState, actions: Sequence[Action], idea: int) -> list[int]:
-    """The values of legal moves, by one of the heuristics."""
+    """Values of the legal moves according to a heuristic."""
     worths = [0] * 30
     write_worths(state.words, idea, worths)
     return [move_value(state.words, a.source, 6 * a.colour + a[2], worths) for a in actions]
@@ -210,7 +210,7 @@ def move_values(state: GameState, actions: Sequence[Action], idea: int) -> list[
 
 @contextmanager
 def interpreted() -> Iterator[None]:
-    """As if numba were not installed."""
+    """Runs code as if numba were not installed."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (kernel, single_game, batch):
             patch.setattr(module, "has_numba", lambda: False)
@@ -218,7 +218,7 @@ def interpreted() -> Iterator[None]:
 
 
 def count_tiles(state: GameState) -> list[int]:
-    """Tiles of each colour, wherever they lie; written apart from the library on purpose."""
+    """Number of tiles of each color, anywhere; intentionally independent of the library."""
     counts = np.array([state.bag, state.lid, state.centre, *state.factories]).sum(axis=0)
     for player in state.players:
         for colour, count in zip(player.line_colours, player.line_counts, strict=True):
@@ -233,11 +233,11 @@ def count_tiles(state: GameState) -> list[int]:
 
 
 def blocked(fours_left: bool) -> GameState:
-    """Four players, one tile on the table, and after it no wall can ever change again.
+    """Four players and one tile on the table, after which no wall can ever change again.
 
-    Every row of every wall has blue, yellow and red, the first one white as well; the black tiles
-    all lie on lines. `fours_left`: sixteen white ones are left, which fit nowhere; otherwise they
-    lie on lines, too, and nothing is left to deal.
+    Every row of every wall has blue, yellow and red, the first also white; all black tiles are on
+    lines. With `fours_left`, sixteen white tiles are left, which fit nowhere; otherwise they are on
+    lines, too, and there is nothing left to deal.
     """
     wall = [(row, colour) for row in range(5) for colour in (0, 1, 2)] + [(0, 4)]
     threes, none = [(0, 0), (3, 1), (3, 1), (3, 1), (3, 2)], (0, 0)

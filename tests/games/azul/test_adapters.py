@@ -1,7 +1,6 @@
-"""One game through every face of Azul at once: rules, fast games, environments, batches, entities.
+"""One game through all interfaces of Azul: rules, fast games, environments, batches, entities.
 
-Each face is tested by itself elsewhere; here they must tell the same story, in this process and in
-another one.
+Each interface has its own tests; here all must agree, in this process and in another one.
 """
 
 from __future__ import annotations
@@ -61,14 +60,14 @@ def ids_of(state: GameState) -> list[int]:
     return sorted(ActionEncoder.encode(action) for action in legal_actions(state))
 
 
-# --------------------------------------------------------------------------- all faces at once
+# --------------------------------------------------------------------------- all interfaces
 
 
 @pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(seed=SEEDS, num_players=NUM_PLAYERS, policy=st.sampled_from(POLICIES))
 def test_every_face_plays_the_same_game(seed: int, num_players: int, policy: Policy) -> None:
-    """Draws are dictated by a list, so that all of them meet the same tiles."""
+    """Draws come from a list, so all interfaces get the same tiles."""
     drawn: list[int] = []
     source = random.Random(seed)
 
@@ -116,7 +115,7 @@ def test_every_face_plays_the_same_game(seed: int, num_players: int, policy: Pol
 @settings(max_examples=25, deadline=None)
 @given(state=states(max_moves=90), turns=st.integers(0, 3))
 def test_whoever_sits_where_sees_the_same(state: GameState, turns: int) -> None:
-    """Moves, features and entities do not depend on what a seat is called."""
+    """Moves, features and entities do not depend on the number of a seat."""
     if state.is_over:
         return
     turned = state.rotated(turns % state.num_players)
@@ -129,7 +128,7 @@ def test_whoever_sits_where_sees_the_same(state: GameState, turns: int) -> None:
 
 RECORDED = recorded_games()
 SPECIAL = {tag: game for game in RECORDED for tag in game["tags"]}
-"""A recorded game of everything that is special."""
+"""A recorded game with all special cases."""
 
 
 @pytest.mark.parametrize("tag", sorted(SPECIAL))
@@ -198,7 +197,7 @@ print(digest.hexdigest(), "numba" in sys.modules)
 
 @pytest.mark.slow
 def test_the_same_seed_is_the_same_game_in_every_process() -> None:
-    """Whatever the hashes of strings are there, and whether numba compiles or not."""
+    """Whatever the string hashes, and with or without numba."""
     digests = []
     for is_plain, hash_seed in (("0", "0"), ("0", "1"), ("1", "2")):
         done = subprocess.run(
@@ -219,7 +218,7 @@ def test_the_same_seed_is_the_same_game_in_every_process() -> None:
 
 
 class Highest(PolicyAgent):
-    """Takes the last of what it may choose, and keeps what it was shown."""
+    """Takes the last legal choice, and records its observations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -251,7 +250,7 @@ def test_an_agent_with_entities_chooses_among_the_legal_ids(state: GameState) ->
 
 
 def test_an_agent_with_entities_sees_what_the_game_shows() -> None:
-    """In `play_game` and in `azul.run` the same decisions come of the same observations."""
+    """In `play_game` and in `azul.run`, equal observations lead to equal decisions."""
     agents = [Highest(), Highest()]
     play_game([EntityAgent(agent) for agent in agents], seed=2, max_rounds=2)
     for agent in agents:

@@ -1,4 +1,4 @@
-"""AzulBatch: it plays what the rules say, and refuses the rest."""
+"""AzulBatch: it plays by the rules, and rejects illegal actions."""
 
 import copy
 import pickle
@@ -39,7 +39,7 @@ def mask_of(state: GameState) -> np.ndarray:
 
 
 def choices(azul: AzulBatch, rng: random.Random, to_floor: float = 0.0) -> np.ndarray:
-    """A legal action everywhere, sometimes the last one, which takes to the floor."""
+    """A legal action in every game, sometimes the last, which takes tiles to the floor."""
     chosen = []
     for mask in azul.legal_masks:
         legal = np.flatnonzero(mask).tolist()
@@ -48,7 +48,7 @@ def choices(azul: AzulBatch, rng: random.Random, to_floor: float = 0.0) -> np.nd
 
 
 class Reference:
-    """One game of a batch, played on by the rules themselves."""
+    """One game of a batch, played by the rules themselves."""
 
     def __init__(self, seed: int, env_id: int, config: EnvConfig) -> None:
         self.numbers = SplitMix(splitmix64_int(int(env_seeds(seed, np.array([env_id]))[0])))
@@ -137,7 +137,7 @@ def test_it_plays_what_the_rules_say(
             assert not azul.view().is_done(int(i))
             kept, mover = games[i].rewards, games[i].mover
             games[i].begin()
-            games[i].rewards, games[i].mover = kept, mover  # rewards stay
+            games[i].rewards, games[i].mover = kept, mover  # rewards are kept
             games[i].check(azul, int(i))
     assert num_ended > 0 or max_rounds != 1
 

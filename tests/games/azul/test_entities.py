@@ -1,4 +1,4 @@
-"""Entities: each one tells what lies on the table, counted here in another way."""
+"""Entities: they match the table, counted here in another way."""
 
 from collections import Counter
 
@@ -122,7 +122,7 @@ def test_walls_are_told_by_cell_and_by_colour(state: GameState) -> None:
 
 @given(state=states())
 def test_all_tiles_can_be_found(state: GameState) -> None:
-    """Twenty of each colour, but for those on floors, whose colours nobody is told."""
+    """Twenty of each color, except on floors, where colors are not shown."""
     seen = table(state, 0)
     lines, walls = entities_of(state, 0).lines, entities_of(state, 0).walls
     for colour in range(5):
@@ -148,7 +148,7 @@ def test_the_table_tells_when_the_observer_plays(state: GameState) -> None:
 @settings(max_examples=60)
 @given(state=states())
 def test_standings_are_the_scores_after_a_tiling(state: GameState) -> None:
-    """Who stands at 0 or better has just that many points then, final bonuses aside."""
+    """A standing of 0 or more equals the score, without final bonuses."""
     if state.is_over:
         return
     before = [standing(state, number) for number in range(state.num_players)]
@@ -190,7 +190,7 @@ def test_a_board_made_by_hand() -> None:
     seat, other = entities_of(state, 1).seats
     assert (seat.score, seat.floor, seat.floor_cost, seat.next_slot_cost) == (4, 3, 4, 2)
     assert (seat.holds_marker, seat.starts_next) == (True, True)
-    # Yellow beside the blue one makes a run of two.
+    # Yellow next to the blue tile makes a run of two.
     assert (seat.pending, seat.fullest_row) == (2, 2)
     assert standing(state, 1) == 4 + 2 - 4
     assert (other.pending, other.fullest_row, other.holds_marker) == (0, 0, False)

@@ -1,4 +1,4 @@
-"""AzulEnv: masks, rewards, refusals, determinism, cuts."""
+"""AzulEnv: masks, rewards, errors, determinism, truncation."""
 
 import copy
 import dataclasses
@@ -35,7 +35,7 @@ from tests.games.azul.recorded_games import (
 
 
 def play(env: AzulEnv, seed: int, limit: int = 10_000) -> Iterator[EnvStep]:
-    """Steps of an episode of random moves, the first one from a reset."""
+    """Steps of an episode of random moves, starting with a reset."""
     rng = random.Random(seed)
     step = env.reset(seed=seed)
     yield step
@@ -55,7 +55,7 @@ def check_same(one: EnvStep, other: EnvStep) -> None:
             assert mine == theirs, name
 
 
-# --------------------------------------------------------------------------- what a step tells
+# --------------------------------------------------------------------------- result of a step
 
 
 @settings(max_examples=15)
@@ -276,7 +276,7 @@ def test_a_draw_that_answers_nonsense_changes_nothing() -> None:
     assert not env.done
 
 
-# --------------------------------------------------------------------------- cuts
+# --------------------------------------------------------------------------- truncation
 
 
 @pytest.mark.parametrize("scheme", list(RewardScheme))
@@ -381,7 +381,7 @@ def test_before_the_first_reset_there_is_no_state() -> None:
 
 
 class Scores(FeatureExtractor):
-    """An extractor of the user's."""
+    """A custom extractor."""
 
     @property
     def obs_size(self) -> int:
@@ -405,7 +405,7 @@ WIDE = np.zeros(5, np.float32)
 
 
 class Plain:
-    """An extractor that is no `FeatureExtractor`, with a method `obs_size`; ends up too wide.
+    """An extractor that is not a `FeatureExtractor`, with a method `obs_size`; later too wide.
 
     Args:
         num_right: calls that return a vector of the right width.
@@ -461,7 +461,7 @@ def test_a_size_of_features_that_cannot_be(size: Any) -> None:  # noqa: ANN401
 
 @pytest.mark.parametrize("draws", [False, True])
 def test_features_that_become_wrong_change_nothing(draws: bool) -> None:
-    """Whether or not the refused move ends a round, which draws tiles."""
+    """Whether or not the rejected move ends a round, which draws tiles."""
     extractor, twin = Plain(), AzulEnv(seed=3, features=Plain())
     env = AzulEnv(seed=3, features=extractor)
     step, _ = env.reset(), twin.reset()

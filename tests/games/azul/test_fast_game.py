@@ -1,4 +1,4 @@
-"""FastGame: what it refuses, and its copies; tests of `oracle` say what it plays."""
+"""FastGame: errors and copies; its rules are tested against `oracle` elsewhere."""
 
 import copy
 import pickle
@@ -28,7 +28,7 @@ from tests.games.azul.recorded_games import board, position, states
 def check_equal(game: FastGame, state: GameState) -> None:
     assert game == state
     assert np.flatnonzero(game.legal_mask()).tolist() == legal_ids(state)
-    # Also what a state does not show: `fits`, which is kept up move by move, and unused bits.
+    # Includes data not in a state: `fits`, which is updated with every move, and unused bits.
     assert list(map(int, game.words)) == state.words
 
 

@@ -45,7 +45,7 @@ def test_the_slices_follow_one_another_and_are_those_of_the_table() -> None:
     assert slices[0].start == 0
     assert slices[-1].stop == OBS_SIZE
     assert all(before.stop == after.start for before, after in pairwise(slices))
-    table = re.findall(r"^\| (\d+)(?::(\d+))? \| (\w+) \|", features.__doc__ or "", re.MULTILINE)
+    table = re.findall(r"^\| (\d+)(?::(\d+))? \| `(\w+)` \|", features.__doc__ or "", re.MULTILINE)
     assert len(table) == len(SLICES)
     for start, stop, name in table:
         assert SLICES[name] == slice(int(start), int(stop or int(start) + 1))
@@ -117,7 +117,7 @@ def counts(row: NDArray[np.float32], name: str, scale: int) -> tuple[int, ...]:
 
 
 def decoded(row: NDArray[np.float32]) -> dict[str, object]:
-    """A position from what an observer sees; the tiles on floors are counted only."""
+    """A position decoded from an observation; tiles on floors are only counted."""
     players = [part(row, f"player_{seat}") for seat in range(4)]
     present = [player for player in players if player[0]]
     tiles = counts(row, "factories", 4)
@@ -147,7 +147,7 @@ def decoded_player(values: list[float]) -> tuple[object, ...]:
 
 @given(state=states(), player=st.integers(0, 3))
 def test_a_position_can_be_read_from_what_is_seen(state: GameState, player: int) -> None:
-    """Nothing is lost but the tiles on floors, which nobody needs to choose a move."""
+    """Only the colors on floors are lost, which do not matter for a move."""
     state = state.rotated(player % state.num_players)
     assert decoded(FEATURES.encode(state, 0)) == {
         "factories": state.factories,

@@ -1,4 +1,4 @@
-"""The game that owns its loop: what it shows is what the rules say, and every option is legal."""
+"""The game with its own loop: observations match the rules, and every option is legal."""
 
 from collections.abc import Mapping
 from inspect import getdoc
@@ -65,7 +65,7 @@ def test_there_is_an_option_for_every_legal_move(state: GameState) -> None:
 @settings(max_examples=30, deadline=None)
 @given(state=states())
 def test_entities_are_told_from_the_seat_of_the_observer(state: GameState) -> None:
-    """What a player sees is what seat 0 sees of the same position turned."""
+    """A player's observation equals that of seat 0 in the rotated position."""
     for player in range(state.num_players):
         turned = state.rotated(player)
         assert entities_of(state, player) == entities_of(turned, 0)
@@ -128,7 +128,7 @@ def test_members_are_ids() -> None:
 
 
 class Witness(RandomAgent):
-    """Chooses by id, the same one in both games, and notes what was legal."""
+    """Chooses by id, equally in both games, and records the legal moves."""
 
     def __init__(self, seed: int, log: list[tuple[list[int], int]]) -> None:
         super().__init__(seed)
@@ -154,7 +154,7 @@ def played(game: AzulGame, num_players: int, seed: int) -> tuple[Any, list[Any]]
 @settings(max_examples=4, deadline=None)
 @given(seed=SEEDS, num_players=NUM_PLAYERS)
 def test_both_choices_play_the_same_games(seed: int, num_players: int) -> None:
-    """As many options as ids that are allowed, in the same order; and equal rewards."""
+    """Options correspond to legal ids, in the same order; rewards are equal."""
     episodes, log = played(azul, num_players, seed)
     by_id, log_by_id = played(azul_by_id, num_players, seed)
     assert [episode.reward for episode in episodes] == [episode.reward for episode in by_id]
@@ -165,7 +165,7 @@ def test_both_choices_play_the_same_games(seed: int, num_players: int) -> None:
 
 
 def test_what_is_allowed_is_what_the_rules_say() -> None:
-    """The rules are played along with the game, from the same seed."""
+    """The rules are played in parallel with the game, from the same seed."""
     log: list[tuple[list[int], int]] = []
     seed = 12
     agents = [Witness(i, log) for i in range(2)]
@@ -221,7 +221,7 @@ def test_an_episode_can_be_cut(game: AzulGame) -> None:
 
 
 class Quitter(PolicyAgent):
-    """Hangs up at once."""
+    """Leaves immediately."""
 
     def decide(self, observation: Observation) -> None:
         return None
@@ -255,7 +255,7 @@ def test_many_at_once(game: AzulGame) -> None:
 
 
 def test_rewards_are_those_of_the_environment() -> None:
-    """Random play scores little, but as much as it does there."""
+    """Random play scores little, but equally in both."""
     scores = [episode.reward for episode in azul_by_id.run(*random_agents(2), episodes=20)]
     env = AzulEnv(seed=3)
     rng, theirs = np.random.default_rng(3), []

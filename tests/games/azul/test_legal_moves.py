@@ -1,4 +1,4 @@
-"""Options: their features are what comes of a move by the rules; none is a rule of an agent."""
+"""Options: their features are consequences of a move by the rules, not an agent's heuristic."""
 
 import copy
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def pending_wall(player: Player) -> int:
 
 
 def completing(state: GameState, line: int) -> set[int]:
-    """The colours that the current player could take to complete a line."""
+    """The colors that the current player could take to complete a line."""
     before = state.players[state.current_player].line_counts[line]
     return {
         action.colour
@@ -37,7 +37,7 @@ def completing(state: GameState, line: int) -> set[int]:
 
 
 def least_dropped(state: GameState, *, but: int = FLOOR) -> int:
-    """The fewest tiles of a move that its line has no room for, a line left out."""
+    """The fewest tiles that a move would drop to the floor, without moves to one line."""
     counts = state.players[state.current_player].line_counts
     return min(
         on_offer(state, action)
@@ -49,13 +49,13 @@ def least_dropped(state: GameState, *, but: int = FLOOR) -> int:
 
 
 def on_offer(state: GameState, action: Action) -> int:
-    """How many tiles a move takes."""
+    """Number of tiles that a move takes."""
     tiles = state.centre if action.source == CENTRE else state.factories[action.source]
     return tiles[action.colour]
 
 
 def taken(state: GameState, action: Action) -> GameState | None:
-    """The position once the tiles are taken, wherever to; None if the round is over then."""
+    """The position after the tiles are taken, to any place; None if the round is then over."""
     after = apply_action(state, Action(action.source, action.colour, FLOOR))
     return None if after.is_over or after.round != state.round else after
 
@@ -74,7 +74,7 @@ def sampled(state: GameState) -> Iterator[tuple[Option, Action]]:
 @settings(max_examples=40, deadline=None)
 @given(state=states())
 def test_points_are_those_of_the_tiling(state: GameState) -> None:
-    """A round that ended now would bring more by the points of a line, if that were full."""
+    """If the line were full, a tiling now would score the line's points more."""
     player = state.players[state.current_player]
     before = pending_points(player)
     for option, (_, colour, row) in sampled(state):
@@ -102,7 +102,7 @@ def test_what_is_left_is_what_both_could_take_then(state: GameState) -> None:
         assert option.centre == after.centre
         assert option.next_lines == tuple(len(completing(after, line)) for line in range(5))
         assert option.next_drop == least_dropped(after)
-        # The same player once more, on the board from before.
+        # The same player again, on the earlier board.
         boards = list(after.players)
         boards[state.current_player] = state.players[state.current_player]
         after.players = boards
@@ -202,7 +202,7 @@ def test_full_lines_count_as_if_they_were_on_the_wall() -> None:
 
 
 def test_an_option_of_a_position_made_by_hand() -> None:
-    """Two blue ones are missing: they lie at one other place, three at another."""
+    """Two blue tiles are missing: one other source has two, another has three."""
     mine = board(lines=[(0, 0), (0, 0), (0, 0), (0, 1)], wall=[(3, 1), (3, 2)])
     other = board(lines=[(0, 0), (0, 1)])
     state = position(
@@ -230,7 +230,7 @@ def test_the_last_tiles_end_the_round() -> None:
 
 
 def test_what_the_next_player_must_take_is_counted() -> None:
-    """Who takes the white tiles leaves him nothing but the floor."""
+    """Taking the white tiles leaves the next player only the floor."""
     full = [(row, colour) for row in range(5) for colour in range(4) if row != 4]
     rival = board(wall=full, lines=[(4, 0), (4, 1), (4, 2), (4, 3), (3, 1)])
     rival.set_line(0, -1, 0)
@@ -241,7 +241,7 @@ def test_what_the_next_player_must_take_is_counted() -> None:
 
 
 def test_the_line_that_tiles_go_to_is_left_out() -> None:
-    """Only the last line has room, for white alone, and its row lacks nothing else."""
+    """Only the last line has room, only for white, and its row lacks nothing else."""
     full = [(0, 1), (0, 2), (0, 3), (0, 4), (-1, 0)]
     me = board(lines=full, wall=[(4, colour) for colour in range(4)])
     state = position([me, board()], factories=[(0, 0, 0, 0, 2)], centre=(0, 0, 0, 0, 5), marker=1)

@@ -1,4 +1,4 @@
-"""Azul's look: the position comes back from what any player sees, and is drawn."""
+"""Azul's look: the position is reconstructed from any player's observation, and drawn."""
 
 from collections import Counter
 
@@ -50,7 +50,7 @@ def without_floors(state: GameState) -> GameState:
 
 @given(state=states(), seat=SEATS)
 def test_the_position_comes_back_from_what_any_player_sees(state: GameState, seat: int) -> None:
-    """But for what nobody is shown: which tile lies on whose floor."""
+    """Except for the tiles on the floors, which are not observed."""
     seen = seen_by(state, seat)
     found = position_of(seen)
     if state.is_over or seen.agent_id != state.current_player:

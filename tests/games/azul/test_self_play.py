@@ -1,4 +1,4 @@
-"""AzulSelfPlay: it plays and shows what the game does, pays what it says, and refuses in words."""
+"""AzulSelfPlay: observations and rules of the game, documented rewards, clear errors."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -42,7 +42,7 @@ from entity_env.vec.executor import InProcess
 from tests.games.azul.recorded_games import SEEDS, board, move_values, position, states
 from tests.helpers.batches import assert_same
 
-# The first call compiles, which takes half a minute where the cores are shared.
+# The first call compiles, which takes half a minute on shared cores.
 pytestmark = pytest.mark.timeout(240)
 
 FEATURES = azul.obs_space().entities
@@ -60,7 +60,7 @@ class Tables(VecEnv):
 
 
 class Witness(PolicyAgent):
-    """Notes what it is shown, and hangs up."""
+    """Records its observation and leaves."""
 
     seen: Observation
 
@@ -76,7 +76,7 @@ def shown_by_the_game(state: GameState) -> Observation:
 
 
 def picks_of(tables: Tables, rng: np.random.Generator, greedy: float = 0.5) -> NDArray[np.int64]:
-    """A place among the options of every table: now and then that of the greatest value."""
+    """The index of an option for every table, sometimes the one with the highest value."""
     picks = []
     for i in range(tables.num_envs):
         state = tables.state(i)
@@ -98,7 +98,7 @@ def row_of(tables: Tables, env_id: int) -> int:
 @settings(max_examples=8, deadline=None)
 @given(seed=SEEDS, greedy=st.sampled_from([0.0, 0.5, 1.0]))
 def test_it_shows_what_the_game_shows(seed: int, greedy: float) -> None:
-    """Of every third position of some games, bit for bit."""
+    """In every third position of some games, bit for bit."""
     tables, rng = Tables(8, seed=seed), np.random.default_rng(seed)
     obs = tables.reset()
     for step in range(45):
@@ -136,7 +136,7 @@ def test_who_is_asked_is_whose_turn_it_is(seed: int) -> None:
 
 @pytest.mark.parametrize("other", ["self", "greedy", "rush"])
 def test_it_plays_by_the_rules(other: str) -> None:
-    """The rules, and the agents, come to the same positions, deals included."""
+    """Rules and agents reach the same positions, including deals."""
     tables, rng = Tables(3, seed=5, others={other: 1}), np.random.default_rng(5)
     plain = {"greedy": GreedyAgent, "rush": RushAgent}
     obs, num_ends = tables.reset(), 0
@@ -161,7 +161,7 @@ def test_it_plays_by_the_rules(other: str) -> None:
 
 
 def standing(state: GameState, player: int) -> int:
-    """The final score of a player in hundredths, or before the end the potential."""
+    """A player's final score in hundredths, or the potential before the end."""
     board = state.players[player]
     return 100 * board.score if state.is_over else potential_packed(state.words, player)
 
@@ -169,7 +169,7 @@ def standing(state: GameState, player: int) -> int:
 @settings(max_examples=30, deadline=None)
 @given(state=states())
 def test_what_a_move_is_worth_is_what_it_adds_to_the_potential(state: GameState) -> None:
-    """To the floor, and to an empty line that is not full then; others change what lines bring."""
+    """For moves to the floor and to an empty line that stays open; others change line values."""
     player = state.current_player
     before = standing(state, player) if not state.is_over else 0
     options = options_of(state)
@@ -196,12 +196,12 @@ def test_the_potential_of_boards_made_by_hand() -> None:
 
     assert value() == 0
     assert value(score=7) == 700
-    assert value(floor=[5, 0, 0]) == -400  # below 0, as scores are not
-    # A tile alone: a point, and a 25th of 2, 7 and 10.
+    assert value(floor=[5, 0, 0]) == -400  # below 0, unlike scores
+    # A single tile: one point, and 1/25 of 2, 7 and 10.
     tile = 100 + 4 * (2 + 7 + 10)
     assert value(lines=[(0, 1)]) == tile
     assert value(wall=[(0, 0)]) == tile - 100
-    # Half of its share of a line that was begun.
+    # Half of its share of a started line.
     assert value(lines=[(0, 0), (0, 1)]) == tile // 4
     assert value(lines=[(0, 0), (0, 0), (0, 2)]) == tile * 2 // 6
     whole = [(row, 0) for row in range(5)]
@@ -229,7 +229,7 @@ def test_seats_are_shared_out(
 
 @pytest.mark.parametrize(("scale", "win"), [(0.1, 1.0), (1.0, 0.0), (0.0, 2.0)])
 def test_rewards_add_up_to_the_lead_and_the_win(scale: float, win: float) -> None:
-    """From the first position that a seat was shown to the end of its game."""
+    """From a seat's first observation to the end of its game."""
     tables = Tables(6, seed=2, lead_scale=scale, win_reward=win)
     rng, obs = np.random.default_rng(2), tables.reset()
     earned, first = np.zeros(12), np.full(12, np.nan)
@@ -251,7 +251,7 @@ def test_rewards_add_up_to_the_lead_and_the_win(scale: float, win: float) -> Non
             assert episode.reward == pytest.approx(earned[row], abs=1e-4)
             if OTHERS[tables.others[episode.env_id]] == "self":
                 state = before[episode.env_id]
-                if not state.is_over:  # both seats are told of the end
+                if not state.is_over:  # both seats observe the end
                     apply_in_place(state, legal_actions(state)[picks[episode.env_id]])
                 mine, theirs = state.scores[row % 2], state.scores[1 - row % 2]
                 won = 0 if len(winners(state)) == 2 else 2 * (row % 2 in winners(state)) - 1
@@ -347,7 +347,7 @@ def test_shares_that_cannot_be() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_workers_play_the_same_games(num_workers: int) -> None:
-    """Also which player sits where."""
+    """Including the seats of the players."""
     here, there = (VecEnv(AzulSelfPlay(), 5, num_workers=n, seed=3) for n in (0, num_workers))
     with here, there:
         obs, other = here.reset(), there.reset()
@@ -371,7 +371,7 @@ def test_it_needs_numba(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_a_network_learns_there_and_plays_the_game(tmp_path: Path) -> None:
-    """A few updates: it gets better at once."""
+    """It improves within a few updates."""
     pytest.importorskip("torch")
     from entity_env.agents import load_agent
     from entity_env.agents.ppo import PPOConfig, train

@@ -1,4 +1,4 @@
-"""TransitionLog: every decision once, and all that was earned, by whoever's move."""
+"""TransitionLog: every decision once, with all rewards, whichever player's move earned them."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""The drawn table, and moves as people write them."""
+"""The drawn table, and moves as typed by people."""
 
 import io
 import re
@@ -56,7 +56,7 @@ def test_everything_is_there(state: GameState) -> None:
 
 
 def _boards(line: str) -> list[str]:
-    """What is drawn of lines and walls."""
+    """The drawing of lines and walls."""
     halves = line.split("|")
     return [half for half in halves if re.match(r"^\s+[1-5] [ .BYRKW]{9}  ", half)]
 

@@ -1,4 +1,4 @@
-"""Every classic game with every backend; `pytest_plugins` makes these fixtures known."""
+"""Every classic game with every backend; `pytest_plugins` registers these fixtures."""
 
 from __future__ import annotations
 

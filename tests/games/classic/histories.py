@@ -1,4 +1,4 @@
-"""What the tests of the classic batches share: the games, actions for them, histories."""
+"""Shared by the tests of the classic batches: games, actions, histories."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def starts_of(env: ClassicEnv) -> list[bytes]:
 
 
 def random_actions(game: Game, rng: np.random.Generator, num_envs: int) -> BatchActions:
-    """One allowed action an environment."""
+    """One legal action per environment."""
     if game is Pendulum:
         return rng.uniform(-2, 2, num_envs).astype(np.float32)
     return rng.integers(0, 2 if game is CartPole else 3, num_envs)
 
 
 def wide_states(game: Game, rng: np.random.Generator, num_envs: int) -> NDArray[np.float32]:
-    """States from all over where episodes go on."""
+    """States from the whole range in which episodes continue."""
     high = {
         CartPole: (2.39, 3.0, 0.205, 3.0),
         MountainCar: (0.9, 0.07),
@@ -49,7 +49,7 @@ def wide_states(game: Game, rng: np.random.Generator, num_envs: int) -> NDArray[
 
 
 def play(env: ClassicEnv, actions: list[BatchActions]) -> list[NDArray[np.float32]]:
-    """Observations, rewards and flags of some steps; what ends is reset at once."""
+    """Observations, rewards and flags of some steps; finished environments are reset at once."""
     shown: list[NDArray[np.float32]] = []
     for action in actions:
         result = env.step_no_reset_with_result(action)
@@ -63,5 +63,5 @@ def play(env: ClassicEnv, actions: list[BatchActions]) -> list[NDArray[np.float3
 
 
 def same_bits(first: list[NDArray[np.float32]], second: list[NDArray[np.float32]]) -> bool:
-    """Whether two histories agree in every bit."""
+    """Whether two histories are equal in every bit."""
     return all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))

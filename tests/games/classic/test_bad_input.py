@@ -1,4 +1,4 @@
-"""Order of calls and bad input of the classic batches: refused by name, before anything changes."""
+"""Wrong call order and bad input of the classic batches: named errors, without side effects."""
 
 import copy
 import pickle
@@ -129,7 +129,7 @@ def test_set_state_begins_episodes_there(game: Game, make: Make) -> None:
     env = make(2, max_episode_steps=2)
     [action] = actions_of(game, 2, 1)
     given = np.array([[0.1] * (4 if game is CartPole else 2)] * 2, np.float32) / 2
-    env.set_state(given)  # before any reset, too
+    env.set_state(given)  # also before any reset
     assert np.array_equal(env.state, given)
     env.step_no_reset(action)
     env.set_state(given)

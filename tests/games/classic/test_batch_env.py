@@ -1,4 +1,4 @@
-"""CartPole, MountainCar and Pendulum as batches: what they show, seeds, flags."""
+"""CartPole, MountainCar and Pendulum as batches: observations, seeds, flags."""
 
 import numpy as np
 import pytest
@@ -112,7 +112,7 @@ def test_the_default_length_is_gymnasiums(cls: Game, length: int) -> None:
     assert env.max_episode_steps == length
     env.reset(seed=1)
     for step in range(length):
-        if cls is CartPole:  # held in place, so that it lasts
+        if cls is CartPole:  # held in place, so the episode lasts
             env._memory.state[:] = 0
         result = env.step_no_reset_with_result(
             np.zeros(1, np.float32) if cls is Pendulum else np.zeros(1, np.uint8)
@@ -121,7 +121,7 @@ def test_the_default_length_is_gymnasiums(cls: Game, length: int) -> None:
 
 
 def test_staggered_episodes_are_each_cut_at_their_length(game: Game, make: Make) -> None:
-    """Deadlines come in any order when environments were reset at different times."""
+    """Deadlines may come in any order if environments were reset at different times."""
     env = make(6, max_episode_steps=10)
     env.reset(seed=2)
     ages = np.zeros(6, int)
@@ -136,7 +136,7 @@ def test_staggered_episodes_are_each_cut_at_their_length(game: Game, make: Make)
 
 
 def ended_for_good(game: Game, make: Make) -> ClassicEnv:
-    """Two environments, of which the second is about to end by the rules."""
+    """Two environments; the second is about to terminate."""
     env = make(2)
     if game is CartPole:
         env.set_state(np.array([[0, 0, 0, 0], [2.4, 5, 0, 0]], np.float32))

@@ -1,4 +1,4 @@
-"""Pictures of the classic games: text that shows what happens, and shapes that agree with it."""
+"""Pictures of the classic games: text and shapes that agree."""
 
 import io
 from typing import Any

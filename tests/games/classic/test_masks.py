@@ -1,4 +1,4 @@
-"""Masks of the classic batches: each keeps its bits, whatever the caller and the batch do next."""
+"""Masks of the classic batches: they never change, whatever the caller and the batch do next."""
 
 import copy
 
@@ -22,7 +22,7 @@ def ended(result: StepResult) -> list[bool]:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_masks_are_right_whatever_is_done_with_them(game: Game, make: Make, seed: int) -> None:
-    """Kept or dropped, asked for twice, changed, used late, with a seed, or not at all."""
+    """Kept or dropped, requested twice, modified, used late, with a seed, or not used."""
     rng = np.random.default_rng(seed)
     env = make(NUM, max_episode_steps=3)
     env.reset(seed=seed)
@@ -63,7 +63,7 @@ def test_masks_are_right_whatever_is_done_with_them(game: Game, make: Make, seed
 
 
 def test_a_loop_that_keeps_no_mask_gets_the_same_ones_again() -> None:
-    """What makes the loop as fast as steps that reset themselves."""
+    """The reuse makes the loop as fast as steps with automatic resets."""
     pytest.importorskip("numba")
     env = CartPole(NUM, max_episode_steps=1)
     env.reset(seed=0)

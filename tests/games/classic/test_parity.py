@@ -1,4 +1,4 @@
-"""The classic batches equal Gymnasium's environments, and their compiled steps the plain ones."""
+"""The classic batches equal Gymnasium's environments; compiled steps equal plain ones."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.games.classic.histories import BACKENDS, GAMES, Game, random_actions,
 GYMNASIUM = {CartPole: "CartPole-v1", MountainCar: "MountainCar-v0", Pendulum: "Pendulum-v1"}
 
 
-def theirs(game: Game) -> Any:  # noqa: ANN401 - its attributes are no part of its type
-    """Gymnasium's environment, without its limit, which is set apart from its physics."""
+def theirs(game: Game) -> Any:  # noqa: ANN401 - its type has no such attributes
+    """Gymnasium's environment without its step limit, which is a separate wrapper."""
     return gymnasium.make(GYMNASIUM[game]).unwrapped
 
 
 def put(env: Any, state: NDArray[np.floating]) -> None:  # noqa: ANN401
-    """Sets the state of one of Gymnasium's environments."""
+    """Sets the state of a Gymnasium environment."""
     env.reset(seed=0)
     env.state = np.array(state, np.float64)
     if hasattr(env, "steps_beyond_terminated"):
@@ -35,7 +35,7 @@ def their_step(
     env: Any,  # noqa: ANN401
     action: np.generic,
 ) -> tuple[NDArray[np.float64], float, bool]:
-    """Observation in double precision, reward and whether the rules end the episode."""
+    """Observation in double precision, reward, and termination."""
     given = np.array([action]) if isinstance(action, np.floating) else action
     _, reward, terminated, _, _ = env.step(given)
     state = np.array(env.state, np.float64)
@@ -45,7 +45,7 @@ def their_step(
 
 
 def near_a_threshold(game: Game, observation: NDArray[np.float64]) -> bool:
-    """Whether float32 and float64 may differ about the end, by a rounding."""
+    """Whether rounding may make float32 and float64 disagree about termination."""
     if game is CartPole:
         return bool(np.abs(np.abs(observation[[0, 2]]) - [2.4, np.pi / 15]).min() < 1e-6)
     return game is MountainCar and bool(np.abs(observation[0] - 0.5) < 1e-6)
@@ -73,7 +73,7 @@ def test_one_step_from_the_same_state(game: Game, backend: Backend) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_cart_pole_episodes(backend: Backend) -> None:
-    """From the same start by the same actions: the same length, rewards, and end."""
+    """Equal starts and actions give equal lengths, rewards and ends."""
     num_envs = 40
     env = CartPole(num_envs, backend=backend)
     env.reset(seed=3)
@@ -98,7 +98,7 @@ def test_cart_pole_episodes(backend: Backend) -> None:
 
 
 def cart_pole_gap(backend: Backend, seed: int, num_steps: int, is_balanced: bool) -> float:
-    """Largest difference to Gymnasium's in whole episodes, which start and end together."""
+    """Largest difference to Gymnasium in whole episodes, which start and end together."""
     env, other, worst = CartPole(1, backend=backend), theirs(CartPole), 0.0
     rng = np.random.default_rng(seed)
     env.reset(seed=seed)
@@ -128,7 +128,7 @@ def test_a_cart_pole_is_where_gymnasiums_is_for_ten_thousand_steps(
 
 
 def test_a_balanced_pole_in_numpy_is_where_gymnasiums_is() -> None:
-    """Episodes of 500 steps, in which the least rounding would come to be a whole unit."""
+    """Episodes of 500 steps, in which the smallest rounding error would grow to a whole unit."""
     assert cart_pole_gap("numpy", 3, 2_000, is_balanced=True) < 1e-6
 
 
@@ -149,7 +149,7 @@ def test_a_state_goes_on_elsewhere_to_the_last_digit(game: Game, backend: Backen
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_pendulums_pay_what_gymnasiums_do_for_ten_thousand_steps(backend: Backend) -> None:
-    """From the same states: a pendulum doubles any rounding."""
+    """Starts each step from equal states, because a pendulum amplifies any rounding."""
     num_envs, rng, worst = 500, np.random.default_rng(7), 0.0
     env, other = Pendulum(num_envs, backend=backend), theirs(Pendulum)
     env.reset(seed=5)
@@ -166,7 +166,7 @@ def test_pendulums_pay_what_gymnasiums_do_for_ten_thousand_steps(backend: Backen
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_mountain_car_episodes(backend: Backend) -> None:
-    """A policy that reaches the flag: it pushes the way the car goes."""
+    """With a policy that reaches the flag by pushing in the direction of motion."""
     env, other = MountainCar(1, backend=backend), theirs(MountainCar)
     for seed in range(5):
         env.reset(seed=seed)
@@ -186,9 +186,9 @@ def test_mountain_car_episodes(backend: Backend) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("game", GAMES)
 def test_the_flags_of_wrapped_environments(game: Game, backend: Backend) -> None:
-    """With Gymnasium's own limit: the same flags, by the same actions from the same start.
+    """With Gymnasium's own limit: equal flags for equal actions and starts.
 
-    No longer than this: a pole that is balanced by the same pushes doubles any rounding every
+    Not longer than this, because a balanced pole with equal pushes doubles any rounding error every
     nine steps.
     """
     limit = 60
@@ -232,7 +232,7 @@ def test_pendulum_pays_for_the_state_before_the_step(backend: Backend) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_pendulum_shows_points_of_the_circle(backend: Backend) -> None:
-    """A Taylor series over the whole circle would be off by 0.5 and more."""
+    """A Taylor series over the whole circle would be wrong by 0.5 or more."""
     env = Pendulum(4001, backend=backend)
     angles = np.linspace(-np.pi, np.pi, 4001)
     env.set_state(np.stack([angles, np.zeros(4001)], axis=1).astype(np.float32))
@@ -278,7 +278,7 @@ def test_starts_are_equal_bit_for_bit(
         for _ in range(num_resets):
             env.reset()
     assert np.array_equal(compiled.state, plain.state)
-    # Cosines of doubles: libraries may differ in the last bit of one, far below a float's.
+    # Libraries may differ in the last bit of a double's cosine, far below a float's precision.
     gap = np.abs(compiled.view().observations - plain.view().observations).max()
     assert gap <= (6e-8 if game is Pendulum else 0)
 
@@ -310,7 +310,7 @@ def test_one_compiled_step_equals_the_plain_one(game: Game, num_envs: int, seed:
 def test_compiled_episodes_equal_plain_ones(
     game: Game, num_envs: int, max_episode_steps: int, seed: int
 ) -> None:
-    """Any masks, any order: the same episodes begin and end, until a rounding decides an end."""
+    """With any masks, equal episodes start and end, until rounding decides an end."""
     rng = np.random.default_rng(seed)
     compiled, plain = both(game, num_envs, max_episode_steps)
     for env in (compiled, plain):

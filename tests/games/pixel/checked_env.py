@@ -1,4 +1,4 @@
-"""PixelGoalEnv that checks every step and reset by independent means, and a hash of tensors."""
+"""A PixelGoalEnv with independent checks of every step and reset, and a hash of tensors."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from entity_env.games.pixel.worlds.world import World
 Copies: TypeAlias = Mapping[str, Tensor]
 """Copies of tensors before a step or a reset, by name."""
 _HASH_BYTES: Final = 8
-# Tensors of the episode state that a step reads, and those that a reset writes.
+# Tensors of the episode state read by a step, and those written by a reset.
 _CARRIED: Final = ("prev_dist", "match_count", "episode_step")
 _BEGUN: Final = (*_CARRIED, "stack", "tiles", "screen", "slot")
 
 
 class PixelFault(AssertionError):
-    """A rule that does not hold.
+    """A violated rule.
 
     Attributes:
-        env_id: the first environment for which it does not.
+        env_id: the first environment that violates it.
     """
 
     def __init__(self, rule: str, env_id: int) -> None:
@@ -44,7 +44,7 @@ class PixelFault(AssertionError):
 
 
 class CheckedPixelGoalEnv(PixelGoalEnv):
-    """Raises `PixelFault` where a step or a reset breaks a rule."""
+    """Raises `PixelFault` if a step or a reset breaks a rule."""
 
     def _step(self, actions: Tensor) -> None:
         before = copy_before_step(self.trackers)
@@ -54,7 +54,7 @@ class CheckedPixelGoalEnv(PixelGoalEnv):
     def _reset(self, mask: Tensor) -> None:
         before = copy_before_reset(self.world, self.trackers)
         super()._reset(mask)
-        if self._is_reset:  # before that, a reset fills the trackers
+        if self._is_reset:  # the first reset fills the trackers
             check_reset(self.world, self.trackers, mask, self._reset_states, before)
 
 
@@ -80,7 +80,7 @@ def copy_before_reset(world: World, trackers: Trackers) -> Copies:
 
 
 def check_step(trackers: Trackers, goal: Goal, config: RewardConfig, before: Copies) -> None:
-    """Check the results of a step, given its `copy_before_step`; copies to the host."""
+    """Check the results of a step with its `copy_before_step`; copies to the host."""
     t = trackers
     sums = distance_sum(t.frames, goal)
     tile_sums = t.tiles[:, :, -1].double().sum(1)
@@ -117,7 +117,7 @@ def check_step(trackers: Trackers, goal: Goal, config: RewardConfig, before: Cop
 def check_reset(
     world: World, trackers: Trackers, mask: Tensor, starts: ResetStates, before: Copies
 ) -> None:
-    """Check that a reset changed the environments in its mask alone; copies to the host."""
+    """Check that a reset changed only the environments in its mask; copies to the host."""
     t = trackers
     for name, tensor in _all_that_a_reset_writes(world, trackers):
         same = _equal(tensor, before[name]) | mask
@@ -151,5 +151,5 @@ def _all_that_a_reset_writes(world: World, trackers: Trackers) -> Iterator[tuple
 
 
 def _share(counts: Tensor, most: int) -> Tensor:
-    # A tensor: CUDA divides by a host number as a product with its reciprocal.
+    # A tensor, because CUDA divides by a host number by multiplying with its reciprocal.
     return counts / torch.full((), most, dtype=torch.float32, device=counts.device)

@@ -1,4 +1,4 @@
-"""A broken rule is found at the step or reset that breaks it."""
+"""A broken rule is detected at the step or reset that breaks it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RESET_WRITES = (
 
 
 def playing(num_steps: int, seed: int = 0, **more: object) -> PixelGoalEnv:
-    """An environment in the midst of its episodes, which checks nothing itself."""
+    """An environment in the middle of its episodes, without checks."""
     env = small_env(NUM, stack_k=2, max_steps=50, **more)  # type: ignore[arg-type]
     env.reset(0)
     for actions in actions_of(NUM, num_steps, seed):
@@ -45,14 +45,14 @@ def playing(num_steps: int, seed: int = 0, **more: object) -> PixelGoalEnv:
 
 
 def change(tensor: Tensor, env_id: int, place: int) -> None:
-    """Make one number of one environment another one."""
+    """Change one number of one environment."""
     row = tensor[env_id].view(-1) if tensor.ndim > 1 else tensor[env_id : env_id + 1]
     at = place % len(row)
     row[at] = ~row[at] if row.dtype == torch.bool else row[at] + 1
 
 
 def stepped(env: PixelGoalEnv, spoil: Callable[[], None]) -> None:
-    """Step, spoil what was written, and check it."""
+    """Step, corrupt the results, and check them."""
     before = copy_before_step(env.trackers)
     env.step_tensors(actions_of(NUM, 1, 9)[0])
     spoil()
@@ -79,7 +79,7 @@ def test_any_wrong_number_of_a_step_is_found(
 
 
 def spoil(env: PixelGoalEnv, name: str, env_id: int, place: int) -> None:
-    """Spoil one tracker, where a step wrote it: the places of tiles and old screens it did not."""
+    """Corrupt a tracker where a step has written it: not tile positions, not old screens."""
     tensor = getattr(env.trackers, name)
     if name == "stack":
         tensor = tensor[:, -1:].flatten(1)
@@ -117,7 +117,7 @@ def test_whom_a_reset_must_leave_alone_is_watched(name: str, others: bool, place
 
 @pytest.mark.parametrize("backend", ["torch", "warp"])
 def test_checks_find_nothing_where_nothing_is_wrong(backend: str) -> None:
-    """Checked or not, a run writes the same."""
+    """A run writes the same with and without checks."""
     pytest.importorskip("warp", reason="Warp is not installed")
     checked = small_env(4, stack_k=3, max_steps=7, match_k=1, backend=backend, checked=True)
     plain = small_env(4, stack_k=3, max_steps=7, match_k=1, backend=backend)

@@ -1,4 +1,4 @@
-"""Every world in a PixelGoalEnv: episodes, resets and endings, as a user meets them."""
+"""Every world in a PixelGoalEnv: episodes, resets and ends, as a user sees them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EVERY_WORLD = {**WORLDS, **HOST_WORLDS}
 
 
 def negative(world: World) -> Goal:
-    """A goal that no screen of these worlds comes near to."""
+    """A goal far from all screens of these worlds."""
     one_pixel = Fraction(1, 3 * world.height * world.width)
     return Goal((3 - screens(world)[0]).to(world.device), tau=one_pixel)
 
@@ -54,7 +54,7 @@ def env(request: pytest.FixtureRequest) -> Iterator[PixelGoalEnv]:
 
 @pytest.mark.slow
 def test_episodes_of_every_world(env: PixelGoalEnv) -> None:
-    """Resets in the midst and at the end, by a mask that is a view with a stride."""
+    """Resets during and after episodes, with a mask that is a strided view."""
     env.reset(1)
     t, world = env.trackers, env.world
     starts = screens(world)
@@ -125,7 +125,7 @@ def test_autoreset_keeps_the_final_frame_and_distance(env: PixelGoalEnv) -> None
 
 
 def _twin(env: PixelGoalEnv, actions: Tensor) -> Tensor:
-    """The screens at the end of the same run without a reset; `env` is left where it was."""
+    """The final screens of the same run without a reset; `env` does not change."""
     env.reset(0)
     for row in actions:
         env.step_tensors(row)
@@ -185,7 +185,7 @@ def test_closing_closes_the_world(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY_WORLD)
 def test_a_run_can_be_repeated(name: str) -> None:
-    """The same start and buttons: the same screens, rewards and resets."""
+    """Equal starts and buttons give equal screens, rewards and resets."""
 
     def trace() -> list[object]:
         env = make_env(EVERY_WORLD[name], PixelGoalEnv)

@@ -1,4 +1,4 @@
-"""PixelGoalEnv: episodes by a slow rule book, resets byte for byte, and the same run every time."""
+"""PixelGoalEnv: episodes compared with slow rules, exact resets, reproducible runs."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_steps_follow_the_rule_book(
     start = env.pixels[0].clone()
     books = [RuleBook(goal, config, start, stack_k) for _ in range(num_envs)]
     rng = np.random.default_rng(seed)
-    # Towards the goal more often than not, so that episodes end one way and the other.
+    # Mostly toward the goal, so that episodes end in both ways.
     for actions in rng.choice([0, 3, 4, 4, 4, 6, 6, 6], size=(15, num_envs)):
         t = env.step_tensors(torch.from_numpy(actions))
         for i, book in enumerate(books):
@@ -151,7 +151,7 @@ def test_shaping_adds_up_to_the_distance_that_was_won(env: PixelGoalEnv) -> None
 
 
 def noisy(pictures: Tensor) -> Tensor:
-    """(N, H, W) uint8, other shades at a few places."""
+    """(N, H, W) uint8, with different shades in a few places."""
     rng = np.random.default_rng(4)
     noise = (rng.random(pictures.shape) < 0.002) * rng.integers(4, size=pictures.shape)
     return pictures ^ torch.from_numpy(noise.astype(np.uint8))
@@ -204,7 +204,7 @@ class TestReset:
             assert torch.equal(value[[0, 2]], before[name][[0, 2]]), name
             if name in shown or name in bytes_of(env.world):
                 assert torch.equal(value[[1, 3]], begun[name][[1, 3]]), name
-            elif name != "slot":  # what the last step led to stays
+            elif name != "slot":  # the result of the last step is kept
                 assert torch.equal(value, before[name]), name
         assert not torch.equal(before["stack"], begun["stack"]), "nothing to restore"
 
@@ -288,7 +288,7 @@ class TestStarts:
         assert torch.equal(env.trackers.prev_dist, distance(env.pixels, goal))
 
     def test_goals_of_their_own(self) -> None:
-        """Every environment is measured against its goal, at its start, too."""
+        """Every environment is compared with its own goal, also at its start."""
         world = GridWorld(3, SMALL, num_slots=2)
         goals = world._pictures[[8, 7, 5]]
         env = CheckedPixelGoalEnv(
@@ -311,7 +311,7 @@ class TestStarts:
 
 
 def trace(env: PixelGoalEnv, num_steps: int = 40) -> list[object]:
-    """What a fixed run shows, step by step."""
+    """Results of a fixed run, step by step."""
     env.reset(0)
     shown: list[object] = []
     for actions in actions_of(env.num_envs, num_steps, 11, str(env.device)):
@@ -328,7 +328,7 @@ def test_a_fixed_run_is_the_same_every_time() -> None:
     again = small_env(4, stack_k=2, max_steps=9)
     trace(again, 7)
     assert trace(again) == first
-    # As recorded: another world, reward or reset shows here.
+    # Recorded values: any change of world, reward or reset shows here.
     resets = [step for step, (*_, flags) in enumerate(first) if any(flags[2])]  # type: ignore[misc, has-type]
     assert resets == [8, 17, 26, 35]
 

@@ -1,4 +1,4 @@
-"""Screens of four shades in characters: nothing is lost where they fit, and nothing overflows."""
+"""Screens of four shades as characters: lossless if they fit, and never too large."""
 
 import numpy as np
 import pytest
@@ -17,14 +17,14 @@ def shades(height: int, width: int, seed: int = 0, num: int = 4) -> NDArray[np.u
 
 
 def dots(character: str) -> NDArray[np.bool_]:
-    """The pixels of a character of braille, (4, 2)."""
+    """The pixels of a braille character, (4, 2)."""
     bits = ord(character) - 0x2800
     order = [[0, 3], [1, 4], [2, 5], [6, 7]]
     return np.array([[bits >> place & 1 for place in row] for row in order], np.bool_)
 
 
 def read_back(pixels: NDArray[np.uint8], columns: int, rows: int) -> NDArray[np.int64]:
-    """The shade of every pixel, from the characters and their colours."""
+    """The shade of every pixel, from the characters and their colors."""
     text = draw_pixels(pixels, columns, rows)
     lines = text.split("\n")
     drawn = []
@@ -95,11 +95,11 @@ def test_plain_characters_show_what_is_furthest_from_the_ground() -> None:
     assert draw_pixels(pixels, 8, 8, ascii_only=True).plain == ".   \n +# "
 
 
-# --------------------------------------------------------------------------- what agents observe
+# --------------------------------------------------------------------------- observations
 
 
 def tiles(*shares: tuple[int, int, int, int], columns: int) -> SeenObservation:
-    """Tiles, row after row, by their pixels of each shade."""
+    """Tiles, row by row, by their pixels of each shade."""
     rows = [[*divmod(i, columns), *counts, 0] for i, counts in enumerate(shares)]
     features = {"Tile": np.array(rows, np.float32).reshape(-1, 7)}
     return SeenObservation(Observation(reward=0, terminated=False, features=features), obs_space())

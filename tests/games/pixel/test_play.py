@@ -1,4 +1,4 @@
-"""The games of pixels as batches: their tiles on the host, their goals, and the maze every time."""
+"""The pixel games as batches: tiles on the host, goals, and a reproducible maze."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_tiles_are_shown_as_entities(name: str) -> None:
             np.testing.assert_array_equal(tiles.values, t.tiles.flatten(0, 1).numpy())
             np.testing.assert_array_equal(screen.values, t.screen.numpy())
             assert obs.action_masks["Press"].actors.values.tolist() == [env.num_entities] * 3
-            # Exact: the distances of the tiles are those of the pixels.
+            # Exact: the tiles have the distances of the pixels.
             pixels = 3 * env.world.height * env.world.width
             sums = tiles.values[:, 6].reshape(3, -1).sum(1)
             np.testing.assert_array_equal(sums / np.float32(pixels), screen.values[:, 0])
@@ -69,7 +69,7 @@ def test_tiles_are_shown_as_entities(name: str) -> None:
 
 
 def test_the_last_observation_is_delivered() -> None:
-    """With automatic resets the end of an episode is in `final`, its last screen and all."""
+    """With automatic resets, `final` has the end of an episode, including the last screen."""
     env = small_env(2, max_steps=3)
     start = env.world
     with BatchVecEnv(env) as vec:
@@ -125,7 +125,7 @@ def test_a_fixed_run_shows_the_same_every_time(make: Callable[..., PixelGoalEnv]
 
 
 def test_a_run_of_the_maze_is_as_recorded() -> None:
-    """On every machine and device: the screens and the rewards."""
+    """Screens and rewards are equal on every machine and device."""
     rows = trace(maze_batch(4, max_episode_steps=6), 20)
     rewards = hash_of(torch.tensor([reward for *_, reward, _ in rows]))
     assert (rows[-1][0], rewards) == RECORDED
@@ -171,5 +171,5 @@ def test_unknown_names_are_no_part_of_the_package() -> None:
     from entity_env.games import pixel
 
     with pytest.raises(AttributeError, match="no attribute 'Gaol'"):
-        pixel.Gaol  # noqa: B018 - looked up
+        pixel.Gaol  # noqa: B018 - only looked up
     assert pixel.Goal.__name__ == "Goal"

@@ -1,4 +1,4 @@
-"""What is not installed is named, with what installs it; the rest goes on without it."""
+"""Missing packages are named, with the command that installs them; the rest works without them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BLOCKED = """
 import sys
 sys.modules[{missing!r}] = None
 """
-# Forks, each for a program: torch, whose import takes longer than all the rest, is there for all.
+# One fork per program, after importing torch, which takes longer than all the rest.
 _FORKS = """
 import json, os, sys, traceback, torch
 for folder, program in json.load(sys.stdin).items():
@@ -62,14 +62,14 @@ XoChipWorld(bytes(2), 1)
 
 
 class Output(NamedTuple):
-    """What a program wrote."""
+    """Output of a program."""
 
     stdout: str
     stderr: str
 
 
 def without(missing: str, code: str, *, cwd: Path) -> Output:
-    """Runs code in a process of its own, for which a package is not installed."""
+    """Runs code in a separate process in which a package is missing."""
     program = _BLOCKED.format(missing=missing) + code
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=cwd, capture_output=True, text=True, timeout=50
@@ -83,14 +83,14 @@ needs_all_others = pytest.mark.skipif(
 
 
 def with_roms(folder: Path) -> Path:
-    """Writes a ROM that shows nothing, and a cartridge."""
+    """Writes a ROM with a blank screen, and a cartridge."""
     (folder / "loop.ch8").write_bytes(b"\x12\x00")
     (folder / "square.gb").write_bytes(square_rom())
     return folder
 
 
 def told(package: str, extra: str) -> str:
-    """The end of the line that names both."""
+    """The end of the message that names package and extra."""
     return (
         f"needs the package '{package}', which is not installed: pip install 'entity-env[{extra}]'"
     )
@@ -115,17 +115,17 @@ def commands_of(missing: str) -> str:
 
 
 _CHECKS = "entity_env.games.pixel.worlds.checks"
-# A world of kernels does need Warp; asked for last, in the same process.
+# A world with kernels does need Warp; requested last, in the same process.
 PROGRAMS = {
     **{("commands", missing): commands_of(missing) for missing in ("warp", "pyboy")},
     **{("grid", missing): _GRID + _KERNELS for missing in ("warp", "pyboy")},
     ("checks", _CHECKS): "from entity_env.games.pixel import GridWorld",
 }
-"""By their name and what they miss, which is not torch."""
+"""Programs by name and missing package, other than torch."""
 
 
 class Done(NamedTuple):
-    """A program that has ended, and the folder it ran in."""
+    """A finished program and its folder."""
 
     output: Output
     folder: Path
@@ -133,7 +133,7 @@ class Done(NamedTuple):
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
-    """All programs by their name and what they miss, with a dash between."""
+    """All programs, by name and missing package, joined with a dash."""
     folders = {key: with_roms(tmp_path_factory.mktemp("-".join(key))) for key in PROGRAMS}
     programs = {
         str(folders[key]): _BLOCKED.format(missing=key[1]) + code for key, code in PROGRAMS.items()
@@ -213,7 +213,7 @@ def test_a_grid_needs_neither_warp_nor_pyboy(missing: str, done: dict[str, Done]
 
 @needs_all_others
 def test_other_modules_that_are_missing_are_not_taken_for_torch(done: dict[str, Done]) -> None:
-    """A broken installation is no missing extra."""
+    """A broken installation is not reported as a missing extra."""
     stderr = done[f"checks-{_CHECKS}"].output.stderr
     assert "MissingExtraError" not in stderr
     assert stderr.strip().splitlines()[-1].startswith(f"ModuleNotFoundError: import of {_CHECKS}")

@@ -1,4 +1,4 @@
-"""Counting, in every form in which a vector environment of Gymnasium can have it."""
+"""A counting environment in every form of a Gymnasium vector environment."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from entity_env.vec.batch_env.batch_env import (
 )
 
 AnyVector: TypeAlias = Any
-"""A vector environment: `SyncVectorEnv` takes and tells more seeds than its base class says."""
+"""A vector environment: `SyncVectorEnv` accepts and returns more seeds than its base class."""
 MakeFace: TypeAlias = Callable[[Sequence[int], AutoresetMode], AnyVector]
 
 NUM_LABELS: Final = 5
@@ -44,7 +44,7 @@ ACTION_SPACE: Final = {"Earn": GlobalCategoricalActionSpace([str(i) for i in ran
 
 
 class CountEnv(Environment):
-    """Counts from 0 to `last`; an action earns its index."""
+    """Counts from 0 to `last`; the reward is the index of the action."""
 
     def __init__(self, last: int) -> None:
         self.last = last
@@ -56,7 +56,7 @@ class CountEnv(Environment):
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
         return ACTION_SPACE
 
-    def reset(self) -> Observation:  # type: ignore[override]  # takes no seed: all starts are alike
+    def reset(self) -> Observation:  # type: ignore[override]  # takes no seed: all starts are equal
         self.count = 0
         return self._shown(0.0)
 
@@ -74,7 +74,7 @@ class CountEnv(Environment):
 
 
 class CountBatch(BatchEnv):
-    """The same as a batch."""
+    """`CountEnv` as a batch."""
 
     def __init__(self, lasts: Sequence[int]) -> None:
         super().__init__(len(lasts), 1)
@@ -115,7 +115,7 @@ class CountBatch(BatchEnv):
 
 
 class GymCount(gymnasium.Env[NDArray[np.float32], np.int64]):
-    """The same as Gymnasium has it."""
+    """`CountEnv` as a Gymnasium environment."""
 
     def __init__(self, last: int) -> None:
         self.last = last
@@ -139,7 +139,7 @@ class GymCount(gymnasium.Env[NDArray[np.float32], np.int64]):
 
 
 def count_vec(lasts: Sequence[int], mode: AutoresetMode) -> VecEnv:
-    """One `CountEnv` after another, as a `VecEnv`."""
+    """Several `CountEnv`s as a `VecEnv`."""
     numbers: Iterator[int] = iter(lasts)
     autoreset = next(name for name, value in MODES.items() if value == mode)
     return VecEnv(lambda: CountEnv(next(numbers)), len(lasts), autoreset=autoreset)
@@ -162,10 +162,10 @@ FACES: Final[Mapping[str, MakeFace]] = {
     "entities": _entities,
     "gymnasium": _sync,
 }
-"""Ours, and Gymnasium's own, which shows that the tests ask what it does."""
+"""Our vector environments and Gymnasium's own, which shows that the tests match its behavior."""
 
 
-def counts(obs: Any) -> list[float]:  # noqa: ANN401 - of any face
-    """What an observation shows."""
+def counts(obs: Any) -> list[float]:  # noqa: ANN401 - from any interface
+    """The counts in an observation."""
     values = obs["Count"] if isinstance(obs, dict) else obs
     return np.asarray(values).ravel().tolist()

@@ -1,4 +1,4 @@
-"""Batch environments as vector environments of Gymnasium, and what `make_vec` makes of them."""
+"""Batch environments as Gymnasium vector environments, also made by `make_vec`."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_bad_choices_are_refused_before_anything_changes(mode: AutoresetMode) ->
 
 
 class Picky(CountBatch):
-    """Asks for what no face has."""
+    """Has an action that no interface supports."""
 
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
         return {"Pick": SelectEntityActionSpace()}
@@ -153,7 +153,7 @@ def test_make_vec(cart_pole_id: str, num_envs: int) -> None:
     assert repr(envs) == f"BatchVectorEnv(OurCartPole-v0, num_envs={num_envs})"
     envs.reset(seed=1)
     truncated = [envs.step(np.arange(num_envs) * 0 + i % 2)[3].any() for i in range(20)]
-    assert truncated == [False] * 19 + [True]  # the limit of the registration
+    assert truncated == [False] * 19 + [True]  # the step limit of the registration
     envs.close()
 
 

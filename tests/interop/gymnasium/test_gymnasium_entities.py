@@ -1,4 +1,4 @@
-"""Parts of a Gymnasium observation as entities, against a plain reference; nested actions."""
+"""Parts of a Gymnasium observation as entities, compared with a plain reference; nested actions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PLAIN: tuple[AnySpace, ...] = (
 
 @st.composite
 def worlds(draw: st.DrawFn) -> tuple[AnySpace, dict[str, Part]]:
-    """A space, and which of its parts are entities."""
+    """A space, and the names of its parts that are entities."""
     own: dict[str, AnySpace] = {}
     parts: dict[str, Part] = {}
     for i in range(draw(st.integers(0, 3))):
@@ -100,7 +100,7 @@ def of_path(value: Any, path: str) -> Any:  # noqa: ANN401
 
 
 def expected_rows(space: AnySpace, value: Any, part: Part) -> Rows:  # noqa: ANN401
-    """The rows of one entity type of one observation, one by one."""
+    """The rows of one entity type in an observation, one by one."""
     path, mask = (part, None) if isinstance(part, str) else part
     table = of_path(value, path)
     [inner] = [leaf.space for leaf in leaves(space) if leaf.path == path]
@@ -163,7 +163,7 @@ PARTS: dict[str, Part] = {"Unit": ("units", "unit_mask"), "Shot": "shots", "Cell
 
 
 class Skirmish(Echo):
-    """Keeps its last observation, and has actions of many parts."""
+    """Keeps its last observation, and has actions with many parts."""
 
     def __init__(self) -> None:
         look = spaces.Box(np.float32(-2), np.float32(3), (2,))

@@ -1,4 +1,4 @@
-"""Games with entities as environments of Gymnasium: one and many, whatever they show and ask."""
+"""Games with entities as Gymnasium environments: one and many, any observations and actions."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ GAMES: Final[Mapping[str, Game]] = {
     game.name: game for game in (snake, multi_snake, treasure_hunt, cherry_pick)
 } | {"chaos": chaos}
 each_mode = pytest.mark.parametrize("mode", AutoresetMode)
-# Nobody knows bounds of features, and Gymnasium asks why not.
+# Bounds of features are unknown, which Gymnasium warns about.
 without_bounds = pytest.mark.filterwarnings("ignore:.*A Box observation space m.*infinity")
 
 
@@ -93,11 +93,11 @@ def test_gymnasium_finds_nothing_wrong_with_what_make_makes(snake_id: str) -> No
         (name, mode)
         for name in GAMES
         for mode in AutoresetMode
-        if (name, mode) != ("chaos", AutoresetMode.NEXT_STEP)  # see the test that follows
+        if (name, mode) != ("chaos", AutoresetMode.NEXT_STEP)  # see the next test
     ],
 )
 def test_many_are_as_gymnasium_would_have_them(name: str, mode: AutoresetMode) -> None:
-    """One step for all shows the same, to the bit, as Gymnasium's own loop over `GameEnv`s."""
+    """One step for all equals, to the bit, Gymnasium's own loop over `GameEnv`s."""
     ours = make_vector_env(GAMES[name], 3, autoreset_mode=mode, **ROOM[name])
     theirs: Any = SyncVectorEnv([partial(make_env, name)] * 3, autoreset_mode=mode)
     assert ours.observation_space == theirs.observation_space
@@ -204,7 +204,7 @@ def test_another_number_than_always_is_an_error() -> None:
     ],
 )
 def test_bad_settings(
-    source: Any,  # noqa: ANN401 - also what is none
+    source: Any,  # noqa: ANN401 - includes invalid sources
     given: dict[str, Any],
     kind: type[Exception],
     message: str,
@@ -250,7 +250,7 @@ def test_bad_actions(action: object) -> None:
     env.reset(seed=1)
     with pytest.raises(SchemaError, match="action 'Move'"):
         env.step(action)
-    env.step(0)  # nothing had happened
+    env.step(0)  # the failed call had no effect
     env.close()
 
 
@@ -293,7 +293,7 @@ def test_forbidden_choices_are_errors_or_become_the_next_that_is_allowed() -> No
     actions = strict.action_space.sample()
     allowed = infos["action_mask"]["Move"]
     forbidden = int(np.flatnonzero(allowed.any(1) & ~allowed.all(1))[0])
-    for name, table in infos["action_mask"].items():  # all allowed but one
+    for name, table in infos["action_mask"].items():  # all choices but one are legal
         if not name.startswith("_"):
             actions[name] = table.argmax(-1)
     legal = {name: array.copy() for name, array in actions.items()}
@@ -327,7 +327,7 @@ def test_samples_of_the_mask_are_always_allowed() -> None:
 @given(seed=st.integers(0, 2**16), num_steps=st.integers(0, 3))
 @settings(max_examples=30)
 def test_layouts_show_and_ask_what_the_batch_does(seed: int, num_steps: int) -> None:
-    """Beside a slow reference, row by row."""
+    """Compared with a slow reference, row by row."""
     spaces_of_it = chaos.obs_space(), chaos.action_space()
     room = ROOM["chaos"]
     with VecEnv(chaos, 4, autoreset="same_step") as vec:
@@ -344,7 +344,7 @@ def test_layouts_show_and_ask_what_the_batch_does(seed: int, num_steps: int) -> 
             space.seed(int(rng.integers(2**31)))
             drawn = [space.sample() for _ in range(4)]
             answer = layout.answer(obs, masks, {n: np.stack([d[n] for d in drawn]) for n in space})  # type: ignore[attr-defined]
-            obs = vec.act(answer)  # refuses what is not allowed
+            obs = vec.act(answer)  # rejects illegal actions
 
 
 def check_observation(shown: Mapping[str, Any], obs: VecObs, entities: PaddedEntities) -> None:
@@ -378,7 +378,7 @@ def check_masks(
 
 
 def places_of(row: int, obs: VecObs, entities: PaddedEntities, actees: list[int]) -> list[int]:
-    """Where entities are, one by one."""
+    """Positions of entities, one by one."""
     places: list[int] = []
     first = 0
     for slots in entities.entities:
@@ -388,7 +388,7 @@ def places_of(row: int, obs: VecObs, entities: PaddedEntities, actees: list[int]
 
 
 class Crew(Environment):
-    """Shows so many sailors on each step, who all row; their strengths add up."""
+    """Shows a given number of sailors in each step, who all row; their strengths add up."""
 
     def __init__(self, counts: list[int], name: str = "Sailor") -> None:
         self._counts = counts
@@ -423,7 +423,7 @@ class Crew(Environment):
 def test_one_actor_chooses_numbers() -> None:
     env = GameEnv(Crew([1, 1, 0]))
     assert env.action_space == spaces.Box(np.float32([-1, 0]), np.float32([1, 2]))  # type: ignore[arg-type]
-    assert list(env.reset()[1]) == ["episode_seed"]  # nothing can be forbidden
+    assert list(env.reset()[1]) == ["episode_seed"]  # no masks
     assert env.step([0.5, 1.5])[1] == 2
     for wrong in ([0.5], [[0.5], [1, 2]], ["a", "b"], [0.5, 2.5], [0.5, np.nan]):
         with pytest.raises(SchemaError, match="action 'Row'"):
@@ -437,7 +437,7 @@ def test_several_actors_choose_numbers() -> None:
     env = GameEnv(Crew([2, 3, 0]), max_entities={"Sailor": 3}, max_actors={"Row": 3})
     assert env.action_space.shape == (3, 2)
     env.reset()
-    # What is said for the third, who is not there, is ignored.
+    # The action of the third sailor, who is absent, is ignored.
     obs, reward, *_ = env.step([[1, 1], [1, 1], [7, np.nan]])
     assert (reward, obs["Sailor_mask"].tolist()) == (4, [1, 1, 1])
     assert env.step(np.ones((3, 2)))[1] == 6
@@ -525,7 +525,7 @@ def test_a_batch_environment_as_games() -> None:
 
 
 class NoStarts:
-    """A `VecEnv` of others, whose starts cannot be chosen."""
+    """A custom `VecEnv` whose starts cannot be chosen."""
 
     def __init__(self, vec: VecEnv) -> None:
         self._vec = vec
@@ -614,7 +614,7 @@ def test_make_and_make_vec(snake_id: str) -> None:
     env.reset(seed=1)
     envs.reset(seed=1)
     sync.reset(seed=1)
-    # On so large a board the head of these seeds is not at the border.
+    # On a board this large, the head is not at the border for these seeds.
     assert [env.step(0)[3] for _ in range(3)] == [False, False, True]
     for each in (envs, sync):
         assert [each.step([0, 0])[3].all() for _ in range(3)] == [False, False, True]

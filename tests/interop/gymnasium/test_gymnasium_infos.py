@@ -1,4 +1,4 @@
-"""Numbers in the infos of Gymnasium are metrics, in each mode and as a game."""
+"""Numbers in Gymnasium's infos become metrics, in each mode and as a game."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALL = PPOConfig(total_steps=256, net=MLPConfig((8,)), num_steps=16, minibatch_
 
 
 class Walk(gymnasium.Env[Any, Any]):
-    """Ends after some steps; an info of every kind of value, and numbers of its own at a reset."""
+    """Ends after some steps; has infos with every kind of value, and special numbers at a reset."""
 
     observation_space = spaces.Box(-1, 1, (1,))
     action_space = spaces.Discrete(2)
@@ -55,7 +55,7 @@ class Walk(gymnasium.Env[Any, Any]):
 
 
 def walk(length: int) -> gymnasium.Env[Any, Any]:
-    return RecordEpisodeStatistics(Walk(length))  # whose `episode` is nested
+    return RecordEpisodeStatistics(Walk(length))  # adds a nested `episode`
 
 
 def totals(seen: list[VecObs]) -> dict[str, tuple[int, float, float, float]]:
@@ -81,7 +81,7 @@ def test_numbers_of_steps_and_of_episodes(mode: AutoresetMode, make: Any) -> Non
             asked.append(obs.is_ready.copy())
             obs = vec.act({"Action": np.zeros(int(obs.is_ready.sum()), np.int64)})
             seen.append(obs)
-    # What the two environments say, played one by one.
+    # Infos of the two environments, played one by one.
     values: dict[str, list[float]] = {}
     episodes = []
     for env_id, length in enumerate(LENGTHS):
@@ -139,7 +139,7 @@ def test_they_reach_the_curves(tmp_path: Path) -> None:
 
 
 def test_those_of_a_real_environment() -> None:
-    """FrozenLake says the probability of the place where a step led."""
+    """FrozenLake reports the probability of each transition."""
     game = from_gymnasium("FrozenLake-v1", is_slippery=True)
     with VecEnv(game, 2) as vec:
         vec.reset(seed=1)

@@ -1,4 +1,4 @@
-"""Entities and actions as arrays of fixed shapes: places, room, masks and what is refused."""
+"""Entities and actions as arrays with fixed shapes: places, room, masks and errors."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def batch_of(
 
 
 def asking(*counts: Counts) -> VecObs:
-    """Batches of which everyone is asked."""
+    """Batches in which every actor is asked."""
     asked = {"call": GlobalCategoricalActionMask()}
     return batch_of([shown(each, actions=asked) for each in counts], CALL)
 
@@ -121,7 +121,7 @@ class TestEntities:
     @FEW
     @given(st.lists(COUNTS, min_size=1, max_size=4), st.data())
     def test_places_of_entities(self, counts: list[Counts], data: st.DataObject) -> None:
-        """Every index of an entity of a row, in any order, is at the place that shows it."""
+        """Every entity index of a row, in any order, maps to the place with that entity."""
         layout = PaddedEntities(SPACE, asking((1, 1, 1)), ROOM)
         asked = [data.draw(st.permutations(range(sum(each)))) for each in counts]
         indices = RaggedArray.from_rows(asked, np.int64)
@@ -187,7 +187,7 @@ class TestEntities:
 
 
 def picking(*counts: Counts, mask: Any = None) -> VecObs:  # noqa: ANN401
-    """All of type A select among those of C and A, in that order."""
+    """All entities of type A select among those of types C and A, in that order."""
     asked = SelectEntityActionMask(actor_types=["A"], actee_types=["C", "A"], mask=mask)
     return batch_of([shown(each, actions={"pick": asked}) for each in counts], PICK)
 
@@ -238,13 +238,13 @@ class TestSelecting:
         ("place", "position"), [(1, 0), (4, 0), (7, 0), (8, 1), (9, 2), (0, 2)]
     )
     def test_the_next_one_that_is_allowed_goes_round(self, place: int, position: int) -> None:
-        """Places 0 (itself), 7 and 8 show somebody; positions count those of C first."""
+        """Places 0 (itself), 7 and 8 have an entity; positions count type C first."""
         obs = picking((1, 1, 2))
         layout = layout_of(obs, PICK, "next")
         given = np.array([place])
         answer = layout.answer(obs, layout.masks(obs), given)["pick"]
         assert np.asarray(answer).tolist() == [position]
-        assert given.tolist() == [place]  # the caller's own
+        assert given.tolist() == [place]  # the caller's copy
 
     def test_a_mask_of_pairs(self) -> None:
         mask = np.array([[True, False, False, True], [False, True, True, False]])
@@ -314,7 +314,7 @@ class TestInfos:
         assert list(infos) == ["mask", "_mask", "n", "_n"]
         wanted = [[int(is_told)] * 2 for is_told in told]
         assert infos["mask"]["go"].tolist() == infos["n"].tolist() == wanted
-        flags[:] = False  # whoever is told keeps his own
+        flags[:] = False  # the receiver keeps a copy
         assert infos["_n"].tolist() == infos["_mask"].tolist() == told
         assert infos["mask"]["_go"].tolist() == told
 
@@ -332,7 +332,7 @@ class TestInfos:
             env.render()
 
     def test_past_idle_resets_those_of_the_mask_alone(self) -> None:
-        """Two environments are over at once; one of them is none of the caller's business."""
+        """Two environments end at once; only one of them is in the mask."""
         resets: list[list[bool]] = []
         flags = np.array([True, True, False])
 

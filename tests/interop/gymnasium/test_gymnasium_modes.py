@@ -1,4 +1,4 @@
-"""What Gymnasium asks of vector environments: autoreset modes, partial resets, seeds, errors."""
+"""Gymnasium's rules for vector environments: autoreset modes, partial resets, seeds, errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ disabled = AutoresetMode.DISABLED
 
 
 def step(envs: AnyVector) -> tuple[list[float], list[float], list[bool], dict[str, Any]]:
-    """A step in which environment i earns i + 1: what it shows, earns, ends, and says of ends."""
+    """A step with reward i + 1 in environment i: observations, rewards, flags, infos."""
     obs, rewards, terminations, truncations, infos = envs.step(np.array([1, 2, 3]))
     assert rewards.dtype == np.float64
     assert terminations.dtype == truncations.dtype == np.bool_
@@ -141,7 +141,7 @@ def test_stepping_what_has_ended_is_refused(name: str) -> None:
     for _ in range(2):
         with pytest.raises(AssertionError) as raised:
             step(envs)
-        # Gymnasium's own message names no more.
+        # Gymnasium's own message has no more details.
         assert str(raised.value) == "self._autoreset_envs=array([ True, False, False])"
     if name != "gymnasium":
         assert "reset_mask" in raised.value.__notes__[0]
@@ -227,7 +227,7 @@ def test_batches_are_reset_in_part_in_every_mode(name: str, mode: AutoresetMode)
     assert (obs[1:], terminations) == ([1, 2], [True, False, False])
     obs, _ = envs.reset(options={"reset_mask": np.array([True, False, False])})
     assert counts(obs) == [0, 1, 2]
-    assert step(envs)[0][:2] == [1, 2]  # what was reset does not wait
+    assert step(envs)[0][:2] == [1, 2]  # environments that were reset do not wait
     envs.close()
 
 
@@ -267,7 +267,7 @@ def test_seeds_are_told(name: str) -> None:
 @each_of_ours
 def test_seeds_of_a_part(name: str) -> None:
     envs = FACES[name](LASTS, disabled)
-    assert len(set(envs.np_random_seed)) == len(LASTS)  # drawn
+    assert len(set(envs.np_random_seed)) == len(LASTS)  # random
     envs.reset(seed=1)
     envs.reset(seed=[9, None, 9], options={"reset_mask": np.array([True, False, False])})
     assert envs.np_random_seed == (9, 2, 3)
@@ -299,7 +299,7 @@ def test_bad_seeds(name: str, seed: Any, kind: type[Exception], message: str) ->
 
 
 def recorded(name: str, mode: AutoresetMode, lasts: Sequence[int]) -> list[tuple[int, int, float]]:
-    """Environment, length and return of every episode, as Gymnasium's wrapper counts them."""
+    """Environment, length and return of every episode, counted by Gymnasium's wrapper."""
     envs = RecordEpisodeStatistics(FACES[name](lasts, mode))
     envs.reset(seed=1)
     episodes: list[tuple[int, int, float]] = []
@@ -329,5 +329,5 @@ def test_statistics_are_right_in_every_mode(name: str, mode: AutoresetMode) -> N
     assert len(episodes) > 30
     assert {i for i, _, _ in episodes} == {0, 1, 2}
     assert are_right(episodes)
-    if mode is not disabled:  # where Gymnasium's own takes the mask away from the wrapper
+    if mode is not disabled:  # where Gymnasium's own hides the mask from the wrapper
         assert episodes == own

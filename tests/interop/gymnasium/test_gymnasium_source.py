@@ -1,4 +1,4 @@
-"""Vector environments of Gymnasium as ours, whatever their mode and spaces; our trainer on them."""
+"""Gymnasium's vector environments as ours, in all modes and spaces; our trainer on them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def shown(obs: VecObs) -> list[float]:
 
 
 def earn(vec: GymnasiumVecEnv, obs: VecObs) -> VecObs:
-    """A step in which environment i earns i + 1."""
+    """A step with reward i + 1 in environment i."""
     asked = np.flatnonzero(obs.is_ready)
     obs = vec.act({"Action": asked + 1})
     check_form(obs, (vec.obs_space(), vec.action_space()))
@@ -82,7 +82,7 @@ def test_next_step_asks_nothing_while_the_source_resets() -> None:
 
 
 class SeededAsGymnasiums(CartPole):
-    """Environment i has the seed 4 + i, as after `reset(seed=4)` of a Gymnasium environment."""
+    """Environment i has the seed 4 + i, as after Gymnasium's `reset(seed=4)`."""
 
     def reset(self, seed: BatchSeed | None = None) -> None:
         super().reset(None if seed is None else 4 + np.arange(self.num_envs))
@@ -90,7 +90,7 @@ class SeededAsGymnasiums(CartPole):
 
 @pytest.mark.parametrize("mode", [SAME, DISABLED])
 def test_there_and_back_is_the_same(mode: AutoresetMode) -> None:
-    """A batch as ours, and as Gymnasium's and as ours again."""
+    """A batch of ours equals the one converted to Gymnasium and back."""
     straight = BatchVecEnv(SeededAsGymnasiums(20, 15, backend="numpy"))
     batch = BatchVectorEnv(CartPole(20, 15, backend="numpy"), autoreset_mode=mode)
     around = GymnasiumVecEnv(batch, entity="CartPole", action="Push")
@@ -145,7 +145,7 @@ def test_truncated_is_not_terminated(mode: AutoresetMode) -> None:
         assert not obs.terminated.any()
         assert obs.final is not None
         assert len(obs.final) == 2
-        # The last observation is not the first one of the next episode, from rest.
+        # The last observation is not the first of the next episode, which starts at rest.
         expected = mode == NEXT
         again = np.array_equal(obs.final.features["Env"].values, obs.features["Env"].values)
         assert again == expected
@@ -161,7 +161,7 @@ def test_gymnasium_s_own(make: Any) -> None:  # noqa: ANN401
         obs = vec.act({"Action": np.ones(int(obs.is_ready.sum()), np.int64)})
         lengths += [episode.length for episode in obs.episodes]
     assert lengths
-    assert set(lengths) <= {8, 9, 10, 11}  # how long a cart can be pushed to one side
+    assert set(lengths) <= {8, 9, 10, 11}  # how long a pole stands under pushes to one side
     vec.close()
 
 
@@ -219,7 +219,7 @@ def test_observations_that_cannot_be_flattened(space: spaces.Space[Any]) -> None
 
 
 class Echo(gymnasium.Env[Any, Any]):
-    """Keeps the actions that come."""
+    """Records its actions."""
 
     def __init__(self, action_space: spaces.Space[Any], observation_space: Any = None) -> None:  # noqa: ANN401
         self.observation_space = observation_space or spaces.Box(-1, 1, (1,))
@@ -331,11 +331,11 @@ def test_masks_are_those_of_the_info(mode: AutoresetMode) -> None:
             episodes += len(obs.episodes)
         assert episodes >= 6
         with pytest.raises(SchemaError, match="its mask forbids"):
-            vec.act({"Action": np.full(int(obs.is_ready.sum()), 0)})  # the picker itself
+            vec.act({"Action": np.full(int(obs.is_ready.sum()), 0)})  # selects the picker itself
 
 
 class Generous(Sync):
-    """Earns, and ends, even in the step in which it resets."""
+    """Returns a reward and an end even in the step in which it resets."""
 
     def step(self, actions: Any) -> Any:  # noqa: ANN401
         waited = self._autoreset_envs.copy()
@@ -353,7 +353,7 @@ def test_nothing_is_earned_in_the_step_in_which_a_source_resets() -> None:
 
 
 class Told(Sync):
-    """Tells what it is told to."""
+    """Returns given results."""
 
     told: dict[str, Any]
 
@@ -446,7 +446,7 @@ def test_sources_that_cannot_be(
 
 def cart_poles(mode: AutoresetMode) -> Any:  # noqa: ANN401 - any vector environment
     if mode == NEXT:
-        return gymnasium.make_vec("CartPole-v1", 64)  # its own, as arrays
+        return gymnasium.make_vec("CartPole-v1", 64)  # its own array version
     return gymnasium.make_vec("CartPole-v1", 64, "sync", vector_kwargs={"autoreset_mode": mode})
 
 
@@ -457,7 +457,7 @@ def cart_poles(mode: AutoresetMode) -> Any:  # noqa: ANN401 - any vector environ
 def test_our_trainer_learns_the_cart_pole_of_gymnasium(
     mode: AutoresetMode, steps: int, least: int
 ) -> None:
-    """A policy that pushes at random lasts for 22 steps."""
+    """A random policy lasts 22 steps."""
     with GymnasiumVecEnv(cart_poles(mode)) as vec:
         config = PPOConfig.for_env(vec, total_steps=steps, episode_window=50)
         result = train(vec, config)
@@ -502,11 +502,11 @@ def test_gymnasium_is_imported_when_it_is_asked_for() -> None:
 
 
 class GymSpoilt(gymnasium.Env[Any, Any]):
-    """Episodes of 5 steps; one step, counted over all of them, shows a number that is not finite.
+    """Episodes of 5 steps; one step, counted over all episodes, has a non-finite number.
 
     Args:
         what: "reward" or "observation".
-        at: that step; None = never.
+        at: number of that step; None = never.
     """
 
     observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
@@ -602,8 +602,8 @@ def test_masks_that_cannot_be_are_told_where_they_came_from() -> None:
     for shape in ((3,), (2, 2), (3, 3)):
         with pytest.raises(SchemaError, match=r"CartPole: .* needs the shape \(3, 2\)"):
             allowed.read({"action_mask": np.ones(shape)})
-    assert allowed.of(flags(True, True, True)) is None  # what was refused has changed nothing
+    assert allowed.of(flags(True, True, True)) is None  # the rejected call had no effect
     allowed.read({"action_mask": [[1, 0], [0, 0], [1, 1]]})
     with pytest.raises(SchemaError, match="of env 1 allows nothing"):
         allowed.of(flags(True, True, False))
-    assert allowed.of(flags(True, False, True)) is not None  # nobody asks that one
+    assert allowed.of(flags(True, False, True)) is not None  # that environment is not asked

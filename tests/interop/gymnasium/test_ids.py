@@ -1,4 +1,4 @@
-"""Ids of the games of this package for Gymnasium, and the sizes that they are made with."""
+"""Gymnasium ids of the games of this package, and their default sizes."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_full_board_of_snake_fits() -> None:
 
 @pytest.mark.slow
 def test_ids_are_there_after_the_import_and_by_the_name_of_the_module() -> None:
-    """No game is loaded for that, nor torch or numba."""
+    """This loads no game, and neither torch nor numba."""
     code = """
 import sys, gymnasium, entity_env.interop.gymnasium
 found = [name for name in gymnasium.registry if name.startswith("entity_env/")]

@@ -1,4 +1,4 @@
-"""Numbers of entities and actors that vary: found when an environment is made, or measured."""
+"""Varying numbers of entities and actors: known at construction, or measured."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tests.helpers.tiny_games import Move
 
 @dataclass
 class Worker:
-    """Builds others."""
+    """An actor that builds other workers."""
 
     x: float
 
 
 @dataclass
 class Wall:
-    """There are always three."""
+    """A wall; there are always three."""
 
     x: float
 
@@ -40,7 +40,7 @@ STEP = Categorical(Move)
 
 
 def play(agent: Agent, *, seed: int, every: int = 4, most: int = 3) -> None:
-    """There is one worker more after so many steps, up to a number; all of them act."""
+    """Adds a worker every few steps, up to a maximum; all of them act."""
     for step in range(40):
         workers = [Worker(i) for i in range(min(1 + step // every, most))]
         obs = Obs(step).actors(workers).entities([Wall(i) for i in range(3)])
@@ -67,7 +67,7 @@ def makes() -> list[Callable[..., Any]]:
 
 
 NONE: dict[str, Any] = {"max_entities": {}}
-"""In place of the numbers that a game has."""
+"""Numbers that override those of a game."""
 
 
 @pytest.mark.parametrize("make", makes())
@@ -95,7 +95,7 @@ def test_numbers_that_vary_are_refused_when_an_environment_is_made(
 
 @pytest.mark.parametrize("make", makes())
 def test_fixed_numbers_need_no_room(make: Callable[..., Any]) -> None:
-    """Also of several entities; all is as if nothing had been played before."""
+    """Also for several entities; the environment is as fresh as before."""
     env = make(base.with_settings(most=1))
     again = make(base.with_settings(most=1), max_entities={})
     for _ in range(2):

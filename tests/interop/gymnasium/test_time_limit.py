@@ -1,4 +1,4 @@
-"""TimeLimited: episodes are cut after so many steps, and nothing else changes."""
+"""TimeLimited: episodes are truncated after a number of steps, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GO = {"go": GlobalCategoricalAction(0, "on")}
 
 
 class Unseeded(Environment):
-    """Counts steps and ends by its own rules after some; hands out one observation again."""
+    """Counts steps and terminates after some; returns one observation object repeatedly."""
 
     def __init__(self, last: int = 5) -> None:
         self.last = last
@@ -38,7 +38,7 @@ class Unseeded(Environment):
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
         return {"go": GlobalCategoricalActionSpace(["on"])}
 
-    def reset(self) -> Observation:  # type: ignore[override]  # takes no seed, as old ones do
+    def reset(self) -> Observation:  # type: ignore[override]  # takes no seed, like old environments
         return self._show(0)
 
     def act(self, actions: Mapping[ActionName, Action]) -> Observation:
@@ -62,7 +62,7 @@ class Unseeded(Environment):
 
 
 class Seeded(Unseeded):
-    """Is told the seed."""
+    """Takes a seed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class Seeded(Unseeded):
 @given(st.integers(1, 6), st.integers(1, 6))
 def test_an_episode_is_cut_at_the_limit_and_ends_by_its_rules_before(limit: int, last: int) -> None:
     env = TimeLimited(lambda: Unseeded(last), limit)
-    for _ in range(2):  # the steps of the first episode do not count in the second
+    for _ in range(2):  # steps of the first episode do not count in the second
         assert not env.reset().done
         for step in range(1, min(limit, last) + 1):
             observation = env.act(GO)

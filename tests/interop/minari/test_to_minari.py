@@ -1,4 +1,4 @@
-"""`to_minari`: what Minari reads is what a `GameEnv` shows when the same actions are taken."""
+"""`to_minari`: data read by Minari equals a `GameEnv` with the same actions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ minari: Any = pytest.importorskip("minari")
 from entity_env.interop.gymnasium import GameEnv  # noqa: E402 - after the skip
 from entity_env.interop.minari import to_minari  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # of Minari: no author, no link
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # no author, no link
 
 
 @dataclass
@@ -45,7 +45,7 @@ GO, SAIL = Categorical(Go), Categorical(Sail)
 
 
 def play_crews(agent: Agent, *, seed: int, limit: int = 4) -> None:
-    """One to three units that also set a sail; cut, or over at the border."""
+    """One to three units that also set a sail; truncated, or terminated at the border."""
     rng = Random(seed)
     units, score = [Unit(rng.randrange(3)) for _ in range(rng.randint(1, 3))], 0.0
 
@@ -71,7 +71,7 @@ crews = Game(play_crews, entities=(Unit,), actions=(GO, SAIL), name="crews")
 
 
 def play_pushes(agent: Agent, *, seed: int) -> None:
-    """One to three bodies are pushed, by numbers."""
+    """One to three bodies with continuous pushes."""
     rng, score = Random(seed), 0.0
     for _ in range(4):
         bodies = [Body(rng.random()) for _ in range(rng.randint(1, 3))]
@@ -79,7 +79,7 @@ def play_pushes(agent: Agent, *, seed: int) -> None:
         if pushes is None:
             return
         score += float(pushes.sum())
-    agent.game_over(Obs(score), truncated=True)  # shows nothing
+    agent.game_over(Obs(score), truncated=True)  # an empty observation
 
 
 pushes = Game(play_pushes, entities=(Body,), actions=(PUSH,), name="pushes")

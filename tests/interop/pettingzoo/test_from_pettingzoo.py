@@ -1,4 +1,4 @@
-"""Environments of PettingZoo and Gymnasium as games, beside plain loops over them."""
+"""Environments of PettingZoo and Gymnasium as games, compared with plain loops."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.interop.gymnasium.counting_envs import GymCount
 from tests.interop.gymnasium.test_gymnasium_entities import PARTS, Skirmish
 
 Told: TypeAlias = list[tuple[list[float], float]]
-"""What an agent saw, and what it had earned since it last saw something."""
+"""An agent's observation, and its reward since the previous observation."""
 
 
 CACHED = """
@@ -86,7 +86,7 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 def test_spaces_that_are_cached_go_to_workers_from_a_script(tmp_path: Path) -> None:
-    """PettingZoo tells its users to write `functools.cache`; the script is `__main__`."""
+    """PettingZoo recommends `functools.cache`; the script is `__main__`."""
     (tmp_path / "tag.py").write_text(CACHED)
     done = subprocess.run(
         [sys.executable, "tag.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60
@@ -94,8 +94,8 @@ def test_spaces_that_are_cached_go_to_workers_from_a_script(tmp_path: Path) -> N
     assert done.stdout == f"{[3.0] * 8}\n", done.stderr
 
 
-class Brawl(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # it has no types
-    """Agents earn at random, and leave at random times: over, cut, or both."""
+class Brawl(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # untyped
+    """Agents get random rewards and leave at random times: terminated, truncated, or both."""
 
     metadata: ClassVar[dict[str, Any]] = {"name": "brawl"}
 
@@ -158,12 +158,12 @@ class Brawl(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # it has no type
 
 
 def choice(seen: Sequence[float]) -> int:
-    """What an agent does: it depends on what it sees alone."""
+    """An agent's action, which depends only on its observation."""
     return int(seen[1]) % 4
 
 
 class Scribe(PolicyAgent):
-    """Notes what it sees and earns."""
+    """Records observations and rewards."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -289,7 +289,7 @@ def test_masks_are_those_of_the_environment(mask_in: str) -> None:
 
 
 class Hunt(Brawl):
-    """Two hunters and a hare, which sees more and has other actions."""
+    """Two hunters and a hare with a larger observation and other actions."""
 
     metadata: ClassVar[dict[str, Any]] = {"name": "hunt"}
 
@@ -413,7 +413,7 @@ def test_what_is_no_environment_of_gymnasium(source: Any, message: str) -> None:
 
 
 def test_a_game_of_gymnasium_is_its_environment() -> None:
-    """Every step is that of a plain loop with the same seed and actions."""
+    """Every step equals a plain loop with the same seed and actions."""
     env = gymnasium.make("CartPole-v1")
     told: list[tuple[list[float], int]] = []
 

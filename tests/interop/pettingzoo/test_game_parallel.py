@@ -1,4 +1,4 @@
-"""Our games as parallel environments of PettingZoo, and their masks for other trainers."""
+"""Our games as PettingZoo parallel environments, and their masks for other trainers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MANY = {"Trap": 50, "Treasure": 50}
 
 
 def play_both(agent: Agent, *, seed: int) -> None:
-    """Three steps of two runners, each with a way to go and a speed."""
+    """Three steps of two runners, each choosing a direction and a speed."""
     score = 0.0
     for step in range(3):
         runners = [Runner(step), Runner(-step)]

@@ -1,4 +1,4 @@
-"""Our games as AEC environments of PettingZoo: its own tests, and what they say step by step."""
+"""Our games as PettingZoo AEC environments: PettingZoo's tests, and results step by step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from entity_env.games.azul import azul, azul_by_id
 from entity_env.interop.gymnasium import GameEnv
 from entity_env.interop.pettingzoo import GameAECEnv, GameParallelEnv
 
-# What it recommends and dicts with a mask cannot have; and it prints.
+# Recommendations that dicts with a mask cannot follow; and it prints.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Observation is not a NumPy array",
     "ignore:Observation space for each agent probably should be",
@@ -42,13 +42,13 @@ class Move(Enum):
 
 @dataclass
 class Runner:
-    """Who runs."""
+    """The runner."""
 
     way: float
 
 
 def play_relay(agents: Sequence[Agent], *, seed: int, length: int = 3) -> None:
-    """Agent i runs alone for `length + i` steps, or until it stops, and is out then."""
+    """Agent i runs alone for `length + i` steps, or until it stops, and is then out."""
     for i, agent in enumerate(agents):
         score = 0.0
         for _ in range(length + i):
@@ -65,7 +65,7 @@ relay = Game(play_relay, entities=(Runner,), actions=(Move,), num_agents=3, name
 
 
 def play_outs(agents: Sequence[Agent], *, seed: int) -> None:
-    """All that are left act at once; the first one is out before the others."""
+    """All remaining agents act at once; the first is out before the others."""
     scores = [0.0] * len(agents)
     for step in range(3 + seed % 4):
         left = [i for i in range(len(agents)) if i or step < 2]
@@ -106,7 +106,7 @@ def sampled(env: GameAECEnv, rng: np.random.Generator) -> int:
 
 
 def play(env: GameAECEnv, seed: int, rng: np.random.Generator) -> list[tuple[Any, ...]]:
-    """One episode; who was asked, what it saw, what it has earned and how it ended."""
+    """One episode: agent, observation, reward and flags of every turn."""
     told: list[tuple[Any, ...]] = []
     env.reset(seed=seed)
     for agent in env.agent_iter():
@@ -128,9 +128,9 @@ def test_api(make: Callable[..., GameAECEnv], capsys: pytest.CaptureFixture[str]
     assert "Passed API test" in capsys.readouterr().out
 
 
-def cycles(make: Callable[..., GameAECEnv]) -> Any:  # noqa: ANN401 - stands for a module
-    """A module as the test wants it: a cycle is a turn of each agent. In a parallel environment
-    made of turns it is one turn, so that is what is counted there."""
+def cycles(make: Callable[..., GameAECEnv]) -> Any:  # noqa: ANN401 - replaces a module
+    """A module for the test, in which a cycle is one turn of each agent. In a parallel environment
+    made from turns, a cycle is a single turn."""
 
     def env(max_cycles: int) -> GameAECEnv:
         num_agents = len(make().possible_agents)
@@ -220,7 +220,7 @@ def test_who_wins_tic_tac_toe_is_rewarded(moves: list[int]) -> None:
 
 
 def test_a_seed_is_the_episodes_of_a_gymnasium_environment() -> None:
-    """Who begins follows from the seed; of one agent at a time the entities are the same."""
+    """The seed decides who starts; the entities of one agent at a time are equal."""
     starts = []
     for seed in range(6):
         env = squares()
@@ -329,12 +329,12 @@ def test_pictures_of_a_game() -> None:
     assert squares().render() is None
 
 
-# --------------------------------------------------------------------------- at the same time
+# --------------------------------------------------------------------------- simultaneous
 
 
 @pytest.mark.parametrize("name", ["rock_paper_scissors", "outs"])
 def test_agents_that_act_at_once_take_turns_as_parallel_to_aec_has_them(name: str) -> None:
-    """What every agent observes and earns, compared with PettingZoo's wrapper."""
+    """Observations and rewards of every agent, compared with PettingZoo's wrapper."""
     game = {"rock_paper_scissors": rock_paper_scissors, "outs": outs}[name]
     for seed in range(4):
         ours, theirs = (
@@ -345,7 +345,7 @@ def test_agents_that_act_at_once_take_turns_as_parallel_to_aec_has_them(name: st
 
 
 def trace(env: Any, seed: int) -> dict[str, list[Any]]:  # noqa: ANN401 - PettingZoo has no types
-    """Turn by turn what `last` says, by agent; those that live act in the order of their names."""
+    """Results of `last` by agent, turn by turn; live agents act in the order of their names."""
     env.reset(seed=seed)
     seen: dict[str, list[Any]] = {agent: [] for agent in env.possible_agents}
     order = []
@@ -374,12 +374,12 @@ def test_none_sees_what_the_others_have_chosen() -> None:
     with pytest.raises(SchemaError, match="player_1 needs an integer from 0 to 2"):
         env.step(7)
     assert env.agent_selection == "player_1"
-    env.reset(seed=1)  # drops the first one's action
+    env.reset(seed=1)  # drops the first agent's action
     assert env.agent_selection == "player_0"
     env.close()
 
 
-# --------------------------------------------------------------------------- what is refused
+# --------------------------------------------------------------------------- errors
 
 
 def test_games_of_more_than_one_choice_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""What a type checker knows of an agent's answers; never run, only checked."""
+"""Types of an agent's actions; checked by the type checker, never run."""
 
 from dataclasses import dataclass
 from enum import Enum

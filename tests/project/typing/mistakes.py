@@ -1,4 +1,4 @@
-"""Mistakes that a type checker must find: each `type: ignore` would be reported if it were idle."""
+"""Mistakes that a type checker must find: it would report an unused `type: ignore`."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""A tiny batch environment in plain Python: slow, and with arrays that have gaps."""
+"""A tiny batch environment in plain Python: slow, with non-contiguous arrays."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ SPACES: Mapping[str, ActionSpace] = {
 
 
 class Corridor(BatchEnv):
-    """Walks along a corridor of 5 cells; it ends at either end, and is cut after 6 steps.
+    """Walks along a corridor of 5 cells; terminates at either end, truncated after 6 steps.
 
-    The reward is the place. It starts where the draws of its own generator say.
+    The reward is the position. The start is random, from its own generator.
     """
 
     def __init__(self, num_envs: int, kind: str = "global", obs_size: int = 2) -> None:
@@ -115,7 +115,7 @@ class Corridor(BatchEnv):
 
 
 class Walled(Corridor):
-    """A corridor in which nobody may stay, nor go back in the middle."""
+    """A corridor in which staying is illegal, as is going back in the middle."""
 
     @property
     def legal_masks(self) -> NDArray[np.bool_]:
@@ -133,7 +133,7 @@ class Walled(Corridor):
 
 
 class Parade(Corridor):
-    """Three walkers go one behind the other, as the first one does; place and time are global."""
+    """Three walkers in a row follow the first; position and time are global features."""
 
     num_entities = 3
 
@@ -176,10 +176,10 @@ class Strided(Corridor):
 
 
 class Spoilt(Corridor):
-    """Everybody stands still; after some steps shows a number that is not finite, in env 4.
+    """Nothing moves; after some steps, env 4 has a non-finite number.
 
     Args:
-        what: "reward", "observation", or "start": the observation after that.
+        what: "reward", "observation", or "start", the observation after a reset.
     """
 
     def __init__(self, num_envs: int, what: str, steps: int) -> None:

@@ -1,4 +1,4 @@
-"""ArrayEnv: seeds, ends and checks of rules that are written in numpy."""
+"""ArrayEnv: seeds, ends and validation of rules written in numpy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from entity_env.vec import ArrayEnv, ResetMask
 
 
 class Walk(ArrayEnv):
-    """Walks from a place below 5 until it is beyond 9; `space` says by what steps."""
+    """Walks from a position below 5 until it is beyond 9; `space` defines the steps."""
 
     space: ActionSpace = GlobalCategoricalActionSpace(("STAY", "ON", "RUN"))
 
@@ -95,7 +95,7 @@ def test_ends_by_its_rules_and_is_cut_after_its_steps() -> None:
     with pytest.raises(ProtocolError, match="environments 0, 1, 2 have ended: reset them first"):
         env.step(np.zeros(3, np.int64))
     env.reset_envs(ResetMask.from_bool(np.array([True, False, True])))
-    assert env.view().observations[1, 0] == 10  # stays, with its flags and rewards
+    assert env.view().observations[1, 0] == 10  # unchanged, with its flags and rewards
     assert env.num_steps.tolist() == [0, 6, 0]
     assert env.view().to_reset_mask().indices().tolist() == [1]
     assert env.view().rewards.tolist() == [0, 10, 6]

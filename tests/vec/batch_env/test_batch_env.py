@@ -18,7 +18,7 @@ from entity_env.vec.batch_env.batch_env import (
 
 
 class Counters(BatchEnv):
-    """Counts to its limit, and implements only what every batch must."""
+    """Counts to its limit; implements only the required methods."""
 
     def __init__(self, num_envs: int) -> None:
         super().__init__(num_envs, obs_size=2)

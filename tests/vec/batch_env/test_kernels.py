@@ -1,4 +1,4 @@
-"""Compiled cores: kept on disk as long as no source changes, and safe where they need not be."""
+"""Compiled kernels: cached on disk until a source changes, and safe against concurrent use."""
 
 import os
 import subprocess
@@ -39,7 +39,7 @@ print(kernel(1), sum(kernel.stats.cache_hits.values()))
 
 
 def outcome(folder: Path) -> list[int]:
-    """What the kernel gives, and how often it was found in the cache."""
+    """The kernel's result, and its number of cache hits."""
     done = subprocess.run(
         [sys.executable, "kernel.py"],
         cwd=folder,

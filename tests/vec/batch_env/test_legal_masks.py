@@ -1,4 +1,4 @@
-"""What a batch environment allows reaches whoever acts: as masks of a VecEnv, and of Gymnasium."""
+"""Legal actions of a batch environment become masks of a VecEnv and of Gymnasium."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ SHORT = partial(AzulBatch, max_rounds=1)
 
 
 class Told(Corridor):
-    """Says that something is allowed, whatever it is."""
+    """Returns any given legal masks."""
 
     told: Any = None
 
     @property
-    def legal_masks(self) -> Any:  # noqa: ANN401 - that is what it is about
+    def legal_masks(self) -> Any:  # noqa: ANN401 - wrong on purpose
         return self.told
 
 
@@ -117,7 +117,7 @@ def made(make: Callable[[int], BatchEnv], mode: AutoresetMode) -> Vector:
 
 
 def legal(infos: dict[str, Any], rng: np.random.Generator) -> NDArray[np.int64]:
-    """A random legal action of each; 0, which need not be legal, for those who wait."""
+    """A random legal action per environment; 0, even if illegal, for waiting ones."""
     rows = infos["action_mask"]
     return np.array([rng.choice(np.flatnonzero(row)) if row.any() else 0 for row in rows])
 

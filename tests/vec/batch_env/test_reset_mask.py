@@ -1,4 +1,4 @@
-"""ResetMask equals a plain list of bools, compiled or not; bad input is refused by name."""
+"""ResetMask equals a plain list of bools, compiled or not; bad input gets named errors."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ FLAGS = st.lists(st.booleans(), min_size=1, max_size=300)
 
 @pytest.fixture(params=["compiled", "plain"])
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways to pack and list bits."""
+    """Both implementations of packing and listing bits."""
     if request.param == "plain":
         plain = reset_mask._Kernels()
         plain.pack_flags = reset_mask.pack_flags_plain
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.usefixtures("kernels"), pytest.mark.filterwarnings("er
 
 
 def check(mask: ResetMask, model: list[bool]) -> None:
-    """Everything that a mask tells agrees with the list."""
+    """Compares all properties of a mask with the list."""
     indices = [i for i, is_set in enumerate(model) if is_set]
     assert mask.num_envs == len(model)
     assert mask.any() is any(model)
@@ -184,7 +184,7 @@ def test_flags_that_are_none(flags: NDArray[np.uint8]) -> None:
     with pytest.raises(SchemaError, match=r"truncations must be \(num_envs,\) uint8 or bool"):
         ResetMask.from_done_flags(good, flags)
     with pytest.raises(SchemaError, match=r"mask must be \(num_envs,\) bool"):
-        getattr(ResetMask, "from_bool")(flags)  # noqa: B009 - not what its type allows
+        getattr(ResetMask, "from_bool")(flags)  # noqa: B009 - a type error
 
 
 def test_flags_of_two_lengths() -> None:

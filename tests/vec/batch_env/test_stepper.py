@@ -56,7 +56,7 @@ class Model:
 
 @dataclass
 class Step:
-    """What one step brings; `new_run` is the seed of those that begin after it, if it has one."""
+    """Results of one step; `new_run` is the seed of the episodes that start after it, if any."""
 
     rewards: list[float]
     flags: list[tuple[bool, bool]]
@@ -84,7 +84,7 @@ def plays(draw: st.DrawFn) -> tuple[int, list[Step]]:
 
 
 def result_of(num_envs: int, has_gaps: bool) -> tuple[StepResult, NDArray[np.float32]]:
-    """Arrays to write steps to, side by side if they have gaps, and the rewards."""
+    """Arrays for the steps, interleaved if they have gaps, and the rewards."""
     stride = 3 if has_gaps else 1
     flags = [np.zeros(num_envs * stride, np.uint8)[::stride] for _ in range(2)]
     reward = np.zeros(num_envs * stride, np.float32)[::stride]
@@ -103,7 +103,7 @@ def write(result: StepResult, step: Step) -> None:
 def test_episodes_are_those_counted_one_by_one(
     is_compiled: bool, has_gaps: bool, play: tuple[int, list[Step]], goes_on: bool
 ) -> None:
-    """Every episode that ended is looked at in the very end, when new runs have begun since."""
+    """All finished episodes are read at the very end, after new runs have started."""
     num_envs, steps = play
     stats, models = BatchEpisodeStats(num_envs, is_compiled), [Model() for _ in range(num_envs)]
     result, reward = result_of(num_envs, has_gaps)
@@ -129,7 +129,7 @@ def test_episodes_are_those_counted_one_by_one(
                 models[env_id].begin()
         elif over:
             begin(stats, models, over, step.new_run, is_late=step.is_late)
-            if step.is_late:  # the step in which they begin is none of theirs
+            if step.is_late:  # the step in which episodes start does not count for them
                 pause(stats, models, result, reward, over)
     for ended, wanted in kept:
         assert list(ended.episodes()) == wanted
@@ -145,7 +145,7 @@ def begin(
     *,
     is_late: bool,
 ) -> None:
-    """Begins episodes as a batch does, of new runs if there is a seed."""
+    """Starts episodes like a batch; of new runs if there is a seed."""
     stats.begin(np.array(env_ids, np.int64), is_late=is_late)
     stats.begin_runs(sequence_runs(env_ids, len(models), seed, None))
     for env_id in env_ids:
@@ -162,7 +162,7 @@ def pause(
     reward: NDArray[np.float32],
     beginners: list[int],
 ) -> None:
-    """A step that earns nobody anything, of which those that begin in it know nothing."""
+    """A step without rewards, which does not count for episodes that start in it."""
     num_envs = len(models)
     write(result, Step([0.0] * num_envs, [(False, False)] * num_envs, None, is_late=False))
     assert stats.step(result, reward, result.to_reset_mask(), goes_on=False) is None
@@ -172,7 +172,7 @@ def pause(
 
 @HOW
 def test_it_takes_other_arrays_in_the_middle(is_compiled: bool, has_gaps: bool) -> None:
-    """A kernel is chosen for arrays: others, with gaps or without, are counted as well."""
+    """A kernel is chosen for specific arrays; other arrays, with or without gaps, also work."""
     stats = BatchEpisodeStats(2, is_compiled)
     stats.begin(np.arange(2))
     for number, gaps in enumerate((has_gaps, not has_gaps, has_gaps), 1):
@@ -194,7 +194,7 @@ def test_flags_can_be_taken_over_without_a_step() -> None:
     assert stats.truncated.tolist() == [False, True, False]
     ended = stats.step(result, reward, result.to_reset_mask(), goes_on=False)
     assert ended is not None
-    assert [episode.length for episode in ended.episodes()] == [1, 1]  # that was no step
+    assert [episode.length for episode in ended.episodes()] == [1, 1]  # the reset is not a step
 
 
 PARTS = st.builds(RowParts, st.integers(1, 4), st.integers(0, 3), st.integers(0, 3))

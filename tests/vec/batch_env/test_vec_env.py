@@ -1,4 +1,4 @@
-"""BatchVecEnv shows what stepping batches of one by hand shows, wherever they are stepped."""
+"""BatchVecEnv equals batches of one stepped by hand, in all processes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from tests.vec.batch_env.corridor import Corridor, Parade, Spoilt, Strided, Wall
 Make: TypeAlias = Callable[[int], BatchEnv]
 Way: TypeAlias = Literal["act", "send", "workers"]
 
-# Short episodes: each test sees some of them end, one way and the other.
+# Short episodes: in each test some terminate and some are truncated.
 MAKES: dict[str, Make] = {
     "corridor": Corridor,
     "corridor-categorical": partial(Corridor, kind="categorical"),
@@ -67,7 +67,7 @@ MAKES: dict[str, Make] = {
 BY_WORKERS = [
     MAKES[name] for name in ("corridor", "corridor-continuous", "parade", "walled", "cart_pole")
 ]
-"""Those that are spread over workers, which take their time to start."""
+"""Executors with workers, which are slow to start."""
 MODES: tuple[Autoreset, ...] = get_args(Autoreset)
 WAYS: tuple[Way, ...] = get_args(Way)
 each_make = pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
@@ -80,7 +80,7 @@ def seeds_of(seed: int, num_envs: int) -> list[int]:
 
 
 class ByHand:
-    """One batch of one environment after another, without any cleverness."""
+    """Batches of one environment, one after another, as simply as possible."""
 
     def __init__(self, make: Make, num_envs: int, seed: int, autoreset: Autoreset) -> None:
         self._envs = [make(1) for _ in range(num_envs)]
@@ -193,7 +193,7 @@ class ByHand:
 
 
 class Sent(Vectorized):
-    """A `VecEnv` whose actions are sent, in place of `act`."""
+    """A `VecEnv` with `send` and `recv` in place of `act`."""
 
     def act(self, choices: Choices) -> Batch:
         self.vec.send(choices)
@@ -215,7 +215,7 @@ def played(
     num_steps: int = 14,
     seed: int | None = None,
 ) -> list[Batch]:
-    """Random legal actions, the same ones for the same batches; resets what must be reset."""
+    """Plays random legal actions, equal for equal batches, with the necessary resets."""
     rng = np.random.default_rng(3)
     batches = [run.reset(seed)]
     for _ in range(num_steps):
@@ -235,7 +235,7 @@ def spaces_of(make: Make) -> Spaces:
 def results(
     make: Make, autoreset: Autoreset, way: Way | None, num_envs: int = 3, seed: int = 5
 ) -> list[Batch]:
-    """What an executor shows; the slow reference by hand without a way."""
+    """Results of an executor; without one, of the slow reference."""
     run: Executor = (
         ByHand(make, num_envs, seed, autoreset)
         if way is None
@@ -278,7 +278,7 @@ def test_whatever_the_seed_and_the_number(
 
 @each_make
 def test_it_is_the_batch_with_auto_reset(make: Make) -> None:
-    """The observations that `step` leads to, the rewards, and the ends that it hides."""
+    """The observations after `step`, the rewards, and the ends that `step` hides."""
     env = make(4)
     env.reset(seed=7)
     rng = np.random.default_rng(1)
@@ -296,7 +296,7 @@ def test_it_is_the_batch_with_auto_reset(make: Make) -> None:
 
 @each_mode
 def test_what_episodes_report_repeats_them(autoreset: Autoreset) -> None:
-    """A batch of one begins the sequence of that seed, and its episode of that number is it."""
+    """A batch of one with the reported seed has the same episode at the reported number."""
     rng = np.random.default_rng(2)
     actions: list[list[int]] = [[] for _ in range(3)]
     episodes: list[tuple[Episode, list[int]]] = []
@@ -500,7 +500,7 @@ class TestSources:
     @pytest.mark.parametrize("num_workers", [0, 1])
     def test_that_cannot_be_shown(
         self,
-        make: Any,  # noqa: ANN401 - something wrong
+        make: Any,  # noqa: ANN401 - wrong on purpose
         kind: type[Exception],
         message: str,
         num_workers: int,
@@ -594,7 +594,7 @@ def test_a_reset_of_more_environments_than_a_pipe_holds() -> None:
 def test_numbers_that_are_not_finite_are_refused(
     num_workers: int, what: str, steps: int, words: str
 ) -> None:
-    # With workers the environment is the last of the first one's share.
+    # With workers, the environment is the last in the first worker.
     spoilt = partial(Spoilt, what=what, steps=steps)
     num_envs = 10 if num_workers else 5
     with BatchVecEnv(spoilt, num_envs, num_workers) as vec:

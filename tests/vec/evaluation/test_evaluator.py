@@ -1,4 +1,4 @@
-"""Episodes from fixed starts are those of the game itself; evaluations change nothing of a run."""
+"""Episodes from fixed starts equal those of the game; evaluations do not affect a run."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ CONFIG = PPOConfig(
 
 
 def play_seeded(agent: Agent, *, seed: int) -> None:
-    """From no decision to 14, each worth what the seed says; draws from what games share."""
+    """Zero to 14 decisions with rewards from the seed; uses the shared random generators."""
     for i in range(seed % 15):
         if ask(agent, score=i * (seed % 7 - 3), x=random.random()) is None:
             return
@@ -83,7 +83,7 @@ def test_starts_are_played_as_the_game_plays_them(
     starts = [first + i for i in range(count) if seeds[first + i] % 15]
     with VecEnv(seeded, num_envs, autoreset="disabled") as vec:
         found = {}
-        for start in starts:  # without those that end before the first decision
+        for start in starts:  # without episodes that end before the first decision
             played = play_starts(vec, stay, range(start, start + 1), seed, max_length=max_length)
             [([one], is_cut)] = played
             length = seeds[start] % 15
@@ -115,7 +115,7 @@ def test_a_batch_environment_plays_the_same_starts(num_envs: int, max_length: in
 
 
 class Scores(Enum):
-    """What an agent says is what it gets."""
+    """The action is the reward."""
 
     LOW = 0
     MIDDLE = 1
@@ -130,7 +130,7 @@ def play_two(agents: tuple[Agent, Agent], *, seed: int) -> None:
 
 
 class Always:
-    """Says the same always, and notes whether it was the learner's or the opponent's."""
+    """A constant action; records whether it was for the learner or the opponent."""
 
     def __init__(self, value: int) -> None:
         self.value = value
@@ -143,13 +143,13 @@ class Always:
 
 
 class Run:
-    """A run of 100 decisions, as an `Evaluator` sees it."""
+    """A run of 100 decisions from the point of view of an `Evaluator`."""
 
     def __init__(self, agent: object, out: Path | None = None) -> None:
         self.agent = agent
         self.sampled = agent
         self.kept: object = None
-        """What the best network plays by."""
+        """Action of the best network."""
         self.facts: dict[str, Any] = {}
         self.results: list[EvaluationResult] = []
         self.saved: list[Mapping[str, Any]] = []
@@ -282,7 +282,7 @@ def test_episodes_without_end_are_cut(
 
 @pytest.mark.parametrize("reason", [None, "time is over"])
 def test_a_run_that_is_stopped_ends_with_an_evaluation(reason: str | None) -> None:
-    """Not one that a signal ends, and not twice at one step."""
+    """Not after a signal, and not twice at one step."""
     is_interrupted = reason is None
     run = Run(SimpleNamespace(choose_batch=stay))
     evaluator = Evaluator(seeded, episodes=1, interval=25)
@@ -305,13 +305,13 @@ def test_the_best_one_is_replaced_by_one_that_is_as_good(tmp_path: Path) -> None
     run.kept = run.agent
     evaluator = Evaluator(dots_game(play), episodes=1, interval=25, clock=Clock())
     evaluated(evaluator, run, 25, 50, 75, 100)
-    kept = [1.0, 3.0, 3.0, 2.0]  # and at the end the last one, which is as good as that of step 75
+    kept = [1.0, 3.0, 3.0, 2.0]  # and at the end the last, which is as good as step 75
     assert [each["evaluation"]["mean_reward"] for each in run.saved] == kept
     assert {each["evaluation"]["policy"] for each in run.saved} == {"greedy"}
 
 
 def trained(out: Path | None, *callbacks: Callback) -> tuple[TrainResult, list[float]]:
-    """A run, and the draws that the game took from what games share."""
+    """A run, and the game's numbers from the shared random generators."""
     random.seed(5)
     np.random.seed(5)
     with VecEnv(seeded, 8) as vec:
@@ -354,7 +354,7 @@ def test_the_best_one_plays_and_a_resumed_run_remembers_it(tmp_path: Path) -> No
     resumed.on_update(run.at(100))
     resumed.on_end(run.at(100))
     assert run.results[0].mean_reward == best_reward(best)
-    assert len(run.saved) == 1  # of equals the last
+    assert len(run.saved) == 1  # on a tie, the last
     assert read_header(best).save == kept.save
 
 

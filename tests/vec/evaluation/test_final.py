@@ -36,7 +36,7 @@ two = Game(play_two, entities=(), actions=(Scores,), num_agents=2)
 
 
 def finished(run: Run, evaluator: Evaluator, last: object, *, is_interrupted: bool = False) -> None:
-    """A run whose best network is that of step 25, which is evaluated with `run.agent`."""
+    """A run whose best network is from step 25 and is evaluated with `run.agent`."""
     evaluator.on_start(run.at(0))
     evaluator.on_update(run.at(25))
     run.agent = run.sampled = last
@@ -44,7 +44,7 @@ def finished(run: Run, evaluator: Evaluator, last: object, *, is_interrupted: bo
 
 
 class Ticking(Clock):
-    """Passes by itself, each time that it is read."""
+    """A clock that advances each time it is read."""
 
     def __init__(self, tick_s: float) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Ticking(Clock):
 
 @pytest.mark.parametrize(("value", "kept"), [(0, 80), (1, 80), (2, 25)])
 def test_fresh_episodes_decide_which_network_is_kept(tmp_path: Path, value: int, kept: int) -> None:
-    """Of equals the last; what an evaluation said before does not count."""
+    """On a tie, the last; earlier evaluations do not count."""
     run = Run(Always(2), tmp_path)
     run.kept = Always(value)
     evaluator = Evaluator(one, episodes=4, interval=25, clock=Clock())
@@ -82,7 +82,7 @@ def test_networks_of_a_game_for_two_play_each_other(tmp_path: Path, value: int, 
 
 
 def test_after_a_signal_there_is_little_time(tmp_path: Path) -> None:
-    """None for the same starts as ever; the networks are compared if that is possible."""
+    """No evaluation from the fixed starts; the networks are compared if possible."""
     for seconds, num_saved in ((0.0, 2), (1.0, 1)):
         run = Run(Always(2), tmp_path)
         run.kept = Always(0)
@@ -116,7 +116,7 @@ def test_greedy_play_is_much_worse_only_by_more_than_chance() -> None:
 
 
 class Stuck(ScriptedAgent):
-    """Stays where it is."""
+    """Does not move."""
 
     choose_batch = staticmethod(stay)
 

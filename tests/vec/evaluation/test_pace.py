@@ -1,4 +1,4 @@
-"""When a run is evaluated, and with how many episodes."""
+"""Times of evaluations in a run, and their numbers of episodes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ TOTAL = 40_000
 
 
 def at(step: int, time_fraction: float = 0.0) -> TrainProgress:
-    """Episodes of training take a second each."""
+    """Training episodes take one second each."""
     return TrainProgress(step, TOTAL, steps_per_s=100, mean_length=100, time_fraction=time_fraction)
 
 
 def evaluations(
     fixed_s: float, episode_s: float, run_s: float = 400.0, *, updates: int = 200
 ) -> list[tuple[float, int, float]]:
-    """Of a run without an interval: fraction of the run, episodes and seconds of each."""
+    """Evaluations of a run without an interval: fraction of the run, episodes and seconds."""
     clock, found = Clock(), []
     pace = Pace(20, None, clock)
     pace.start(at(0))
@@ -38,13 +38,13 @@ def evaluations(
 
 def test_cheap_evaluations_take_place_twenty_times() -> None:
     found = evaluations(0.1, 0.01)
-    assert [num for _, num, _ in found[1:]] == [20] * 17  # the first one could have been slow
+    assert [num for _, num, _ in found[1:]] == [20] * 17  # the first might be slow
     places = [i / 20 for i in range(3, 20)]
     assert [share for share, *_ in found[1:]] == pytest.approx(places, abs=0.01)
 
 
 def test_slow_ones_take_place_in_every_tenth_with_fewer_episodes() -> None:
-    """As in a tower defense, an episode of which takes a second of 400."""
+    """As in a tower defense, with episodes of one second in a run of 400 seconds."""
     found = evaluations(0.0, 1.0)
     assert {int(10 * share) for share, *_ in found} == set(range(1, 10))
     assert all(4 <= num < 20 for _, num, _ in found)
@@ -99,7 +99,7 @@ def test_the_end_is_short() -> None:
         clock.now = seconds
         assert pace.end_s(at(TOTAL)) == end_s
         assert pace.end_s(at(TOTAL), is_interrupted=True) == 1.5
-    assert pace.num_in_round(3.0, 3, at(TOTAL)) == 0  # one second for an episode of each
+    assert pace.num_in_round(3.0, 3, at(TOTAL)) == 0  # one second for an episode of both
     assert pace.num_in_round(15.0, 3, at(TOTAL)) == 5
     assert pace.num_in_round(math.inf, 3, at(TOTAL)) == 20
     assert pace.num_last(at(TOTAL)) == 10

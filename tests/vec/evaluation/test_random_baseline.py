@@ -1,4 +1,4 @@
-"""Random play is measured before a run, within its time, and changes nothing of the run."""
+"""Random play is measured before a run, within its time, and does not affect the run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def trained(
     about: Mapping[str, object] | None = None,
     **settings: object,
 ) -> tuple[TrainResult, list[float]]:
-    """A run, and the draws that the game took from what games share."""
+    """A run, and the game's numbers from the shared random generators."""
     random.seed(5)
     np.random.seed(5)
     resume = bool(settings)
@@ -62,10 +62,10 @@ def test_a_run_stays_the_same_bit_by_bit_and_keeps_the_figures(tmp_path: Path) -
     assert found is not None
     assert found.is_like_training
     assert found == read_run(tmp_path).random_play
-    again = RandomBaseline(seeded, episodes=3)  # a run that goes on does not measure it again
+    again = RandomBaseline(seeded, episodes=3)  # a resumed run does not measure again
     resumed, _ = trained(seeded, again, out=tmp_path, total_steps=512)
     assert resumed.progress.random_play == found == read_run(tmp_path).random_play
-    about = {"settings": {"size": 3}}  # another game
+    about = {"settings": {"size": 3}}  # a different game
     changed, _ = trained(seeded, again, out=tmp_path, about=about, total_steps=768)
     assert changed.progress.random_play == read_run(tmp_path).random_play != found
 
@@ -161,7 +161,7 @@ def test_bots_play_as_in_training() -> None:
     assert found is not None
     assert found.is_like_training
     assert 0.6 < found.mean_reward < 1.4
-    other = measured(RandomBaseline(game, episodes=4), two)  # which plays against itself
+    other = measured(RandomBaseline(game, episodes=4), two)  # self-play
     assert other is not None
     assert not other.is_like_training
 

@@ -1,4 +1,4 @@
-"""EnvironmentBatch: environments stepped here show, and are told, what a plain loop would."""
+"""EnvironmentBatch: environments stepped in this process equal a plain loop."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ NUM_ENVS = 3
 
 @dataclass
 class Script:
-    """What an environment is to show: episodes, whose last observations are done."""
+    """Observations of an environment: episodes, each ending with a done observation."""
 
     spaces: Spaces
     episodes: list[list[Observation]]
 
 
 class Scripted(Environment):
-    """Shows what is written, over and over, and takes down what it is told."""
+    """Repeats its script forever, and records its actions."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -77,7 +77,7 @@ class Scripted(Environment):
 
 @dataclass
 class Plain:
-    """The slow reference: asks each observation its questions when they are answered."""
+    """The slow reference: reads the questions of each observation when they are answered."""
 
     envs: list[Scripted]
     spaces: Spaces
@@ -125,7 +125,7 @@ class Plain:
 
 
 def plain_action(action: Action) -> tuple[Any, ...]:
-    """An action in plain lists, with the dtype of what an array held."""
+    """An action in plain lists, with the dtype of its array."""
     match action:
         case CategoricalAction():
             values = action.indices
@@ -144,7 +144,7 @@ def plain_told(env: Scripted) -> list[list[tuple[Any, ...]]]:
 
 @st.composite
 def scripts(draw: st.DrawFn) -> list[Script]:
-    """One script for each environment, all of the same spaces."""
+    """One script per environment, all with the same spaces."""
     spaces = draw(obs_spaces()), draw(action_spaces())
     shown = observations(*spaces).flatmap(lambda one: forms_of(one, spaces[0]))
     made = []
@@ -194,12 +194,12 @@ SPACES: tuple[ObsSpace, dict[str, ActionSpace]] = (
 
 
 def moves(*chosen: int) -> VecActions:
-    """What those who walk are told; nobody turns."""
+    """Actions for the walkers; no actor turns."""
     return {"move": np.array(chosen)}
 
 
 class Walker(Environment):
-    """Two who walk, known by their names, in a list and an array that are used again."""
+    """Two walkers, identified by name, in a reused list and array."""
 
     def __init__(self) -> None:
         self.names: list[Any] = ["a", "b"]
@@ -264,7 +264,7 @@ def test_an_action_stays_what_it_was_after_the_next_step() -> None:
 
 
 class FailsOnce(Walker):
-    """Raises in its second step, the first time."""
+    """Raises in its second step, but only once."""
 
     def act(self, actions: Mapping[str, Action]) -> Observation:
         shown = super().act(actions)
@@ -288,7 +288,7 @@ def test_when_one_fails_the_others_are_told_what_is_theirs(failing: int) -> None
 
 
 class Wrong(Walker):
-    """Shows something else from its first step on."""
+    """Its observations change from the first step on."""
 
     def __init__(self, changes: dict[str, Any]) -> None:
         super().__init__()
@@ -322,7 +322,7 @@ def test_what_does_not_fit_is_named_with_its_environment(
 
 
 class Aimless(Environment):
-    """Asks its two units to select one of no targets, after a step."""
+    """Asks its two units to select among zero targets, after a step."""
 
     def __init__(self, mask: Sequence[Sequence[bool]] | None) -> None:
         self._mask = mask
@@ -388,7 +388,7 @@ def test_an_environment_that_returns_nothing_is_named() -> None:
 
 
 class Ends(Walker):
-    """Its episodes take one step; something is wrong with what it shows from then on."""
+    """Episodes of one step; the following observations are wrong."""
 
     def __init__(self, wrong: str) -> None:
         super().__init__()
@@ -408,7 +408,7 @@ class Ends(Walker):
 
 
 class OddLength(Ends):
-    """The same, but what is wrong is seen at once, and not when numbers are packed."""
+    """`Ends` with an error that is detected immediately, not when numbers are packed."""
 
     def _odd(self, which: str) -> dict[str, Any]:
         return {"features": {"A": [[1, 2]], which: []}} if which == self._wrong else {}

@@ -1,4 +1,4 @@
-"""What the copies of a game print: of one of them only, with a hint; standard error of all."""
+"""Output of the copies of a game: stdout of one copy, with a hint; stderr of all."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SEEDS = [EpisodeSeeds(1, env_id)[0] for env_id in range(4)]
 
 
 def game_of(say: Callable[[int, int], None]) -> Game:
-    """A game that says something in every step, and when it is closed."""
+    """A game that prints in every step and when it is closed."""
 
     def play(agent: Agent, *, seed: int) -> None:
         try:
@@ -39,7 +39,7 @@ def game_of(say: Callable[[int, int], None]) -> Game:
 
 
 def run(game: Game, num_envs: int, num_workers: int = 0, **options: Any) -> None:  # noqa: ANN401
-    """Two steps."""
+    """Runs two steps."""
     rng = np.random.default_rng(1)
     with VecEnv(game, num_envs, num_workers, seed=1, **options) as vec:
         obs = vec.reset()
@@ -53,7 +53,7 @@ def say_all(seed: int, step: int) -> None:
 
 
 def said(*seeds: int) -> list[str]:
-    """What games with these seeds say, sorted."""
+    """Output of games with these seeds, sorted."""
     return sorted(f"{seed} {step}" for seed in seeds for step in (0, 1, 2, -1))
 
 
@@ -73,7 +73,7 @@ def test_one_copy_is_shown_and_the_errors_of_all(
 def test_the_copy_that_prints_is_shown_whichever_it_is(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Such as the one where something rare happens."""
+    """For example, a copy with a rare event."""
 
     def rarely(seed: int, step: int) -> None:
         if seed == SEEDS[2]:
@@ -94,15 +94,15 @@ def test_a_single_copy_is_not_touched(
 
 @pytest.mark.slow
 def test_a_copy_of_each_worker_is_shown_with_one_hint(capfd: pytest.CaptureFixture[str]) -> None:
-    run(game_of(say_all), 4, 2, start_method="spawn")  # which has the streams of this test
+    run(game_of(say_all), 4, 2, start_method="spawn")  # its workers have this test's streams
     shown, errors = capfd.readouterr()
-    # Two processes write pieces of lines at once: what is shown is compared letter by letter.
+    # Two processes write parts of lines at once: output is compared letter by letter.
     assert sorted(shown) == sorted("".join(f"{line}\n" for line in said(SEEDS[0], SEEDS[2])))
     assert errors.count(HINT) == 1
 
 
 def test_a_game_may_redirect_its_output_while_it_waits(capsys: pytest.CaptureFixture[str]) -> None:
-    """What it printed is there, and afterwards the output is what it was."""
+    """Its output is captured, and the streams are restored afterwards."""
     kept = io.StringIO()
     out = sys.stdout
 

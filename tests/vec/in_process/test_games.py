@@ -1,4 +1,4 @@
-"""GameBatch: what a step leaves to Python's garbage collector."""
+"""GameBatch: steps and Python's garbage collector."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from entity_env.vec import VecEnv
 
 @pytest.mark.slow
 def test_a_step_of_many_games_collects_no_garbage() -> None:
-    """As many objects become free as are made: answers are not made for all games beforehand."""
+    """A step frees as many objects as it creates: actions are not created for all games at once."""
     num_envs, num_steps, threshold = 2_000, 10, gc.get_threshold()
     rng = np.random.default_rng(0)
     num_collections = 0
@@ -28,7 +28,7 @@ def test_a_step_of_many_games_collects_no_garbage() -> None:
         for step in range(2 * num_steps):
             if step == num_steps:  # the games are at different points of their episodes
                 gc.callbacks.append(count)
-                gc.set_threshold(700)  # Python's own
+                gc.set_threshold(700)  # Python's default
             env.act({"Move": rng.integers(0, 4, num_envs)})
         gc.callbacks.remove(count)
         gc.set_threshold(*threshold)

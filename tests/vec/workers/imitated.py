@@ -1,6 +1,6 @@
-"""Takes from Python, in this process and its workers, what it lacks on another system.
+"""Removes features from Python, in this process and its workers, to imitate another system.
 
-A process imitates the system that the environment variable `SYSTEM` names. Workers do, too: each
+A process imitates the system in the environment variable `SYSTEM`. So do its workers, because each
 interpreter imports the `sitecustomize` that `environment_of` writes.
 """
 
@@ -21,7 +21,7 @@ from tests import ROOT
 
 SYSTEM: Final = "ENTITY_ENV_IMITATES"
 _MAPPINGS: Final = "ENTITY_ENV_MAPPINGS"
-"""Folder of files that imitate the named mappings of Windows."""
+"""Variable with the folder of files that imitate the named mappings of Windows."""
 
 _NOT_ON_MACOS: Final[list[tuple[ModuleType, list[str]]]] = [
     (os, ["memfd_create", "pidfd_open", "posix_fallocate", "sched_getaffinity"]),
@@ -38,7 +38,7 @@ _NOT_ON_WINDOWS: Final[list[tuple[ModuleType, list[str]]]] = [
 
 
 def environment_of(system: str, folder: Path) -> dict[str, str]:
-    """Environment of a process that imitates a system, with its workers; writes into a folder."""
+    """Environment variables of a process that imitates a system, with its workers."""
     code = "from tests.vec.workers.imitated import imitate\nimitate()\n"
     (folder / "sitecustomize.py").write_text(code)
     path = os.pathsep.join([str(folder), str(ROOT)])
@@ -46,7 +46,7 @@ def environment_of(system: str, folder: Path) -> dict[str, str]:
 
 
 def imitate() -> None:
-    """Makes this process imitate the system in the environment; first of all, before imports."""
+    """Makes this process imitate the system in the environment; call it before all imports."""
     is_windows = os.environ[SYSTEM] == "windows"
     for module, names in _NOT_ON_MACOS + _NOT_ON_WINDOWS * is_windows:
         for name in names:
@@ -63,7 +63,7 @@ def imitate() -> None:
         _set(shared_memory, _new_handle=shared_memory._new_name, _map_name=_map_file)
 
 
-def _set(module: ModuleType, **values: Any) -> None:  # noqa: ANN401 - of any name
+def _set(module: ModuleType, **values: Any) -> None:  # noqa: ANN401 - any values
     for name, value in values.items():
         setattr(module, name, value)
 

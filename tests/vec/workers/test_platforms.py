@@ -1,4 +1,4 @@
-"""Workers on systems that lack what Linux has: in processes without it; see `imitated`."""
+"""Workers on systems without some features of Linux; processes imitate them, see `imitated`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ STEP = """
     assert batches[0] == batches[1]
     assert max(len(row.features["Dot"]) for row in batches[1][1].rows) == 3000
 """
-"""Blocks that grow, in both directions."""
+"""A program with growing blocks, in both directions."""
 FAIL = """
     victim = EpisodeSeeds(0, 3)[0]
     for fault in ("loops", "waits", "os._exit", "raise"):
@@ -66,7 +66,7 @@ LIVE = """
 
 
 def start(system: str, folder: Path, text: str) -> subprocess.Popen[str]:
-    """Runs a program on a system that this one imitates."""
+    """Runs a program on an imitated system."""
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(PREPARE) + textwrap.dedent(text)],
         cwd=ROOT,
@@ -148,7 +148,7 @@ def test_where_no_process_forks_they_are_spawned(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.slow
 def test_the_imitation_lacks_what_it_says(tmp_path: Path) -> None:
-    """Or the tests above would show nothing."""
+    """Otherwise the tests above would prove nothing."""
     code = """
         import faulthandler, select, signal, socket
         from entity_env.vec.workers.shared_memory import SharedBlock

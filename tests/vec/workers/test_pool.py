@@ -1,4 +1,4 @@
-"""VecEnv with workers, when all goes well; what goes wrong is in `test_worker_faults`."""
+"""VecEnv with workers, without faults; faults are in `test_worker_faults`."""
 
 import multiprocessing
 import os
@@ -112,11 +112,11 @@ def test_arguments_that_make_no_sense(keywords: dict[str, Any], message: str) ->
 
 
 class TestWhoeverIsReady:
-    """Groups of environments move apart: here 0 and 1 in one worker, 2 and 3 in another."""
+    """Groups of environments proceed independently: 0 and 1 in one worker, 2 and 3 in another."""
 
     @pytest.fixture
     def gate(self, tmp_path: Path) -> str:
-        """A named pipe, at which env 0 waits after every second step."""
+        """A named pipe on which env 0 waits after every second step."""
         os.mkfifo(tmp_path / "gate")
         return str(tmp_path / "gate")
 
@@ -139,7 +139,7 @@ class TestWhoeverIsReady:
             assert seen == {0, 1, 2, 3}
 
     def test_no_environment_starves(self, gate: str) -> None:
-        """A fast group takes no turn from a slow one that is ready."""
+        """A fast group does not take the turn of a slow group that is ready."""
         with self.vec(gate) as vec:
             vec.reset()
             vec.send(stay(4))
@@ -188,7 +188,7 @@ class TestWhoeverIsReady:
             assert batch.features["Dot"].values.ravel().tolist() == [3, 3, 3, 3]
 
     def test_every_environment_plays_what_it_would_play_alone(self) -> None:
-        """Whatever order the groups come in."""
+        """In any order of the groups."""
         game = chaos
         with VecEnv(game, 6, 3, seed=4, autoreset="next_step") as vec:
             expected = VecEnv(game, 6, seed=4, autoreset="next_step")
@@ -213,7 +213,7 @@ class TestWhoeverIsReady:
 
 
 def first_choices(batch: Any, game: Game) -> dict[str, Any]:  # noqa: ANN401 - a VecObs
-    """The first thing that each actor may do."""
+    """The first legal choice of each actor."""
     choices: dict[str, Any] = {}
     for name, space in game.action_space().items():
         mask = batch.action_masks[name]
@@ -263,7 +263,7 @@ def test_a_hundred_thousand_entities_at_once() -> None:
 
 
 def test_blocks_of_actions_grow() -> None:
-    """One action an entity, for more entities at every step."""
+    """One action per entity, with more entities at every step."""
     each = Categorical(Move)
 
     def play(agent: Agent, *, seed: int) -> None:
@@ -285,7 +285,7 @@ def test_blocks_of_actions_grow() -> None:
 
 
 def test_nothing_is_pickled_by_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor here, nor in the workers, where the game itself forbids it; blocks grow meanwhile."""
+    """Neither here nor in the workers, where the game forbids pickling; blocks grow meanwhile."""
     with VecEnv(without_pickles, 4, 2) as vec:
         vec.reset()
         with monkeypatch.context() as patch:
@@ -299,7 +299,7 @@ def test_nothing_is_pickled_by_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
             vec.recv(min_envs=1)
         assert episodes == 16
         with pytest.raises(WorkerError, match=r"died \(exit code 1\)"):
-            vec.reset()  # is no step: shows that a pickle in a worker would be noticed
+            vec.reset()  # not a step: proves that pickling in a worker is detected
 
 
 def test_an_idle_vec_env_uses_no_processor_time() -> None:
@@ -308,7 +308,7 @@ def test_an_idle_vec_env_uses_no_processor_time() -> None:
         vec.act(stay(4))
         pids = [pid_of(0), pid_of(1)]
         never = threading.Event()
-        for _ in range(40):  # on a busy machine they take a while to go to sleep
+        for _ in range(40):  # on a busy machine, workers take a while to go to sleep
             workers, ours = [processor_s(pid) for pid in pids], process_time()
             never.wait(0.5)
             if [processor_s(pid) for pid in pids] == workers and process_time() - ours < 0.02:
@@ -319,7 +319,7 @@ def test_an_idle_vec_env_uses_no_processor_time() -> None:
 
 
 def test_a_vec_env_that_waits_uses_no_processor_time(tmp_path: Path) -> None:
-    """In `recv`, while a game takes long."""
+    """In `recv`, while a game is slow."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     game = gated.with_settings(victim=EpisodeSeeds(0, 0)[0], gate=str(gate))
@@ -344,7 +344,7 @@ class TestViews:
                 before = plain_batch(batch, spaces)
                 vec.send(first_choices(batch, chaos))
                 after = vec.recv()
-                assert plain_batch(batch, spaces) == before  # and in fact through it
+                assert plain_batch(batch, spaces) == before  # through the view
                 batch = after
 
     def test_one_worker_copies_nothing(self) -> None:
@@ -357,7 +357,7 @@ class TestViews:
 
 
 def test_another_thread_may_step_and_close() -> None:
-    """Unlike games of this process: those of workers have a thread of their own there."""
+    """Unlike games in this process: games in workers have their own thread there."""
     vec = VecEnv(count, 2, 2)
     vec.reset()
     rewards: list[list[float]] = []

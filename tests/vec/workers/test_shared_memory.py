@@ -1,4 +1,4 @@
-"""Shared memory: seen by all who have it, on every system, and gone with the last of them."""
+"""Shared memory: visible to all holders, on every system, and freed with the last one."""
 
 import errno
 import mmap
@@ -28,7 +28,7 @@ CHILD_S = 30.0
 
 @pytest.fixture(params=NEW_HANDLES, ids=["memfd", "shm"])
 def new_handle(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever makes blocks on POSIX."""
+    """Every way to create blocks on POSIX."""
     monkeypatch.setattr(shared_block, "_new_handle", request.param)
 
 
@@ -165,7 +165,7 @@ def test_says_that_memory_is_too_small() -> None:
 @pytest.mark.usefixtures("new_handle")
 def test_says_that_too_many_files_are_open() -> None:
     before = num_files()
-    for number in range(2):  # none for the block; none to map it
+    for number in range(2):  # no descriptor for the block; none to map it
         with (
             files_to_spare(number),
             pytest.raises(WorkerError, match=r"this process may have \d+ files open: .*ulimit -n"),
@@ -184,7 +184,7 @@ def test_other_processes_get_blocks_and_give_them(
     first, second = SharedBlock.create(5), SharedBlock.create(6)
     first.buffer[:] = b"first"
     process = context.Process(target=double_blocks, args=(first, theirs))
-    process.start()  # hands over the first
+    process.start()  # passes on the first
     theirs.close()
     before = num_files()
     doubled = SharedBlock.receive(ours, timeout_s=CHILD_S)
@@ -199,9 +199,9 @@ def test_other_processes_get_blocks_and_give_them(
     assert bytes(second.buffer) == b"taken "
     assert bytes(doubled_again.buffer) == b"secondsecond"
     for block in (first, second, doubled, doubled_again):
-        block.buffer[:1] = b"!"  # ours, although the one who made it is gone
+        block.buffer[:1] = b"!"  # still valid, although its creator is gone
         block.close()
-    assert num_files() == before - 2 * 2  # those of the first two
+    assert num_files() == before - 2 * 2  # descriptors of the first two
     ours.close()
 
 
@@ -262,7 +262,7 @@ def test_is_not_pickled_out_of_place() -> None:
 
 @pytest.fixture
 def named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks as on Windows: a mapping is found by its name, by whoever opens it next."""
+    """Blocks as on Windows: the next process opens a mapping by name."""
     mappings: dict[str, mmap.mmap] = {}
 
     def map_name(name: str, num_bytes: int) -> mmap.mmap:

@@ -1,4 +1,4 @@
-"""How a step crosses from a worker to its parent: nothing is lost, whatever it shows."""
+"""Transport of a step from a worker to its parent: lossless for all observations."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EPISODES = st.builds(
 
 
 class Told:
-    """A step as a worker of environments 2 to 4, of 7, tells it."""
+    """A step as sent by the worker with environments 2 to 4 of 7."""
 
     def __init__(self, draw: st.DrawFn, *, num_rows: int = 3) -> None:
         self.scenes = [draw(scenes()) for _ in range(num_rows)]
@@ -84,7 +84,7 @@ LAYOUT = Batcher(SCHEMA.obs_space(), SCHEMA.action_space()).layout
 def pair(
     layout: FrameLayout, envs: range = range(2, 5), num_envs: int = 7
 ) -> Iterator[tuple[StepWriter, StepReader]]:
-    """Both sides of the wire, in this process."""
+    """Both sides of the channel, in this process."""
     block = SharedBlock.create(SharedRows.num_bytes(layout, num_envs, 1))
     rows = SharedRows(block, layout, num_envs, 1)
     writer, reader = StepWriter(rows, envs), StepReader(rows, envs)
@@ -97,7 +97,7 @@ def pair(
 
 
 def carried(told: Told, writer: StepWriter, reader: StepReader, parity: int) -> BatchStep:
-    """What the reader makes of a step."""
+    """A step after writing and reading."""
     writer.begin(parity)
     writer.end(parity, told.write(writer.memory[parity]))
     hand_over(writer, reader, parity)
@@ -152,7 +152,7 @@ def test_a_step_arrives_as_it_was_written(run: list[Told]) -> None:
 def test_an_arena_that_grows_in_the_middle_of_a_step(
     first: Told, second: Told, num_pixels: int
 ) -> None:
-    """So much is written between rows and last observations that they lie in several blocks."""
+    """With much data between rows and final observations, they are in several blocks."""
     with pair(LAYOUT) as (writer, reader):
         carried(first, writer, reader, 0)
         writer.begin(0)
@@ -177,7 +177,7 @@ THINGS = FrameLayout(ObsSpace([], {"Thing": Entity(["x"])}), {})
 
 
 def thing_step(memory: StepMemory, counts: Sequence[int], value: float) -> BatchStep:
-    """As many entities as said, all of one value."""
+    """A step with these numbers of entities, all with one value."""
     writer = Batcher(ObsSpace([], {"Thing": Entity(["x"])}), {})
     for count in counts:
         writer.buffers["Thing"].append(np.full((count, 1), value, dtype=np.float32))
@@ -242,7 +242,7 @@ def test_what_was_shown_last_stays_whole_while_the_next_step_is_written() -> Non
         hand_over(writer, reader, 0)
         shown = reader.read(0).frame.features["Thing"]
         writer.begin(1)
-        thing_step(writer.memory[1], [50_000, 0, 7], 2.0)  # and dies here
+        thing_step(writer.memory[1], [50_000, 0, 7], 2.0)  # and the worker dies here
         assert shown.lengths.tolist() == [1, 2, 3]
         assert shown.values.tolist() == [[1.0]] * 6
 
@@ -267,7 +267,7 @@ def test_views_outlive_the_reader() -> None:
 @FEW
 @given(st.lists(st.lists(scenes(), min_size=1, max_size=3), min_size=1, max_size=4))
 def test_batches_side_by_side_are_the_batch_made_at_once(parts: list[list[Scene]]) -> None:
-    """Also where nobody acts in some of them, or where only some hide or forbid something."""
+    """Also if some batches have no actors, or only some hide entities or mask choices."""
     frames = [gathered(part).write(LocalMemory()) for part in parts]
     lengths = np.concatenate([frame.lengths for frame in frames], axis=1)
     together = concat_frames(LAYOUT, frames, lengths)

@@ -1,4 +1,4 @@
-"""Wake-up events: no ring is lost, whoever is gone is missed, and waiting costs nothing."""
+"""Wake-up events: no notification is lost, dead peers are detected, waiting costs nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Context = SpawnContext | ForkServerContext
 FORKSERVER = mp.get_context("forkserver")
 CONTEXTS: dict[str, Context] = {"spawn": mp.get_context("spawn"), "forkserver": FORKSERVER}
 SHORT_S = 0.1
-"""Long enough to notice that somebody did not wait, or used the processor meanwhile."""
+"""Long enough to notice a wait that returns early or uses the processor."""
 
 Pair = tuple[WakeUpEvent, WakeUpEvent]
 TraceFunction: TypeAlias = "Callable[[FrameType, str, object], TraceFunction | None]"
@@ -65,7 +65,7 @@ def pairs(number: int, path: Path, num_spins: int = 1) -> Iterator[list[Pair]]:
         WakeUpEvent.pair(block, i * NUM_BYTES, path=path, num_spins=num_spins)
         for i in range(number)
     ]
-    block.close()  # they need it no longer
+    block.close()  # no longer needed
     try:
         yield made
     finally:
@@ -83,7 +83,7 @@ def workers(
     path: Path | None = None,
     num_spins: int = wakeup_event.NUM_SPINS,
 ) -> Iterator[tuple[list[WakeUpEvent], list[BaseProcess]]]:
-    """Processes that run `target(event, *arguments)`; afterwards they must leave by themselves."""
+    """Processes that run `target(event, *arguments)`; they must exit by themselves."""
     events: list[WakeUpEvent] = []
     processes: list[BaseProcess] = []
     with ExitStack() as stack:
@@ -112,20 +112,20 @@ def is_asleep(event: WakeUpEvent) -> bool:
     return bool(event._words[event._mine + wakeup_event._ASLEEP])
 
 
-# One process: who is rung, and who is told what.
+# One process: notifications and return values.
 
 
 def test_takes_turns(path: Path) -> None:
     with pairs(1, path) as [(parent, worker)]:
         assert worker.wait(0) is Wake.TIMED_OUT
-        assert parent.wait(0) is Wake.NOTIFIED  # it has asked nothing
+        assert parent.wait(0) is Wake.NOTIFIED  # it has not asked
         for number in range(1, 300):
             parent.notify()
             assert not parent.is_notified
             assert parent.wait(0) is Wake.TIMED_OUT
             assert worker.wait(0) is Wake.NOTIFIED
             assert worker.wait() is Wake.NOTIFIED  # until it answers
-            parent.notify()  # asks nothing new
+            parent.notify()  # not a new request
             assert parent.num_notifications == number
             worker.notify()
             worker.notify()
@@ -141,7 +141,7 @@ ACTIONS = ["ring", "answer", "leave", "wait", "await"]
 @pytest.mark.parametrize("path", PATHS)
 @given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 2)), max_size=30))
 def test_agrees_with_a_model(path: Path, actions: list[tuple[str, int]]) -> None:
-    """In whatever order: each wait tells what the model says, alone and over several."""
+    """In any order, each wait equals the model, for one event and for several."""
     asked, has_left = [False] * 3, [False] * 3
 
     def expected(of: Sequence[int], enough: Callable[[Sequence[bool]], bool]) -> Wake:
@@ -179,7 +179,7 @@ def test_a_worker_notices_that_its_parent_is_gone(path: Path) -> None:
         parent.notify()
         parent.close()
         assert worker.wait() is Wake.NOTIFIED
-        worker.notify()  # to nobody
+        worker.notify()  # no receiver
         assert worker.wait() is Wake.PEER_GONE
         assert worker.is_peer_gone()
 
@@ -237,11 +237,11 @@ def test_the_socket_may_fill_up(path: Path) -> None:
         assert worker.wait(0) is Wake.NOTIFIED
 
 
-# Interrupted: by whatever a signal handler raises.
+# Interrupted: by an exception from a signal handler.
 
 
 class Interrupter:
-    """Raises a KeyboardInterrupt before the n-th line of wakeup_event.py that runs within it."""
+    """Raises a KeyboardInterrupt before the n-th executed line of wakeup_event.py."""
 
     def __init__(self, line: int) -> None:
         self.lines_to_go = line
@@ -264,7 +264,7 @@ class Interrupter:
 
 
 def interruptions(call: Callable[[], object]) -> Iterator[None]:
-    """Interrupts a call before its first line, then before its second, until it ends in peace."""
+    """Interrupts a call before its first line, then its second, until it completes."""
     for line in count(1):
         interrupter = Interrupter(line)
         try:
@@ -304,7 +304,7 @@ def test_an_interrupted_ring_rang_or_did_not(path: Path) -> None:
         worker._set_asleep(True)
         for _ in interruptions(parent.notify):
             assert parent.num_notifications in (num_notifications, num_notifications + 1)
-            if parent.num_notifications > num_notifications:  # then it has woken the worker as well
+            if parent.num_notifications > num_notifications:  # then it has also woken the worker
                 assert select.select([worker._socket], [], [], 0)[0]
             parent.notify()
             num_notifications = parent.num_notifications
@@ -312,18 +312,18 @@ def test_an_interrupted_ring_rang_or_did_not(path: Path) -> None:
             worker.notify()
             worker._set_asleep(True)
             assert parent.wait(0) is Wake.NOTIFIED
-            assert not worker.is_peer_gone()  # takes in what bytes there are
+            assert not worker.is_peer_gone()  # reads the available bytes
 
 
 def test_a_lock_left_taken_does_no_harm() -> None:
     with pairs(1, "kernel") as [(parent, worker)]:
-        parent._take(False)  # as if interrupted before giving it back
+        parent._take(False)  # as if interrupted before returning it
         parent.notify()
         parent.notify()
         assert worker.wait(0) is Wake.NOTIFIED
 
 
-# Made and closed.
+# Construction and closing.
 
 
 def test_closed() -> None:
@@ -420,7 +420,7 @@ def test_a_killed_worker_is_missed(context: Context, path: Path) -> None:
         ring_all(events)
         begin = monotonic()
         assert wait_all(events, WAIT_S) is Wake.PEER_GONE
-        assert monotonic() - begin < WAIT_S / 2  # it was noticed, not timed out
+        assert monotonic() - begin < WAIT_S / 2  # detected, not timed out
         assert [event.is_peer_gone() for event in events] == [True, False]
         assert events[1].wait(WAIT_S) is Wake.NOTIFIED
 
@@ -449,7 +449,7 @@ def test_a_worker_leaves_when_its_parent_is_killed(start_method: str) -> None:
         assert parent.stdout.readline() == "NOTIFIED\n"
         parent.kill()
         begin = monotonic()
-        assert parent.stdout.read() == ""  # all who had it are gone
+        assert parent.stdout.read() == ""  # all holders are gone
         assert monotonic() - begin < WAIT_S / 2
 
 
@@ -474,7 +474,7 @@ def test_waiting_takes_no_processor_time(path: Path) -> None:
 
 
 def play_ping_pong(path: Path, num_spins: int, longest_pause: int, num_notifications: int) -> None:
-    """Pauses of all lengths on both sides, so that rings meet the other one in every state."""
+    """Random pauses on both sides, so that notifications arrive in every state of the peer."""
     random = Random(num_spins)
     events_and_processes = workers(
         FORKSERVER, 2, answer, 7, longest_pause, path=path, num_spins=num_spins

@@ -1,4 +1,4 @@
-"""Workers under attack: messages of any size, interrupts at bad moments, forks, hasty ends."""
+"""Workers under attack: messages of any size, badly timed interrupts, forks, sudden exits."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ from tests.helpers.worker_games import Lamp
 from tests.helpers.worker_helpers import is_running, pid_of, plain_reset, script, stay
 
 SOCKET_BUFFER = 212_992
-"""What a socket takes on Linux before a sender waits for the reader."""
+"""Bytes that a socket buffers on Linux before the sender blocks."""
 SIZES = [0, 1, SOCKET_BUFFER - 1, SOCKET_BUFFER, SOCKET_BUFFER + 1, 10_000_000]
 
 
@@ -62,7 +62,7 @@ def back() -> NoReturn:
 
 
 class OddError(Exception):
-    """Neither its text nor its notes can be had."""
+    """Neither its text nor its notes can be read."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text")
@@ -84,11 +84,11 @@ def play_noting_oddly(agent: Agent, *, seed: int) -> None:
 
 def play_raising_ours(agent: Agent, *, seed: int) -> None:
     ask(agent)
-    raise WorkerError("mine", game_traceback=lambda: 0)  # type: ignore[arg-type]  # cannot be sent
+    raise WorkerError("mine", game_traceback=lambda: 0)  # type: ignore[arg-type]  # not picklable
 
 
 class Painter(Lamp):
-    """Draws itself as large as it is told."""
+    """Renders itself in a given size."""
 
     size = 300
 
@@ -106,7 +106,7 @@ class ClumsyPainter(Painter):
 
 
 class TestMessages:
-    """None is so large that worker and parent wait for each other."""
+    """No message is so large that worker and parent wait for each other."""
 
     @pytest.mark.parametrize("size", SIZES)
     def test_a_failure_of_any_size_arrives(self, size: int) -> None:
@@ -196,12 +196,12 @@ MOMENTS: Mapping[str, tuple[type[Any], str]] = {
 def interrupt_once(
     monkeypatch: pytest.MonkeyPatch, owner: type[Any], name: str, *, before: bool, skip: int = 0
 ) -> list[int]:
-    """Raises KeyboardInterrupt once, before or after a call; the list tells how often it was."""
+    """Raises KeyboardInterrupt once, before or after a call; the list counts the calls."""
     given = owner.__dict__[name]
     real = given.__func__ if isinstance(given, classmethod) else given
     calls = [0]
 
-    def interrupted(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - of any function
+    def interrupted(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any function
         calls[0] += 1
         is_it = calls[0] == skip + 1
         if is_it and before:
@@ -217,7 +217,7 @@ def interrupt_once(
 
 
 def assert_plays_right(vec: VecEnv) -> None:
-    """A reset, and some steps, show what the game shows; a metric keeps its name."""
+    """Checks that a reset and some steps match the game, and that a metric keeps its name."""
     for step in range(4):
         obs = vec.reset() if step == 0 else vec.act(stay(vec.num_envs))
         for env_id in range(vec.num_envs):
@@ -228,7 +228,7 @@ def assert_plays_right(vec: VecEnv) -> None:
 
 
 class TestInterrupts:
-    """As in a notebook: Ctrl-C, then reset and go on with the same workers."""
+    """As in a notebook: Ctrl-C, then reset and continue with the same workers."""
 
     @pytest.mark.slow
     @pytest.mark.parametrize("before", [True, False])
@@ -321,7 +321,7 @@ def play_counting(agent: Agent, *, seed: int) -> None:
 
 
 def test_a_lost_episode_is_the_one_that_was_shown() -> None:
-    """Also after one that failed before it showed anything; and none is played twice."""
+    """Also after an episode that failed before its first observation; none is played twice."""
     shown: list[float] = []
     told: list[tuple[int, int, bool]] = []
     with VecEnv(dots_game(play_counting), 1, 1, seed=5, on_error="restart") as vec:
@@ -343,7 +343,7 @@ ENDS = [
 
 
 class TestForks:
-    """A fork of the parent leaves the parent's workers alone."""
+    """A fork of the parent does not affect the parent's workers."""
 
     @pytest.mark.slow
     def test_one_that_ends_changes_nothing(self, tmp_path: Path) -> None:
@@ -417,7 +417,7 @@ class TestForks:
                 os.kill(os.getpid(), signal.SIGKILL)
         """
         with script(tmp_path, text) as process:
-            assert process.stdout is not None  # which its child's fork server keeps open as well
+            assert process.stdout is not None  # also kept open by its child's fork server
             worker, child = map(int, process.stdout.readline().split())
             try:
                 deadline = monotonic() + 30
@@ -522,7 +522,7 @@ class TestClosing:
 
 def play_telling_signals(agent: Agent, *, seed: int) -> None:
     ask(agent)
-    ended = subprocess.run(  # a program that a game starts ends by SIGTERM as anywhere else
+    ended = subprocess.run(  # a program started by a game still ends on SIGTERM
         [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"],
         check=False,
     ).returncode
@@ -569,7 +569,7 @@ def test_modules_in_the_current_folder_do_not_hide_pythons_own(tmp_path: Path) -
 
 
 class SlowLamp(Lamp):
-    """Takes long to make."""
+    """Has a slow constructor."""
 
     def __init__(self) -> None:
         threading.Event().wait(20)

@@ -1,6 +1,6 @@
-"""What goes wrong with workers: every fault is named, and leaves nothing behind.
+"""Faults of workers: every fault is named and leaves nothing behind.
 
-Figures of these faults are in `docs/reliability_tests.md`.
+`docs/reliability_tests.md` has figures about these faults.
 """
 
 import gc
@@ -54,10 +54,10 @@ from tests.helpers.worker_helpers import (
 )
 
 SEED = EpisodeSeeds(0, 3)[1]
-"""Of the episode that goes wrong: the second one of environment 3, in worker 1 of 2."""
+"""Seed of the failing episode: the second of environment 3, in worker 1 of 2."""
 VICTIM = {"victim": SEED, "at": 2}
 STEPS_BEFORE = LENGTH + 2 - 1
-"""Steps that go well; the next one does not."""
+"""Number of successful steps before the fault."""
 
 
 def steps(vec: VecEnv, number: int) -> list[Batch]:
@@ -65,13 +65,13 @@ def steps(vec: VecEnv, number: int) -> list[Batch]:
 
 
 def reference(num_steps: int, num_envs: int = 4) -> list[Batch]:
-    """What is shown when nothing goes wrong."""
+    """Observations without a fault."""
     with VecEnv(faulty, num_envs) as vec:
         return [plain_reset(vec), *steps(vec, num_steps)]
 
 
 def assert_untouched(batches: list[Batch], expected: list[Batch], env_ids: list[int]) -> None:
-    """Those environments have shown what they would have shown anyway."""
+    """Checks that these environments were not affected."""
     for batch, wanted in zip(batches, expected, strict=True):
         for env_id in env_ids:
             assert batch.rows[env_id] == wanted.rows[env_id]
@@ -83,7 +83,7 @@ def assert_untouched(batches: list[Batch], expected: list[Batch], env_ids: list[
 
 
 def assert_adds_up(batches: list[Batch]) -> None:
-    """Rewards and steps of episodes are those that were shown one by one."""
+    """Checks that rewards and lengths of episodes are the sums of their steps."""
     reward = np.zeros(len(batches[0].rows))
     length = np.zeros(len(batches[0].rows), dtype=int)
     number = np.zeros(len(batches[0].rows), dtype=int)
@@ -114,7 +114,7 @@ needs_own_mounts = pytest.mark.skipif(
     != 0,
     reason="may not mount a /dev/shm of its own",
 )
-"""Root on Linux may, in most places."""
+"""Whether mounting is allowed: usually for root on Linux."""
 
 
 class TestAGameThatRaises:
@@ -146,7 +146,7 @@ class TestAGameThatRaises:
         assert (episode.terminated, episode.truncated) == (False, True)
         assert episode.metrics == {"error": 1.0}
         [(env_id, _, last)] = batch.final
-        assert (env_id, last.features) == (3, {"Dot": [[1.0]]})  # what it showed last
+        assert (env_id, last.features) == (3, {"Dot": [[1.0]]})  # its last observation
         assert batch.rows[3].features == {"Dot": [[0.0]]}
         assert batch.rows[3].truncated
         assert_adds_up(batches)
@@ -158,7 +158,7 @@ class TestAGameThatRaises:
         with VecEnv(game, 4, num_workers, on_error="restart") as vec:
             batches = [plain_reset(vec), *steps(vec, 2 * LENGTH)]
             numbers = [e.number for b in batches for e in b.episodes if e.env_id == 3]
-        assert numbers == [0, 2]  # the second one has shown nothing
+        assert numbers == [0, 2]  # the second has no observations
         assert_adds_up(batches)
 
     @pytest.mark.parametrize("num_workers", [0, 2])
@@ -238,7 +238,7 @@ class TestAWorkerThatDies:
             assert (error.episode, error.step) == (1, 2)
             assert "worker 1, which runs env 2 to 3, died" in str(error)
             assert "while it stepped env 3" in str(error)
-            vec.reset()  # in a new worker
+            vec.reset()  # starts a new worker
             steps(vec, 2)
 
     @each_death
@@ -247,7 +247,7 @@ class TestAWorkerThatDies:
         with VecEnv(game, 4, 2, on_error="restart") as vec:
             batches = [plain_reset(vec), *steps(vec, 20)]
             told = vec.statistics()
-        assert told.num_restarts == 2  # environments
+        assert told.num_restarts == 2  # counts environments
         assert [worker.num_steps for worker in told.workers] == [20, 20]
         assert how in caplog.text
         lost = batches[STEPS_BEFORE + 1].episodes
@@ -291,7 +291,7 @@ class TestAWorkerThatDies:
             vec.reset()
 
     def test_before_a_reset(self) -> None:
-        """Nobody has lost anything, so nothing is said: a new one takes over."""
+        """Nothing is lost, so there is no warning: a new worker takes over."""
         with VecEnv(faulty, 4, 2, on_error="restart") as vec:
             vec.reset()
             vec.act(stay(4))
@@ -305,7 +305,7 @@ class TestAWorkerThatDies:
             assert [e.number for e in batch.episodes[:2]] == [1, 1]
 
     def test_during_reset_envs(self) -> None:
-        """Those that are reset lose nothing; the others of that worker do."""
+        """Environments being reset lose nothing; the others of that worker lose their episodes."""
         with VecEnv(faulty, 4, 2, on_error="restart", autoreset="disabled") as vec:
             vec.reset()
             vec.act(stay(4))
@@ -327,7 +327,7 @@ class TestAWorkerThatDies:
         assert_adds_up(batches)
 
     def test_while_groups_move_apart(self) -> None:
-        """The last observation is found although the other group has gone on."""
+        """The last observation is found although the other group has continued."""
         with VecEnv(faulty, 4, 2, on_error="restart") as vec:
             vec.reset()
             vec.act(stay(4))
@@ -351,7 +351,7 @@ class TestAWorkerThatDies:
             assert last == {0: 4, 1: 4, 2: 1, 3: 1}
 
     def test_when_it_has_gone_ahead(self) -> None:
-        """The batch that the other group still answers shows it as well, but as it was before."""
+        """The other group's pending batch also contains it, but in its earlier state."""
         with VecEnv(faulty, 4, 2, on_error="restart") as vec:
             vec.reset()
             vec.act(stay(4))
@@ -434,7 +434,7 @@ def kill_again_and_again(num_kills: int) -> None:
             dawdle(random, 3_000)
             os.kill(victim, signal.SIGKILL)
             batches.append(plain_batch(vec.recv(), spaces))
-            batches += steps(vec, 1)  # it may have died after it had answered
+            batches += steps(vec, 1)  # it may have died after its answer
         for batch in batches:
             num_lost += sum(dict(episode.metrics) == {"error": 1.0} for episode in batch.episodes)
         assert num_lost == 3 * num_kills == vec.statistics().num_restarts
@@ -471,7 +471,7 @@ class TestAGameThatHangs:
 
     @pytest.mark.slow
     def test_so_that_it_cannot_even_say_where(self) -> None:
-        """Its process has been stopped."""
+        """The process has been stopped."""
         game = faulty.with_settings(**VICTIM, fault="stopped")
         with VecEnv(game, 4, 2, step_timeout_s=0.3) as vec:
             vec.reset()
@@ -492,7 +492,7 @@ class TestAGameThatHangs:
             vec.act(stay(2))
 
     def test_is_closed_all_the_same(self) -> None:
-        """With whatever time the others need to leave, but not for ever."""
+        """It gives the other workers time to exit, but does not wait forever."""
         vec = VecEnv(faulty.with_settings(**VICTIM, fault="loops"), 4, 2, step_timeout_s=0.2)
         vec.reset()
         steps(vec, STEPS_BEFORE)
@@ -501,12 +501,12 @@ class TestAGameThatHangs:
 
 
 def test_an_interrupted_step_can_be_followed_by_a_reset(tmp_path: Path) -> None:
-    """As after Ctrl-C in a notebook: what was under way is waited for, and dropped."""
+    """As after Ctrl-C in a notebook: the pending step is awaited and dropped."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
 
     def interrupt() -> None:
-        with open(gate, "w"):  # opens when the game has come to it
+        with open(gate, "w"):  # opens when the game reaches it
             os.kill(os.getpid(), signal.SIGINT)
             is_interrupted.wait(20.0)
 
@@ -541,7 +541,7 @@ class TestStart:
     def test_a_failure_that_comes_too_late_is_not_printed(
         self, capfd: pytest.CaptureFixture[str]
     ) -> None:
-        """The others fail as well, when the first failure has closed their sockets."""
+        """The other workers also fail, after the first failure has closed their sockets."""
         for _ in range(3):
             with pytest.raises(WorkerError, match="no such bulb"):
                 VecEnv(BrokenLamp, 8, 8)
@@ -558,7 +558,7 @@ class TestStart:
         begin = monotonic()
         with pytest.raises(WorkerError, match="out of bulbs"):
             VecEnv(make, 5, 2)
-        assert monotonic() - begin < 4.0  # the other worker is not waited for in vain
+        assert monotonic() - begin < 4.0  # does not wait for the other worker in vain
 
     def test_environments_that_die_when_they_are_made(self) -> None:
         with pytest.raises(WorkerError, match=r"worker 0 died while it made .*exit code 7"):
@@ -574,7 +574,7 @@ class TestStart:
         assert 4 <= number < 60
 
     def error_with_files(self, number: int) -> str | None:
-        """What a VecEnv says that can open so many files."""
+        """The error of a VecEnv that can open this many files."""
         try:
             with files_to_spare(number), VecEnv(count, 2, 2) as vec:
                 vec.reset()
@@ -589,7 +589,7 @@ class TestStart:
             original = shared_block._new_handle
 
             def new_handle(num_bytes: int) -> Any:  # noqa: ANN401 - a descriptor
-                if next(blocks) == number:  # noqa: B023 - is called in this round
+                if next(blocks) == number:  # noqa: B023 - called in this iteration
                     raise OSError(28, os.strerror(28))
                 return original(num_bytes)  # noqa: B023
 
@@ -605,7 +605,7 @@ class TestStart:
     @needs_own_mounts
     @pytest.mark.parametrize("num_kib", [16, 120])
     def test_a_really_small_dev_shm(self, tmp_path: Path, num_kib: int) -> None:
-        """Where there are no memory files without names: in the parent, and in a worker."""
+        """On systems without anonymous memory files: in the parent and in a worker."""
         (tmp_path / "sitecustomize.py").write_text("import os; del os.memfd_create\n")
         (tmp_path / "main.py").write_text(
             "import os\n"
@@ -633,7 +633,7 @@ class TestStart:
 
     def test_a_worker_that_lacks_memory(self) -> None:
         class Greedy(Lamp):
-            """Takes care that its worker gets no shared memory."""
+            """Prevents its worker from getting shared memory."""
 
             def __init__(self) -> None:
                 super().__init__()
@@ -650,7 +650,7 @@ class TestStart:
 
 
 class TestEnd:
-    """`told` is a file to which every game adds a line when it ends."""
+    """`told` is a file to which every game appends a line when it ends."""
 
     @pytest.fixture
     def told(self, tmp_path: Path) -> Path:
@@ -765,7 +765,7 @@ SCRIPT = """
 
 @contextmanager
 def running(tmp_path: Path, rest: str, fault: str = "") -> Iterator[Any]:
-    """A script with four games, each of which has been asked twice, that says when it is ready."""
+    """A script with four games that have asked twice; reports when it is ready."""
     with script(tmp_path, SCRIPT + rest) as process:
         assert process.stdin is not None
         process.stdin.write(f"{fault}\n")
@@ -799,7 +799,7 @@ class TestTheParent:
         ],
     )
     def test_is_killed(self, tmp_path: Path, rest: str, fault: str) -> None:
-        """No process is left two seconds later; that no memory is, every test checks."""
+        """No process is left two seconds later; every test checks for leaked memory."""
         with running(tmp_path, rest, fault) as process:
             assert process.stdout.readline() == "ready\n"
             ours = processes_of_this_run() - {os.getpid()}
@@ -811,13 +811,13 @@ class TestTheParent:
                 dawdle(Random(0), 1000)
             assert not any(map(is_running, ours))
             assert process.stderr.read() == ""
-        # A second is too short for that beside twice as many busy processes as cores.
+        # One second is too short with twice as many busy processes as cores.
         if not fault and os.getloadavg()[0] < 1.75 * num_cores():
             assert num_told(tmp_path) >= 4
 
     @pytest.mark.slow
     def test_is_interrupted(self, tmp_path: Path) -> None:
-        """Ctrl-C, which reaches all processes of the group: the one traceback is the caller's."""
+        """Ctrl-C, which reaches all processes of the group: the only traceback is the caller's."""
         with running(tmp_path, READY + STEPS) as process:
             assert process.stdout.readline() == "ready\n"
             os.killpg(process.pid, signal.SIGINT)
@@ -889,7 +889,7 @@ MAIN = """
 @pytest.mark.slow
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
 def test_a_game_of_a_script_without_a_guard(tmp_path: Path, start_method: str) -> None:
-    """All of it in `__main__`, which is not run again in the workers."""
+    """All code is in `__main__`, which is not run again in the workers."""
     with script(tmp_path, MAIN) as process:
         out, errors = process.communicate(f"{start_method}\n", timeout=30.0)
     assert errors == ""
@@ -906,7 +906,7 @@ def test_a_module_that_starts_workers_when_it_is_imported(tmp_path: Path) -> Non
 
 
 def test_every_fault_is_a_function_of_one_agent() -> None:
-    """Guards against a fault that is misspelt above, which would raise a KeyError instead."""
+    """Guards against misspelled faults above, which would raise a KeyError instead."""
     from tests.helpers.worker_games import FAULTS
 
     faults: dict[str, Callable[[Agent], None]] = FAULTS

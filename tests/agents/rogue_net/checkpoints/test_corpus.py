@@ -1,4 +1,4 @@
-"""Files that once broke a reader, bombs, and what is no file at all: one clear error each."""
+"""Files that once broke a reader, decompression bombs, non-files: one clear error each."""
 
 import io
 import json
@@ -54,7 +54,7 @@ def _config(**changes: object) -> bytes:
 
 
 def _npz(size: int, declared: int | None = None) -> bytes:
-    """An archive of one array of zeros, which may declare another size."""
+    """An archive with one array of zeros, which may declare a wrong size."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("memory.npy", bytes(size))
@@ -103,7 +103,7 @@ def test_bombs_are_refused(name: str, tmp_path: Path) -> None:
     kind, make, message = BOMBS[name]
     content = make()
     if not message:
-        assert READERS[kind].read(content, tmp_path) == []  # cut off by a crash: left out
+        assert READERS[kind].read(content, tmp_path) == []  # truncated by a crash: left out
         return
     with limits(), pytest.raises(READERS[kind].error) as error:
         READERS[kind].read(content, tmp_path)
@@ -172,7 +172,7 @@ def test_what_is_no_file_of_that_kind_is_refused(
     make(path)
     with limits():
         if name == "checkpoint/optimizer.safetensors" and make is _make_link_to_nothing:
-            FILES[name](path)  # as if it had been left out
+            FILES[name](path)  # as if it were missing
             return
         with pytest.raises(EntityEnvError):
             FILES[name](path)

@@ -1,4 +1,4 @@
-"""Checkpoints come back as they were, survive a kill at any moment, and say what is wrong."""
+"""Checkpoints load as saved, survive a kill at any moment, and report errors."""
 
 from __future__ import annotations
 
@@ -78,15 +78,15 @@ FILE_OPERATIONS = (
     (os, "replace"),
     (os, "fsync"),
 )
-"""All that changes a folder while a checkpoint is saved."""
+"""All operations that change a folder while a checkpoint is saved."""
 
 
 class Kill(BaseException):
-    """The process ends here."""
+    """The process is killed here."""
 
 
 def _killed_at(monkeypatch: pytest.MonkeyPatch, call: int, after: bool) -> Callable[[], int]:
-    """Kills at the n-th operation on files, before or after it took place."""
+    """Kills at the n-th file operation, before or after it happens."""
     count = 0
 
     def dying(operation: Callable[..., object]) -> Callable[..., object]:
@@ -94,7 +94,7 @@ def _killed_at(monkeypatch: pytest.MonkeyPatch, call: int, after: bool) -> Calla
             nonlocal count
             count += 1
             if count > call or (count == call and not after):
-                raise Kill  # what runs while the stack unwinds can do nothing more
+                raise Kill  # code that runs during unwinding has no effect either
             result = operation(*args, **kwargs)
             if count == call:
                 raise Kill
@@ -110,7 +110,7 @@ def _killed_at(monkeypatch: pytest.MonkeyPatch, call: int, after: bool) -> Calla
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
 def test_a_kill_at_any_moment_leaves_a_checkpoint(tmp_path: Path, after: bool) -> None:
-    """Also a second kill while saving again, and then a save that succeeds."""
+    """Also after a second kill during the next save, followed by a successful save."""
     call = 0
     while True:
         call += 1
@@ -148,7 +148,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    """All files below a folder, and what they hold."""
+    """All files below a folder, with their content."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
@@ -232,7 +232,7 @@ def test_here_and_the_root_are_folders_like_others(
 
 
 def test_a_checkpoint_of_release_1_0_is_read_and_replaced(tmp_path: Path) -> None:
-    """Its `config.json` names no save; a kill left it under another name."""
+    """Its `config.json` names no save; a kill has left it under a different name."""
     save_checkpoint(tmp_path / "c", _net(), optimizer={"x": torch.zeros(1)})
     _edit(tmp_path / "c", lambda data: data.pop("save"))
     assert set(load_checkpoint(tmp_path / "c").optimizer) == {"x"}
@@ -263,7 +263,7 @@ def test_an_id_that_is_none_raises(tmp_path: Path, save: object) -> None:
 
 
 def test_readers_and_writers_at_once(tmp_path: Path) -> None:
-    """Whatever is read is one whole save, and there always is one."""
+    """Readers always find one complete save."""
     path, is_over = tmp_path / "c", threading.Event()
     save_checkpoint(path, _net(), training={"n": 0}, optimizer={"n": torch.tensor([0.0])})
 

@@ -1,4 +1,4 @@
-"""Checkpoints of enn-trainer: what is read, what is written, and what damaged files do."""
+"""Checkpoints of enn-trainer: reading, writing, and damaged files."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from entity_env.errors import CheckpointError
 from tests import ROOT
 from tests.agents.rogue_net.fixtures import DATA, FIXTURES, OPTIONS, Fixture
 
-msgpack = import_module("msgpack")  # it ships no types
+msgpack = import_module("msgpack")  # ships no types
 XOR = {name: (DATA / "trained_xor" / name).read_bytes() for name in FILES}
 POLAR = {name: (DATA / "made_relpos_polar" / name).read_bytes() for name in FILES}
 TINY = {name: (DATA / "options_projected" / name).read_bytes() for name in FILES}
@@ -122,7 +122,7 @@ def test_what_is_written_is_read(fixture: Fixture, tmp_path: Path) -> None:
     write_enn_checkpoint(tmp_path / "x", fixture.net().weights())
     again = read_network(tmp_path / "x")
     assert all(np.array_equal(again.tensors[k], t) for k, t in fixture.weights.tensors.items())
-    # Every block tells the tables of relative positions again, as rogue-net's names do.
+    # Every block repeats the tables of relative positions, like rogue-net's names.
     ours = set(msgpack.unpackb((tmp_path / "x" / FILES[2]).read_bytes(), strict_map_key=False))
     theirs = set(msgpack.unpackb((fixture.path / FILES[2]).read_bytes(), strict_map_key=False))
     assert ours == theirs
@@ -156,7 +156,7 @@ def test_every_name_that_modules_of_torch_refuse_is_refused(tmp_path: Path) -> N
 
 
 def _edited(files: dict[str, bytes], **changes: tuple[str, str]) -> dict[str, bytes]:
-    """The files with one text in a `.ron` for another."""
+    """The files with one text in a `.ron` replaced."""
     edited = dict(files)
     for file, (old, new) in changes.items():
         name = f"{file}.ron"
@@ -244,7 +244,7 @@ def test_options_that_cannot_be_raise(old: str, new: str, message: str) -> None:
 
 
 def _blob(**changes: object) -> bytes:
-    """A blob of one tensor."""
+    """A blob with one tensor."""
     tensor: dict[bytes, object] = {
         b"__tensor__": "torch",
         b"dtype": "<f4",
@@ -365,7 +365,7 @@ def _odd_member(kind: bytes) -> bytes:
 
 
 def _resized(content: bytes, size: int) -> bytes:
-    """The archive whose first header tells another size, with the checksum that goes with it."""
+    """The archive with a different size in its first header, and the matching checksum."""
     header = bytearray(content[:512])
     header[124:136] = b"%011o\0" % size
     header[148:156] = b" " * 8
@@ -399,7 +399,7 @@ def test_odd_archives_raise(content: bytes, message: str) -> None:
 
 
 def test_a_sparse_file_in_the_manner_of_pax_raises() -> None:
-    """Its bytes are a map of the holes, then what lies between them, under a name of their own."""
+    """Its bytes are a map of the holes, then the data between them, under a separate name."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
         info = tarfile.TarInfo("GNUSparseFile.0/state.ron")
@@ -496,7 +496,7 @@ def test_safetensors_of_others() -> None:
 
 
 def _mutated(source: bytes) -> st.SearchStrategy[bytes]:
-    """The source cut short, with pieces exchanged, or repeated."""
+    """The source truncated, or with pieces swapped or repeated."""
 
     @st.composite
     def mutate(draw: st.DrawFn) -> bytes:
@@ -514,7 +514,7 @@ def _mutated(source: bytes) -> st.SearchStrategy[bytes]:
 
 
 def _peak(read: Callable[[], object]) -> int:
-    """Most memory that reading took, at any time; nothing but our own error may come out."""
+    """Peak memory of reading; only our own error may be raised."""
     tracemalloc.start()
     try:
         with contextlib.suppress(CheckpointError):
@@ -525,7 +525,7 @@ def _peak(read: Callable[[], object]) -> int:
 
 
 ALLOWANCE = 1 << 20
-"""Bytes that even an empty file may take."""
+"""Bytes that reading may take even for an empty file."""
 FUZZ = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=60)
 
 
@@ -577,7 +577,7 @@ def _bombs() -> Iterator[tuple[str, Callable[[bytes, str], object], bytes]]:
     [pytest.param(read, content, id=name) for name, read, content in _bombs()],
 )
 def test_bombs_cost_little(read: Callable[[bytes, str], object], content: bytes) -> None:
-    # A dictionary of short texts takes 15 times its JSON; headers are bounded to 16 MiB.
+    # A dictionary of short texts takes 15 times its JSON; headers are limited to 16 MiB.
     assert _peak(lambda: read(content, "x")) < 20 * len(content) + ALLOWANCE
 
 

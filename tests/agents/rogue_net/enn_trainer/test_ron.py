@@ -1,4 +1,4 @@
-"""RON is read as python-ron writes it, and refused in words where it is not."""
+"""RON is read as written by python-ron; other input is rejected with a message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from entity_env.agents.rogue_net.enn_trainer.ron import (
 from entity_env.errors import CheckpointError
 from tests.agents.rogue_net.fixtures import FIXTURES
 
-# What python-ron 0.2.5 wrote for one value of every kind.
+# Output of python-ron 0.2.5 for one value of every kind.
 WRITTEN = r"""TrainConfig(
     x: "q\"\\\n\t\u{7}é☃\u{200b}",
     f: [

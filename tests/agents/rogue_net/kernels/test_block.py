@@ -41,7 +41,7 @@ def test_compiled_norms_are_those_of_torch(rows: int, width: int, seed: int) -> 
     np.testing.assert_allclose(out, normed.detach(), rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(stats[:, 0], x.mean(axis=1), atol=1e-5)
     if width == 1:
-        return  # a single number has no variance: its slope is all rounding
+        return  # a single number has no variance: its gradient is only rounding
     slopes = torch.autograd.grad(normed, exact, torch.from_numpy(gradient).double())
     added, sums = start.copy(), np.ones((3, width), np.float32)
     layer_norm_backward(gradient, x, weight, stats, added, (sums[0], sums[1], sums[2]))

@@ -26,12 +26,12 @@ def compiled(function: Function) -> Function:
     return cast(Function, compile_it(function))
 
 
-def numbers(size: int) -> Any:  # noqa: ANN401 - an array, for compiled code that knows no types
+def numbers(size: int) -> Any:  # noqa: ANN401 - an array, for untyped compiled code
     return RNG.normal(size=size).astype(np.float32)
 
 
 def of_two(function: Any) -> Any:  # noqa: ANN401 - numba's, untyped
-    """What it makes of two rows of 16 and of two rows of 8."""
+    """The result for two rows of 16 and for two rows of 8."""
 
     @compiled
     def apply(a: Any, b: Any, out: Any) -> None:  # noqa: ANN401 - compiled

@@ -1,4 +1,4 @@
-"""RogueNet in numpy gives the numbers of rogue-net, plain and fused, and plays without torch."""
+"""RogueNet in numpy matches rogue-net, plain and fused, and plays without torch."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def _weights(obs_space: ObsSpace, config: RogueNetConfig, seed: int, scale: floa
 
 @st.composite
 def observations(draw: st.DrawFn, obs_space: ObsSpace) -> Observation:
-    """Of any number of entities, at least one, with actors of every action."""
+    """Observations with one or more entities, and actors for every action."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     counts = {name: draw(st.integers(0, 4)) for name in obs_space.entities}
     total = sum(counts.values())
@@ -254,7 +254,7 @@ def observations(draw: st.DrawFn, obs_space: ObsSpace) -> Observation:
 
 
 def _equal_ways(weights: Weights, observation: Observation) -> None:
-    """The quick way, the thorough one and torch make the same of one observation."""
+    """The fast path, the general path and torch agree on an observation."""
     agent = NumpyAgent(weights, greedy=True)
     require_same(RogueNet.of(weights), agent._batch_of_one(observation))
     quick_chosen, quick = agent.choose(observation)
@@ -305,7 +305,7 @@ def test_all_ways_are_equal_with_positions(config: RogueNetConfig, data: st.Data
 
 
 def _of_size(count: int, num_actors: int, is_hidden: bool) -> Observation:
-    """Of `count` and some others; 5 to 12 make 12 in all."""
+    """An observation of `count` entities and a few others; 5 to 12 make 12 in total."""
     rng = np.random.default_rng(count)
     others = 12 - count if 5 <= count <= 12 else count % 3
     actors = rng.permutation(count)[:num_actors].tolist()
@@ -331,7 +331,7 @@ def _of_size(count: int, num_actors: int, is_hidden: bool) -> Observation:
 def test_plans_of_all_sizes_are_as_exact(
     monkeypatch: pytest.MonkeyPatch, cost_of_calls: int, num_actors: int, is_hidden: bool
 ) -> None:
-    """Few entities and many, which are not kept; in turns, so that they use the same memory."""
+    """Few entities, and too many to keep a plan; in turns, so that they share memory."""
     monkeypatch.setattr(numpy_layers, "_CALL", cost_of_calls)
     agent = NumpyAgent(_weights(OBS, CONFIGS[0], 4, 0.4), greedy=True)
     for count in (1, 9, 70, 5, 2, 300, 9, 5, 2, 70):
@@ -343,7 +343,7 @@ def test_plans_of_all_sizes_are_as_exact(
 
 
 def test_a_copy_of_an_agent_has_memory_of_its_own() -> None:
-    """Arrays of a plan share memory; copied one by one they would not."""
+    """Arrays of a plan share memory; copies made one by one would not."""
     agent = NumpyAgent(_weights(OBS, CONFIGS[0], 4, 0.4), greedy=True)
     expected = agent.choose(_of_size(5, 1, False))[1]["move"]
     for other in (copy.deepcopy(agent), pickle.loads(pickle.dumps(agent)), copy.copy(agent)):
@@ -391,12 +391,12 @@ def _usual(**changes: object) -> Observation:
             "a.b": SelectEntityActionMask(actor_ids=[12, 10], actee_types=["A"]),
         },
     }
-    return Observation(**(given | changes))  # type: ignore[arg-type]  # what a test gets wrong, too
+    return Observation(**(given | changes))  # type: ignore[arg-type]  # includes wrong arguments
 
 
 @pytest.mark.parametrize("scale", [0.4, 30.0, 3000.0])
 def test_sharp_attention_is_as_exact(scale: float) -> None:
-    """Logits far beyond what `exp` takes, of both signs."""
+    """Logits far outside the range of `exp`, of both signs."""
     weights = _weights(OBS, CONFIGS[0], 5, 0.4)
     tensors = dict(weights.tensors)
     for name, tensor in weights.tensors.items():
@@ -552,7 +552,7 @@ def test_draws_follow_the_probabilities() -> None:
         np.testing.assert_allclose(shares, expected, atol=0.02)
         assert (shares[expected == 0] == 0).all()
     np.testing.assert_array_equal(choose_label(probs, True, rng), [1, 0])
-    for row in probs:  # one actor goes another way to the same choice
+    for row in probs:  # one actor reaches the same choice another way
         for seed in range(50):
             one, two = (np.random.default_rng(seed) for _ in range(2))
             both = choose_label(np.stack([row, row]), False, two)
@@ -560,7 +560,7 @@ def test_draws_follow_the_probabilities() -> None:
 
 
 class _Edge(np.random.Generator):
-    """Draws the largest number that `random` can give, or 0."""
+    """Generator that returns the largest number of `random`, or 0."""
 
     def __init__(self, value: float) -> None:
         super().__init__(np.random.PCG64(0))
@@ -716,7 +716,7 @@ for rows, inner, columns in ((1, 64, 256), (1, 300, 300), (2, 1024, 4096), (700,
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="no times of threads")
 def test_a_decision_wakes_no_other_thread() -> None:
-    """Where all processors are busy, waiting for a thread of BLAS takes a hundred times as long."""
+    """On a busy machine, waiting for a BLAS thread takes a hundred times as long."""
     path = Path(__file__).parents[4] / "examples" / "ship" / "snake.agent"
     command = [sys.executable, "-c", THREADS, str(path)]
     free = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}

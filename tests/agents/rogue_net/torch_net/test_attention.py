@@ -1,4 +1,4 @@
-"""Compiled attention and sums equal plain ones, in values and gradients, for every shape."""
+"""Compiled attention and sums equal plain versions, in values and gradients, in every shape."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SHAPES = [(1, 16), (2, 8), (2, 5), (4, 16)]
 
 
 def batch_of(counts: list[tuple[int, ...]], seed: int, hides: bool = False) -> ObsBatch:
-    """So many entities of each type in each row, all else random."""
+    """A random batch with the given number of entities of each type in each row."""
     rng = np.random.default_rng(seed)
     lengths = np.array(counts, dtype=np.int64).T
     features = {
@@ -56,7 +56,7 @@ def batch_of(counts: list[tuple[int, ...]], seed: int, hides: bool = False) -> O
 
 
 def plain(qkv: torch.Tensor, layout: Layout, n_head: int) -> torch.Tensor:
-    """Attention as it is written in books, row by row."""
+    """Textbook attention, row by row."""
     mixed = torch.zeros(len(qkv), qkv.shape[1] // 3, dtype=qkv.dtype)
     for row in np.flatnonzero(layout.lengths):
         mine = torch.from_numpy(np.flatnonzero(layout.rows == row))
@@ -74,7 +74,7 @@ def plain(qkv: torch.Tensor, layout: Layout, n_head: int) -> torch.Tensor:
 def require_the_book(
     layout: Layout, n_head: int, d_head: int, seed: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention and its gradient are those of the book; what was given, and what came of it."""
+    """Checks attention and its gradient against the textbook; returns input and output."""
     generator = torch.Generator().manual_seed(seed)
     size = (len(layout.order), 3 * n_head * d_head)
     qkv = (3 * torch.randn(size, generator=generator)).requires_grad_()
@@ -102,7 +102,7 @@ def test_attention_equals_the_book(
 
 
 def layout_of(lengths: list[int], seed: int, hides: bool) -> Layout:
-    """Of observations of so many entities, packed in any order."""
+    """Layout of observations with these numbers of entities, packed in any order."""
     rng = np.random.default_rng(seed)
     counts = np.array(lengths, dtype=np.int64)
     offsets = np.concatenate(([0], np.cumsum(counts)))
@@ -134,7 +134,7 @@ def test_attention_equals_the_book_for_every_length(
 
 @pytest.mark.parametrize("lengths", [[1], [2], [3], [4], [5], [8], [9], [16], [17], [1, 0, 4, 12]])
 def test_attention_writes_nothing_else(lengths: list[int]) -> None:
-    """Neither past what it is given, nor is anything left of what was there before."""
+    """It does not write outside its output, and leaves none of the old content."""
     forward, backward = torch_attention._kernels()
     layout = layout_of(lengths, 0, hides=False)
     packed, size, room = PackedLayout.of(layout, 2), len(layout.order), 64
@@ -208,7 +208,7 @@ def test_attention_stays_finite_however_far_logits_are_apart(far: float) -> None
 
 @pytest.fixture
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiled code takes care of everything."""
+    """Makes compiled code handle every size."""
     monkeypatch.setattr(torch_tensors, "FEW", 0)
 
 
@@ -251,7 +251,7 @@ ACTIONS: dict[str, ActionSpace] = {
 
 
 def asked(batch: ObsBatch, names: list[str]) -> ObsBatch:
-    """The first entity of every row with entities acts; it may select all of them."""
+    """The first entity of each nonempty row acts, and may select all entities."""
     lengths = np.sum([each.lengths for each in batch.features.values()], axis=0)
     first = (lengths > 0).astype(np.int64)
     actors = RaggedArray(np.zeros(first.sum(), dtype=np.int64), first)

@@ -1,4 +1,4 @@
-"""Compiled blocks and embeddings equal those of torch, in values and gradients."""
+"""Compiled blocks and embeddings equal torch, in values and gradients."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PLAIN = settings(
 
 @pytest.fixture(params=[3, 96], ids=["slices", "whole"])
 def _slice(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiled code takes care of everything, a few entities at a time or all."""
+    """Makes compiled code handle every size, in slices of a few entities or all at once."""
     monkeypatch.setattr(torch_tensors, "FEW", 0)
     monkeypatch.setattr(torch_block, "_SLICE", request.param)
 
@@ -52,7 +52,7 @@ def randomized(module: nn.Module, seed: int) -> nn.Module:
 
 
 def by_book(block: TransformerBlock, x: Tensor, rows: Tensor, n_head: int) -> Tensor:
-    """A block as it is written down, observation by observation through a mask."""
+    """A textbook block, observation by observation with a mask."""
     normal = block.ln1(x)
     attn = cast(Attention, block.attn)
     parts = []
@@ -134,7 +134,7 @@ def test_compiled_products_are_those_of_numpy(rows: int, depth: int, width: int,
         add(left, b, out)
         exact = start + by.astype(np.float64) @ b
         np.testing.assert_allclose(out, exact, rtol=1e-5, atol=1e-5)
-    # A sum has one order in tiles of any size: a row does not depend on how many there are.
+    # Tiles of any size sum in the same order: a row does not depend on the number of rows.
     both, one, vectors = start.copy(), start[-1:].copy(), width - width % 8
     add_product(a, b, both)
     add_product(a[-1:], b, one)

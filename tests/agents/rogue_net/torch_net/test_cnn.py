@@ -1,4 +1,4 @@
-"""CNNPolicy: the same in torch and numpy, from files, and trained on pictures of Gymnasium."""
+"""CNNPolicy: equal in torch and numpy, from files, and trained on Gymnasium's pictures."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ class TestConfig:
 
 
 class Catch(gymnasium.Env[NDArray[np.uint8], np.int64]):
-    """A ball falls down a picture of bytes, channels first; the paddle must be below it."""
+    """A ball falls in a picture of bytes, channels first; the paddle must be below it."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (2, 6, 5), np.uint8)
     action_space = gymnasium.spaces.Discrete(3)

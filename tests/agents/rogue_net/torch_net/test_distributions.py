@@ -26,7 +26,7 @@ def weigh(logprobs: Tensor, samples: Tensor) -> tuple[Tensor, Tensor]:
 
 @st.composite
 def puzzles(draw: st.DrawFn) -> tuple[Tensor, Bool | None, Tensor]:
-    """Logits of some actors, what each may choose, and what each chose."""
+    """Logits, legal choices and chosen actions of some actors."""
     num_actors, num_choices = draw(st.integers(1, 6)), draw(st.integers(1, 20))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     spread = draw(st.sampled_from([0.0, 1.0, 30.0]))
@@ -40,7 +40,7 @@ def puzzles(draw: st.DrawFn) -> tuple[Tensor, Bool | None, Tensor]:
 
 
 def by_book(logits: Tensor, allowed: Bool | None, samples: Tensor) -> list[Tensor]:
-    """Log-probabilities, those of the samples, and the entropy."""
+    """Log-probabilities, log-probabilities of the samples, and the entropy."""
     if allowed is not None:
         logits = logits.masked_fill(torch.from_numpy(~allowed), FORBIDDEN)
     logprobs = torch.log_softmax(logits, dim=-1)
@@ -65,7 +65,7 @@ def test_probabilities_equal_the_book(
     for part, other in zip(got, wanted, strict=True):
         torch.testing.assert_close(part.double(), other, rtol=1e-5, atol=2e-5)
         slope = torch.randn(part.shape, generator=generator)
-        if part is logprobs:  # nobody looks at those of what is not allowed
+        if part is logprobs:  # illegal choices do not matter
             slope, part, other = slope[free], part[free], other[free]
         one, two = one + (part * slope).sum(), two + (other * slope).sum()
     (gradient,), (expected,) = torch.autograd.grad(one, mine), torch.autograd.grad(two, exact)

@@ -40,7 +40,7 @@ def layout_of(counts: list[tuple[int, int]]) -> Layout:
 
 @dataclass
 class Case:
-    """Random entities in float32 and the same in float64."""
+    """Random entities in float32 and float64."""
 
     layout: Layout
     given: list[Tensor]
@@ -60,7 +60,7 @@ def case_of(counts: list[tuple[int, int]], width: int, has_hidden: bool, seed: i
     sizes: list[tuple[int, ...]] = [(len(layout.order), width)]
     if has_hidden:
         sizes += [(len(layout.order), 4 * width), (width, 4 * width), (width,)]
-    # Each number of a sum of as many as a row has: none far from 1.
+    # Each number is scaled by its row's length, so sums stay near 1.
     scales = [1.0, 1.0, (4 * width) ** -0.5, 1.0]
     given = [
         (torch.randn(size, generator=generator) * scale).requires_grad_()
@@ -82,10 +82,10 @@ def assert_same_gradients(
     given: Sequence[Tensor],
     exact: Sequence[Tensor],
 ) -> None:
-    """Of a random weighted sum of all outputs; the outputs are the same, too."""
+    """Compares outputs, and gradients of a random weighted sum of all outputs."""
     generator = torch.Generator().manual_seed(3)
     one, two = torch.zeros(()), torch.zeros((), dtype=torch.float64)
-    for tensor, other in zip(given, exact, strict=True):  # so that all have a gradient
+    for tensor, other in zip(given, exact, strict=True):  # makes all have a gradient
         one, two = one + 0 * tensor.sum(), two + 0 * other.sum()
     for mine, other in zip(got, wanted, strict=True):
         torch.testing.assert_close(mine.double(), other, rtol=1e-3, atol=2e-4)
@@ -107,7 +107,7 @@ def mean_by_book(whole: Tensor, layout: Layout) -> Tensor:
 
 @pytest.fixture(params=[0, 1000], ids=["kernels", "torch"])
 def _few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiled code takes care of everything, or of nothing."""
+    """Makes compiled code handle every size, or none."""
     monkeypatch.setattr(torch_tensors, "FEW", request.param)
 
 
@@ -138,7 +138,7 @@ def test_reads_equal_the_book_in_any_order(
 def select_mask(
     layout: Layout, rng: np.random.Generator, masked: bool
 ) -> VecSelectEntityActionMask:
-    """Random actors and actees of each row; every actor may choose something."""
+    """Random actors and actees of each row; every actor has a legal choice."""
     num_actors = np.where(layout.lengths > 0, rng.integers(0, 4, len(layout.lengths)), 0)
     num_actees = np.where(
         layout.lengths > 0, rng.integers(1, layout.lengths + 1 + (layout.lengths == 0)), 0

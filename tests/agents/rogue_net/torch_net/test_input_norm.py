@@ -1,4 +1,4 @@
-"""InputNorm works its scale out anew whenever its statistics have changed, however they did."""
+"""InputNorm recomputes its scale after every change of its statistics."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_new_features_are_counted_as_if_alone(
     is_new: NDArray[np.bool_],
     restarts: bool,
 ) -> None:
-    """The others go on; what is restarted is the new ones alone."""
+    """Only the statistics of new features restart; the others continue."""
     norm, of_all, of_new = InputNorm(3), InputNorm(3), InputNorm(3)
     norm.update(torch.from_numpy(old))
     norm.mean[torch.from_numpy(is_new)] = norm.squares_sum[torch.from_numpy(is_new)] = 0.0
@@ -78,7 +78,7 @@ def test_new_features_are_counted_as_if_alone(
         norm.update(torch.from_numpy(rows), restart=restarts and not i)
         of_all.update(torch.from_numpy(rows))
         of_new.update(torch.from_numpy(rows))
-    # Of a single row of_new knows the mean, but does not normalize by it yet.
+    # After a single row, of_new knows the mean but does not normalize yet.
     expected_new = of_new.mean, of_new.scale()[1]
     for found, of_old, of_those in zip(norm.scale(), of_all.scale(), expected_new, strict=True):
         torch.testing.assert_close(

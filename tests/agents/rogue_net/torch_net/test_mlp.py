@@ -1,4 +1,4 @@
-"""The gradient of an `MLPPolicy` in arrays is that of torch, and left to torch where it must be."""
+"""The numpy gradient of an `MLPPolicy` equals torch's; unsupported cases are left to torch."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def random_net(
     config: MLPConfig | None = None,
     make: type[MLPPolicy] = MLPPolicy,
 ) -> MLPPolicy:
-    """Weights, statistics of features and of returns, all at random."""
+    """A network with random weights and statistics of features and returns."""
     torch.manual_seed(int(rng.integers(1 << 30)))
     net = make(OBS, {name: SPACES[name] for name in actions}, config or MLPConfig((7, 5)))
     with torch.no_grad():
@@ -83,7 +83,7 @@ def random_rollout(
     has_masks: bool = False,
     num_actors: int = 1,
 ) -> Rollout:
-    """Samples of a policy that differs by nothing, a little, or too much, in either direction."""
+    """Samples of a policy that differs not at all, a little or too much, in both directions."""
     lengths = np.ones(count, np.int64)
     lengths[-1] = num_actors
     total = int(lengths.sum())
@@ -230,7 +230,7 @@ def test_a_gradient_that_is_not_finite_is_not_hidden(action: str) -> None:
 
 
 class Changed(MLPPolicy):
-    """A class of one's own, which may do anything."""
+    """A custom subclass, which may do anything."""
 
 
 def _replace_activation(net: MLPPolicy) -> None:

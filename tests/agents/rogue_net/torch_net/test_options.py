@@ -1,4 +1,4 @@
-"""Pooling and dropout of a RogueNet: against formulas, in numpy, in files, and in training."""
+"""Pooling and dropout of a RogueNet: compared with formulas, in numpy, files and training."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def batch() -> EntityBatch:
 
 
 def hide(batch: EntityBatch, seed: int) -> EntityBatch:
-    """The same with about half of the entities hidden."""
+    """The observation with about half of the entities hidden."""
     rng = np.random.default_rng(seed)
     visible = {
         name: RaggedArray(rng.random(len(each.values)) < 0.5, each.lengths)
@@ -119,7 +119,7 @@ class TestPooling:
         self, pooling: str, batch: EntityBatch, tmp_path: Path
     ) -> None:
         net = random_net(RogueNetConfig(d_model=8, pooling=pooling))
-        assert fastest_policy(net) is net  # no kernel pools
+        assert fastest_policy(net) is net  # no kernel supports pooling
         save_checkpoint(tmp_path / "checkpoint", net)
         found = load_checkpoint(tmp_path / "checkpoint").net
         assert found.net_config == net.config

@@ -1,4 +1,4 @@
-"""Policies beside the plain RogueNet: an MLP, a value network apart, scaled values, one's own."""
+"""Other policies than RogueNet: an MLP, a separate value network, scaled values, custom ones."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ PUSH: dict[str, ActionSpace] = {
 
 
 def cart_batch(num_rows: int, seed: int = 0) -> EntityBatch:
-    """Observations of carts; the last row has no entity and no actor, and the first a mask."""
+    """Observations of carts; the last row has no entity and no actor, the first has a mask."""
     rng = np.random.default_rng(seed)
     lengths = np.ones(num_rows, np.int64)
     lengths[-1] = 0
@@ -99,7 +99,7 @@ def random_mlp(*, norm_inputs: bool = True) -> MLPPolicy:
 
 
 def scaled(batch: EntityBatch, scale: float, shift: float) -> EntityBatch:
-    """The same with other features, of very different sizes."""
+    """The batch with features of very different sizes."""
     features = {
         name: RaggedArray(
             (each.values * [scale**i for i in range(each.values.shape[1])] + shift).astype(
@@ -123,7 +123,7 @@ def rows_of(*columns: list[float], name: str = "Cart") -> EntityBatch:
 
 
 def require_same(net: Policy, batch: EntityBatch) -> None:
-    """Checks the operations of a network, and its numpy form, against the network."""
+    """Compares a network's operations and its numpy version with the network."""
     listed = net.weights().operations()
     state = net.state_dict()
     assert tensors_of(listed) == {
@@ -138,7 +138,7 @@ def require_same(net: Policy, batch: EntityBatch) -> None:
         other = theirs[name]
         np.testing.assert_array_equal(one.rows, other.rows.numpy())
         if not len(one.rows):
-            continue  # as many columns as may be
+            continue  # any number of columns
         if isinstance(one, CategoricalArrays):
             assert isinstance(other, CategoricalDistribution)
             np.testing.assert_allclose(
@@ -160,7 +160,7 @@ def require_same(net: Policy, batch: EntityBatch) -> None:
 def test_an_mlp_decides_the_same_everywhere(
     norm_inputs: bool, num_rows: int, seeds: tuple[int, int], scale: float, shift: float
 ) -> None:
-    """In torch and numpy, in a rollout and when it learns from it, on any features."""
+    """In torch and numpy, in a rollout and while learning from it, on any features."""
     net = random_mlp(norm_inputs=norm_inputs)
     if norm_inputs:
         net.update_statistics(scaled(cart_batch(20, seeds[0]), scale, shift), restart=True)
@@ -184,7 +184,7 @@ def test_an_mlp_decides_the_same_everywhere(
 
 
 class TestNormalization:
-    """Of the features that an MLP reads."""
+    """Normalization of an MLP's features."""
 
     def test_statistics_change_only_when_they_are_updated(self) -> None:
         net, batch = random_mlp(), cart_batch(9)
@@ -233,7 +233,7 @@ class TestNormalization:
         np.testing.assert_allclose(after, net.values(batch), rtol=1e-4, atol=1e-4)
 
     def test_constant_features_and_rare_ones_stay_small(self) -> None:
-        """Most states of a one-hot observation are hardly ever visited, some never."""
+        """Most states of a one-hot observation are rarely visited, some never."""
         num_states = 500
         obs_space = ObsSpace((), {"Cart": Entity([str(i) for i in range(num_states)], True)})
         net = MLPPolicy(obs_space, PUSH)
@@ -252,7 +252,7 @@ class TestNormalization:
             x = net.input_norm(torch.eye(num_states))
         assert x.isfinite().all()
         assert x.abs().max() <= 5
-        # Every state can be told from all others, and the size of the input is that of one state.
+        # All states can be distinguished, and the input has the size of a single state.
         assert (x.diagonal() >= 1).all()
         assert (x.square().sum(dim=1) < 30).all()
         assert x[499, 499] == 1  # never seen
@@ -269,7 +269,7 @@ class TestNormalization:
         assert x[1, 0] == 5
 
     def test_without_it_nothing_is_as_before_it_existed(self) -> None:
-        """The same parameters, and the plain features in front of them."""
+        """Without it, parameters and plain features are the same as in earlier releases."""
         torch.manual_seed(7)
         net = MLPPolicy(CART, PUSH, MLPConfig((8, 5), norm_inputs=False))
         torch.manual_seed(7)
@@ -300,7 +300,7 @@ class TestNormalization:
 
 
 class TestFilesOfEarlierReleases:
-    """Their networks are called `{"hidden": [...]}`, and have no normalization."""
+    """Their networks are stored as `{"hidden": [...]}`, without normalization."""
 
     OLD = MLPConfig((8, 5), norm_inputs=False)
 
@@ -434,7 +434,7 @@ def test_values_stay_when_their_scale_changes(changes: list[tuple[float, float]]
 
 
 class TestOptionsOfRogueNet:
-    """A value network apart, and values that are scaled."""
+    """A separate value network, and scaled values."""
 
     @pytest.fixture(params=[(True, False), (False, True), (True, True)], ids=str)
     def net(self, request: pytest.FixtureRequest) -> RogueNet:
@@ -480,7 +480,7 @@ class TestOptionsOfRogueNet:
 
 
 class Own(Policy):
-    """Sums what it sees of heads, and decides by that."""
+    """Sums the features of heads, and decides by the sum."""
 
     def __init__(self, obs_space: ObsSpace, action_space: Mapping[str, ActionSpace]) -> None:
         super().__init__(obs_space, action_space)
@@ -547,4 +547,4 @@ class TestForEnv:
     def test_learns_the_cart_pole(self) -> None:
         with BatchVecEnv(CartPole(16)) as vec:
             result = train(vec, PPOConfig.for_env(vec, total_steps=30_000))
-        assert result.progress.mean_reward > 60  # a random one reaches 22
+        assert result.progress.mean_reward > 60  # random play reaches 22

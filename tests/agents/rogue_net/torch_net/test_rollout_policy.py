@@ -1,4 +1,4 @@
-"""The policy that goes straight to compiled code decides as its network does."""
+"""The policy that calls compiled code directly decides like its network."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def generator() -> torch.Generator:
 
 
 def assert_alike(net: RogueNet, batch: Batch) -> None:
-    """Both draw the same, and weigh it the same, from the same generator."""
+    """Both sample the same actions with the same log-probabilities, from equal generators."""
     plain = net.act(batch, generator=generator())
     fast = fastest_policy(net).act(batch, generator=generator())
     assert plain.samples.keys() == fast.samples.keys() == fast.actions.keys()

@@ -1,4 +1,4 @@
-"""`SelfPlayVecEnv` once more, one row after another, to compare with; opponents for tests."""
+"""A row-by-row reference of `SelfPlayVecEnv`, and opponents for tests."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from entity_env.core.vec_obs import EntityBatch, VecActions, VecObs
 from entity_env.vec import VecEnv
 
 Row = dict[str, Any]
-"""What a row shows, as lists."""
+"""Observation of a row, as lists."""
 
 
 def hashing_opponent(name: str, action_space: Mapping[str, ActionSpace]) -> Opponent:
-    """Legal actions that depend on the name and on what the row shows, and on nothing else."""
+    """Legal actions that depend only on the name and on the observation of the row."""
 
     def decide(obs: VecObs) -> VecActions:
         rows = [obs.select([row]) for row in range(len(obs))]
@@ -76,7 +76,7 @@ def listed(obs: VecObs) -> dict[str, Any]:
 
 
 class PlainSelfPlay:
-    """Plays as `SelfPlayVecEnv` does; batches are those of `listed`."""
+    """Plays like `SelfPlayVecEnv`; batches are in the form of `listed`."""
 
     def __init__(
         self, vec: VecEnv, opponents: Sequence[Opponent], share: float, openings: float, seed: int
@@ -104,7 +104,7 @@ class PlainSelfPlay:
         return found
 
     def reset_envs(self, mask: Sequence[bool]) -> dict[str, Any]:
-        """Begins new games; those that this cuts off are not counted."""
+        """Starts new games; interrupted games are not counted."""
         self.inner = self.vec.reset_envs(mask)
         envs = np.flatnonzero(mask).tolist()
         for env in envs:
@@ -115,7 +115,7 @@ class PlainSelfPlay:
         return found
 
     def act(self, actions: VecActions) -> dict[str, Any]:
-        """Steps by the learner's actions, of the rows that it plays."""
+        """Steps with the learner's actions for the rows that it plays."""
         inner = self.inner
         taken = dict.fromkeys(actions, 0)
         joined: dict[str, list[Any]] = {name: [] for name in actions}
@@ -186,7 +186,7 @@ class PlainSelfPlay:
             self.is_opening[env] = is_one and number < self.openings
 
     def _random_actions(self, rows: list[int]) -> dict[str, list[Any]]:
-        """Of those rows, one value after another."""
+        """Random actions of these rows, drawn one value at a time."""
         spaces = self.vec.action_space()
         if not rows:
             return {name: [] for name in spaces}

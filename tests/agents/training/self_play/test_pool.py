@@ -1,4 +1,4 @@
-"""A pool of past selves: snapshots, ratings, files, and what a resumed run does with them."""
+"""A pool of past selves: snapshots, ratings, files, and resumed runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def new_pool(
 def run(
     pool: OpponentPool, out: Path | None, *, total_steps: int = 800, resume: bool = False
 ) -> list[float]:
-    """Trains, and returns the ratings after each update."""
+    """Trains and returns the ratings after each update."""
     ratings: list[float] = []
 
     class Watch(Callback):
@@ -76,7 +76,7 @@ def test_snapshots_and_ratings_are_in_the_folder_and_in_the_curves(tmp_path: Pat
     curves = read_run(tmp_path).curves
     assert curves["rating"].values.tolist() == pytest.approx(ratings)
     assert {"metrics/wins_self.mean", "metrics/wins_random.mean"} <= set(curves)
-    load_agent(folder / data["self"][-1]["file"])  # they can be played
+    load_agent(folder / data["self"][-1]["file"])  # the snapshots can be loaded
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ def test_a_run_is_the_same_twice_and_a_resumed_one_goes_on(tmp_path: Path) -> No
 
 @pytest.fixture(scope="module")
 def earlier_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Tests copy it."""
+    """A finished run, which tests copy."""
     folder = tmp_path_factory.mktemp("earlier")
     run(new_pool(snapshot_every=200), folder)
     return folder
@@ -156,7 +156,7 @@ def test_what_is_left_out_lies_closest() -> None:
 
 
 def play_together(agents: Sequence[Agent], *, seed: int) -> None:
-    """Both earn the same: 1 if both go the same way."""
+    """Both earn 1 if both go the same way."""
     asked = [agent.act_async(Obs(0).entities([Dot(0.0)]), Move) for agent in agents]
     moves = [each.get() for each in asked]
     for agent in agents:

@@ -1,4 +1,4 @@
-"""Opponents, callbacks, evaluations and recorders of a run that several ranks train together."""
+"""Opponents, callbacks, evaluations and recorders in a run with several ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ratings by games against players whose ratings are known."""
+"""Ratings from games against players with known ratings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_the_example_of_the_paper() -> None:
 
 @given(st.floats(-800, 800), st.integers(50, 400))
 def test_many_games_find_the_strength(strength: float, num_games: int) -> None:
-    """A player without a rating, against one that is known, and one of equal strength."""
+    """A player without a rating, against a rated player and one of equal strength."""
     rating, known = Rating(), Rating(0, 0)
     score = num_games * Rating(strength, 0).expected_score(known)
     for _ in range(60):

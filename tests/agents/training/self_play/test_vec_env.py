@@ -132,7 +132,7 @@ def test_games_keep_their_opponent_to_the_end() -> None:
     opponents, rng = [noting(name) for name in "ab"], np.random.default_rng(0)
     names: dict[int, set[str]] = {env: set() for env in range(8)}
     with SelfPlayVecEnv(VecEnv(tic_tac_toe, 8), opponents) as vec:
-        obs = vec.act(random_actions(vec.reset(0), space, rng))  # both have decided on trial
+        obs = vec.act(random_actions(vec.reset(0), space, rng))  # both have made a trial decision
         for step in range(40):
             decided.clear()
             obs = vec.act(random_actions(obs, space, rng))
@@ -148,7 +148,7 @@ def test_games_keep_their_opponent_to_the_end() -> None:
 
 @pytest.mark.parametrize("names", [(), ("a",)])
 def test_openings_are_random_and_not_the_learners(names: tuple[str, ...]) -> None:
-    """The learner, which always takes the first free square, sees every first move of others."""
+    """The learner always takes the first free square, yet sees every first move of the others."""
     space = tic_tac_toe.action_space()
     opponents = [hashing_opponent(name, space) for name in names]
     seen: Counter[int] = Counter()

@@ -1,4 +1,4 @@
-"""Two runs are compared number by number, and what differs around them is named."""
+"""Two runs are compared number by number; other differences are listed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run_of(folder: Path, *lines: str, network: bytes = b"x", **about: object) ->
 
 @pytest.fixture(autouse=True)
 def without_headers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The networks of these tests are a few bytes."""
+    """The networks in these tests are just a few bytes."""
     where = "entity_env.agents.training.tracking.comparison"
 
     def find(path: Path) -> Path:
@@ -77,7 +77,7 @@ def test_a_point_that_one_run_lacks_differs(tmp_path: Path) -> None:
 
 
 def test_an_evaluation_counts_where_both_runs_have_one(tmp_path: Path) -> None:
-    """When they take place depends on their share of the time."""
+    """Evaluations are scheduled by their share of the time."""
     lines = [line.replace('"losses', '"evaluation/mean_reward": 1, "losses') for line in LINES]
     first = run_of(tmp_path / "a", *lines)
     assert compare_runs(first, run_of(tmp_path / "b", LINES[0], lines[1])).is_equal

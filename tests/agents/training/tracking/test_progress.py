@@ -1,4 +1,4 @@
-"""Speed is that of the last seconds; the time that is left is not told before it is known."""
+"""Speed is measured over the last seconds; the time left is shown only once it is known."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from entity_env.agents.training.tracking.progress import SpeedMeter
 
 
 class Meter(SpeedMeter):
-    """A speed meter with a clock of its own, for updates of 100 steps."""
+    """A speed meter with its own clock, for updates of 100 steps."""
 
     def __init__(self) -> None:
         self.now = 0.0

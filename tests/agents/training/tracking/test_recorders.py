@@ -1,4 +1,4 @@
-"""Recorders get settings and curves; one that fails in the middle is told, and ends no run."""
+"""Recorders get settings and curves; a failing recorder is reported and does not stop the run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CONFIG = PPOConfig(
 
 
 class Notebook:
-    """Keeps what it is given; fails at one of its calls."""
+    """Stores its arguments; fails in one of its calls."""
 
     def __init__(self, failing: str = "", at: int = 0) -> None:
         self.failing, self.at = failing, at
@@ -66,7 +66,7 @@ class Notebook:
 
 @pytest.fixture(autouse=True)
 def without_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    """TensorBoard's files take most of the time."""
+    """Disables TensorBoard's files, which take most of the time."""
     monkeypatch.setattr(run_writer, "_has_tensorboard", lambda: False)
 
 
@@ -84,7 +84,7 @@ def test_a_recorder_gets_what_the_folder_gets(tmp_path: Path) -> None:
     assert run.settings()["learning_rate"] == "0:0.003 1:0"
     assert run.settings()["net.d_model"] == 16
     assert notebook.calls == ["start", *["write"] * len(lines), "close"]
-    # A resumed run is the same run; another one is not.
+    # A resumed run counts as the same run, a new one does not.
     longer = replace(CONFIG, total_steps=768)
     train(VecSigns(), longer, out=out, resume=True, recorders=[notebook])
     train(VecSigns(), replace(CONFIG, total_steps=1), recorders=[notebook])
@@ -163,11 +163,11 @@ def test_events_on_a_full_disk_are_told(tmp_path: Path, monkeypatch: pytest.Monk
         train(VecSigns(), CONFIG, out=tmp_path, recorders=[TensorBoardRecorder()])
 
 
-# ------------------------------------------------------------------ packages of others
+# ------------------------------------------------------------------ other packages
 
 
 class Fake:
-    """Notes every call of its methods; `answers` are what they return."""
+    """Records every method call; `answers` are the return values."""
 
     def __init__(self, **answers: object) -> None:
         self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
@@ -227,7 +227,7 @@ def test_mlflow_gets_settings_and_points(tmp_path: Path, monkeypatch: pytest.Mon
     steps = [batch["metrics"][0][3] for batch in batches if "metrics" in batch]
     assert steps == [128, 256, 384, 512]
     assert client.of("set_terminated") == [(("r1",), {})]
-    # Resumed: the same run, and no parameter twice.
+    # Resumed: the same run, without duplicate parameters.
     client.answers["search_runs"] = [
         SimpleNamespace(info=info.info, data=SimpleNamespace(params=params))
     ]

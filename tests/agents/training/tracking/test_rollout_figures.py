@@ -1,4 +1,4 @@
-"""Figures of rollouts: first episodes, choices, and scores that fall back."""
+"""Figures of rollouts: first episodes, choices, and scores that drop."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SPACES: dict[str, ActionSpace] = {
 
 
 def _rollout(rewards: list[list[float]], done: list[list[int]]) -> Trajectories:
-    """A rollout of rows that always decide, given their rewards and ends."""
+    """A rollout of rows that always decide, with these rewards and ends."""
     found = Trajectories.empty(len(rewards), len(rewards[0]))
     found.is_ready[:] = True
     found.rewards[:] = rewards
@@ -95,7 +95,7 @@ class TestFirstEpisodes:
     def test_of_ranks_add_up(self) -> None:
         meter = RolloutMeter(2, 2, _SPACES)
         meter.add(_rollout([[1, 2], [1, 2]], [[0, 0], [1, 1]]), {})
-        report = json.loads(json.dumps([*meter.figures]))  # as ranks send it
+        report = json.loads(json.dumps([*meter.figures]))  # as sent between ranks
         both = RolloutFigures.merged([report, report])
         assert both.num_rows == 4
         assert both.first_mean == meter.figures.first_mean == 3.0

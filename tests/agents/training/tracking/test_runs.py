@@ -1,4 +1,4 @@
-"""The folder of a run: what is written is read back; damage is left out, or one sentence."""
+"""The folder of a run: written data is read back; damage is skipped or reported in a sentence."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ numbers = st.floats(-1e100, 1e100) | st.sampled_from([math.nan, math.inf, -math.
 
 @pytest.fixture
 def has_events() -> None:
-    """Asked for by tests of TensorBoard's files."""
+    """Fixture for tests of TensorBoard's files."""
 
 
 @pytest.fixture(autouse=True)
 def without_events(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TensorBoard's files take most of the time; one test has them."""
+    """Disables TensorBoard's files, which take most of the time, except in one test."""
     if "has_events" not in request.fixturenames:
         monkeypatch.setitem(sys.modules, "tensorboard.compat.proto.event_pb2", None)
 
@@ -79,7 +79,7 @@ def rewards(out: Path) -> list[tuple[int, float]]:
     return [] if found is None else list(zip(*(each.tolist() for each in found), strict=True))
 
 
-# ------------------------------------------------------------------ what run.json says
+# ------------------------------------------------------------------ contents of run.json
 
 
 @pytest.mark.slow
@@ -133,7 +133,7 @@ def test_a_run_that_goes_on_has_no_end(tmp_path: Path) -> None:
     assert about["compiled_from_step"] == 4
 
 
-# ------------------------------------------------------------------ written, and read back
+# ------------------------------------------------------------------ writing and reading
 
 
 def test_a_notebook_shows_the_curve_and_stores_a_short_text(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_curves_are_read_back(tmp_path: Path, points: list[tuple[float, float, f
 def test_a_resumed_run_has_every_step_once(
     tmp_path: Path, num_before: int, checkpoint: int, num_after: int, cut: int
 ) -> None:
-    """However much of the file a kill left, and whatever came after the checkpoint."""
+    """However much of the file is left after a kill, and whatever follows the checkpoint."""
     path = tmp_path / CURVES_FILE
     path.unlink(missing_ok=True)
     write(tmp_path, [(10 * i, float(i)) for i in range(1, num_before + 1)])
@@ -220,7 +220,7 @@ def test_training_writes_its_settings_and_goes_on_with_its_curves(tmp_path: Path
     assert first["resumed"] == []
     assert {"python", "numpy", "torch", "entity-env"} <= first["versions"].keys()
     assert PPOConfig.from_json(first["config"]) == CONFIG
-    # Of a kill: two updates after the checkpoint, and half a line.
+    # After a kill: two updates after the checkpoint, and half a line.
     with (tmp_path / CURVES_FILE).open("a") as file:
         file.write('{"step": 512, "elapsed_s": 9}\n{"step": 640, "elapsed_s": 9}\n{"step": 7')
     train(VecXor(64), CONFIG, out=tmp_path, resume=True, about=about)

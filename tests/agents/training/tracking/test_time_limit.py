@@ -1,4 +1,4 @@
-"""The time of a run: what is left of it, what schedules follow, what is kept for its end."""
+"""Time limit of a run: time left, schedules that follow it, and time reserved for the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Games move by move: recorded ones, refusals, draws, and ends on which the rules are silent."""
+"""Games move by move: recorded games, illegal moves, draws, and ends not covered by the rules."""
 
 import json
 import random
@@ -66,7 +66,7 @@ def lines_of(state: GameState) -> list[str]:
 
 
 def replay(game: Recorded) -> None:
-    """Plays a recorded game, also by ids, and compares everything that was recorded."""
+    """Plays a recorded game, also by ids, and compares everything with the record."""
     players, start = game["players"], game["start"]
     state = new_game(players, starting_player=start, draw=recorded_draw(game))
     fast = FastGame(players, starting_player=start, draw=recorded_draw(game))
@@ -199,7 +199,7 @@ def test_a_refusal_gives_a_reason(action: Action, reason: str) -> None:
     ],
 )
 def test_what_is_no_action_changes_nothing(apply: Callable[..., object], wrong: object) -> None:
-    """Also where it is equal to a legal one: 2.0 == 2, but tiles lie on no line 2.0."""
+    """Even if it equals a legal action: 2.0 == 2, but there is no line 2.0."""
     state = position([board(), board()], factories=[(1, 3, 0, 0, 0)])
     before = state.copy()
     with pytest.raises(SchemaError, match=r"Azul: .* action must be"):
@@ -287,7 +287,7 @@ def test_a_source_of_numbers_that_cannot_be(rng: RandomSource) -> None:
 
 
 class Short:
-    """A source that answers with too few numbers."""
+    """A source that returns too few numbers."""
 
     def random(self, size: int, /) -> NDArray[np.float64]:
         return np.zeros(size - 1)

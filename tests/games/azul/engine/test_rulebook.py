@@ -1,4 +1,4 @@
-"""The rules one after another, as the rulebook tells them, one move at a time, compiled and not."""
+"""The rules in the order of the rulebook, one move at a time, compiled and interpreted."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -56,7 +56,7 @@ def play(request: pytest.FixtureRequest) -> Play:
 
 
 def tiles(**counts: int) -> tuple[int, int, int, int, int]:
-    """Tiles by the names of their colours."""
+    """Tiles by the names of their colors."""
     blue, yellow, red, black, white = (
         counts.get(name, 0) for name in ("blue", "yellow", "red", "black", "white")
     )
@@ -64,7 +64,7 @@ def tiles(**counts: int) -> tuple[int, int, int, int, int]:
 
 
 def places(state: GameState, source: int, colour: int) -> list[int]:
-    """Where the player whose turn it is may put what lies there."""
+    """Places where the current player may put the tiles of a source."""
     return [a.destination for a in legal_actions(state) if a[:2] == (source, colour)]
 
 
@@ -123,7 +123,7 @@ def test_a_line_takes_what_it_has_room_for(play: Play, line: int, count: int) ->
 
 
 def test_where_tiles_may_go() -> None:
-    """Not to a full line, to one of another colour, or to one whose row of the wall has it."""
+    """Not to a full line, a line of another color, or a line whose wall row has the color."""
     lines = [(RED, 1), (RED, 1), (BLUE, 1), (-1, 0), (-1, 0)]
     me = board(lines=lines, wall=[(3, RED), (4, BLUE)])
     state = position([me, board()], factories=[tiles(red=1, blue=1, black=2)])
@@ -185,7 +185,7 @@ def test_a_marker_on_the_floor_costs_as_a_tile_does(play: Play) -> None:
 
 
 def test_a_score_never_falls_below_zero(play: Play) -> None:
-    """Placements count first: 1 for the tile and 4 for the floor make nothing of 2 points."""
+    """Placements count first: 2 points plus 1 for the tile minus 4 for the floor gives 0."""
     state = position(
         [board(score=2, floor=[BLUE] * 3), board()], factories=[tiles(red=1)], marker=1
     )
@@ -227,7 +227,7 @@ def cells(*places: tuple[int, int]) -> int:
     ],
 )
 def test_a_tile_scores_its_runs(play: Play, around: Sequence[tuple[int, int]], points: int) -> None:
-    """The tile lies in the middle, which is blue; the line below is full."""
+    """The tile goes to the middle, which is blue; the line below is full."""
     me = board(lines=[(-1, 0), (-1, 0), (BLUE, 3)])
     me.wall = cells(*around)
     state = position([me, board()], centre=tiles(red=1), marker=1, current_player=1)
@@ -237,7 +237,7 @@ def test_a_tile_scores_its_runs(play: Play, around: Sequence[tuple[int, int]], p
 
 
 def test_lines_are_tiled_from_the_top_and_count_for_those_below(play: Play) -> None:
-    """Blue lies in columns 0, 1 and 2 of the first rows, so red 0, yellow 1 and blue 2 stack up."""
+    """Blue is in columns 0, 1, 2 of the first rows, so red 0, yellow 1 and blue 2 form a stack."""
     me = board(lines=[(RED, 1), (YELLOW, 2), (BLUE, 3)])
     state = position([me, board()], centre=tiles(white=1), marker=1, current_player=1)
     after = play(state, (CENTRE, WHITE, FLOOR))
@@ -312,7 +312,7 @@ def test_the_first_deal(seed: int, num_players: int) -> None:
 
 
 def last_row(missing: int) -> GameState:
-    """Who is to move can fill the first row by a white tile; `missing` more are not there."""
+    """The current player can fill the first row with a white tile, except for `missing` others."""
     row = [(0, colour) for colour in (BLUE, YELLOW, RED, BLACK)][: 4 - missing]
     return position([board(wall=row), board()], centre=tiles(white=1), marker=1)
 
@@ -342,7 +342,7 @@ def test_all_players_tile_before_the_game_is_over(play: Play) -> None:
 
 
 def test_bonuses(play: Play) -> None:
-    """A row, the first column and all blue ones: 2, 7 and 10, with what the last tile scores."""
+    """A row, the first column and all blue tiles: 2, 7 and 10, plus the score of the last tile."""
     state = last_row(0)
     for row in range(5):
         state.players[0].wall |= 1 << 5 * row
@@ -375,7 +375,7 @@ def test_who_wins(scores: Sequence[int], rows: Sequence[int], expected: list[int
 
 
 def test_the_lid_goes_into_an_empty_bag_and_only_then(play: Play) -> None:
-    """Two players: 20 tiles are dealt. There are 8 in the bag, and the rest is in the lid."""
+    """Two players: 20 tiles are dealt. 8 are in the bag, the rest in the lid."""
     lid = (18, 18, 18, 18, 19)
     state = position([board(), board()], centre=tiles(white=1), lid=lid, marker=0)
     assert sum(state.bag) == 8

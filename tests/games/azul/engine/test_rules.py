@@ -1,4 +1,4 @@
-"""What tiles on a wall and on a floor are worth."""
+"""Scores of tiles on a wall and on a floor."""
 
 from hypothesis import given, strategies as st
 
@@ -27,7 +27,7 @@ def test_bonuses_are_the_recorded_ones() -> None:
 
 
 def test_floors_are_the_recorded_ones() -> None:
-    """Those without a gain, and the one that a tile alone on its wall has."""
+    """Floors without a gain, and with the gain of a single tile on the wall."""
     for score, gain, floor_length, after in tables()["floor"]:
         if gain < 2:
             assert tiled(score, gain, floor_length) == after
@@ -56,7 +56,7 @@ def test_points_are_clamped_once() -> None:
 
 @given(wall=WALLS, row=FIVE, column=FIVE)
 def test_points_of_a_row_and_of_a_column_add_up(wall: int, row: int, column: int) -> None:
-    """A tile scores what it would with only its row, and with only its column, on the wall."""
+    """A tile scores the sum of its score with only its row and with only its column."""
     only_row = wall & 0b11111 << 5 * row
     only_column = wall & 0b00001_00001_00001_00001_00001 << column
     across = placement_points_packed(only_row, row, column)

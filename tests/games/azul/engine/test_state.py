@@ -1,4 +1,4 @@
-"""GameState: copies, equality, hashes, rotation, and the way to a dict and back."""
+"""GameState: copies, equality, hashes, rotation, and conversion to dicts and back."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""Positions that somebody wrote down: refused, or played on, compiled and not, from them."""
+"""Handwritten positions: rejected, or playable, compiled and interpreted."""
 
 import random
 from collections.abc import Iterator
@@ -20,15 +20,15 @@ from entity_env.games.azul.players.mcts import Search, Tree
 from tests.games.azul import oracle
 from tests.games.azul.recorded_games import SEEDS, states
 
-# Numbers at every place of a dict: one that cannot be is refused, and others make a position that
-# both engines can play to its end.
+# Numbers at every place of a dict: impossible ones are rejected, others give a position that
+# both engines can play to the end.
 NUMBERS = st.one_of(
     st.integers(-2, 21), st.sampled_from((2**25 - 1, 2**25, 2**40, True, 1.0, None))
 )
 
 
 def places(data: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The ways to all that is no list and no dict."""
+    """Paths to all values other than lists and dicts."""
     if isinstance(data, dict):
         for key, value in data.items():
             yield from places(value, (*path, key))
@@ -46,7 +46,7 @@ def put(data: Any, path: tuple[Any, ...], value: object) -> None:  # noqa: ANN40
 
 
 def played_on(state: GameState, seed: int) -> None:
-    """Plays a while as the oracle does; boards that nobody has reached must be played as well."""
+    """Plays some moves like the oracle; unreachable boards must be playable, too."""
     position, fast = oracle.of(state, SplitMix(seed)), FastGame.from_state(state)
     state.rng, fast.rng = SplitMix(seed), SplitMix(seed)
     rng = random.Random(seed)
@@ -85,7 +85,7 @@ def test_a_dict_is_refused_or_can_be_played(
 def test_tiles_moved_from_the_bag_are_refused_or_can_be_played(
     state: GameState, moved: int, seed: int
 ) -> None:
-    """As many of each colour as there must be, but somewhere else: among them too many."""
+    """The right number of each color, but in other places, sometimes too many in one."""
     written: Any = state.to_dict()
     rng = random.Random(seed)
     for _ in range(moved):

@@ -1,4 +1,4 @@
-"""Draws: every source of tiles draws each colour as often as it lies in the bag."""
+"""Draws: every source of tiles draws colors in proportion to the bag."""
 
 import random
 from typing import Any
@@ -24,7 +24,7 @@ BELOW_ONE = 1 - 2**-53
 
 
 def drawn(bag: tuple[int, ...], number: float) -> int:
-    """The colour that a number from 0 to 1 draws."""
+    """The color drawn by a number from 0 to 1."""
     return colour_at(pack_tiles(bag), int(number * sum(bag)))
 
 
@@ -67,7 +67,7 @@ def test_a_sequence_can_be_taken_up_where_it_stopped(word: int) -> None:
 
 @given(words=st.sets(WORDS, min_size=2, max_size=50))
 def test_mixing_loses_nothing(words: set[int]) -> None:
-    """The output function is a bijection: other words, other outputs."""
+    """The output function is a bijection: different words have different outputs."""
     assert len({splitmix64_int(word) for word in words}) == len(words)
     assert all(0 <= splitmix64_int(word) < 2**64 for word in words)
 
@@ -86,7 +86,7 @@ def test_uniform_numbers_are_uniform() -> None:
 
 
 class Constant:
-    """Answers what it is told to."""
+    """Returns a given number."""
 
     def __init__(self, answer: object) -> None:
         self.answer = answer
@@ -104,7 +104,7 @@ def test_a_deal_asks_once(num_players: int) -> None:
     state = new_game(num_players, rng=source)
     assert source.asked == [size]
     assert sum(map(sum, state.factories)) == size
-    # Always the first tile of the bag: 20 blue ones, and then yellow ones.
+    # Always the first tile of the bag: 20 blue tiles, then yellow ones.
     assert state.bag == (0, max(0, 40 - size), *(20,) * 3)
 
 

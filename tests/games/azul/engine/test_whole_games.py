@@ -1,4 +1,4 @@
-"""Whole games of everybody against everybody: what holds in each of them, step by step."""
+"""Whole games between all agents: invariants, checked step by step."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -22,7 +22,7 @@ from entity_env.games.azul import (
 from entity_env.games.azul.kernels.engine import rows_of
 from tests.games.azul.recorded_games import SEEDS, count_tiles
 
-# The first search compiles, which takes half a minute where the cores are shared.
+# The first search compiles, which takes half a minute on shared cores.
 pytestmark = pytest.mark.timeout(240)
 
 AGENTS: dict[str, AzulAgent] = {

@@ -1,4 +1,4 @@
-"""The rules, move by move, against the oracle; machine code against the same source in Python."""
+"""The rules, compared move by move with the oracle; compiled code, compared with its source."""
 
 import random
 from typing import Any
@@ -37,7 +37,7 @@ from tests.games.azul.recorded_games import (
     states,
 )
 
-# The first calls compile, which takes a while where the cores are shared.
+# The first calls compile, which takes a while on shared cores.
 pytestmark = pytest.mark.timeout(240)
 
 WALLS = st.integers(0, 2**25 - 1)
@@ -45,7 +45,7 @@ COUNTS = st.lists(st.integers(0, 20), min_size=5, max_size=5)
 
 
 def check_game(seed: int, num_players: int, policy: Policy) -> None:
-    """Plays a game by the oracle, on a state, and compiled; equal numbers deal the same tiles."""
+    """Plays a game with the oracle, on a state, and compiled; equal numbers deal equal tiles."""
     start = seed % num_players
     position = oracle.new_game(num_players, start, SplitMix(seed))
     state = new_game(num_players, starting_player=start, rng=SplitMix(seed))
@@ -63,7 +63,7 @@ def check_game(seed: int, num_players: int, policy: Policy) -> None:
 def check_position(state: GameState, position: oracle.Position, game: FastGame) -> None:
     assert state.to_dict() == position.to_dict()
     assert count_tiles(state) == [20] * 5
-    # Also what a state does not show: `fits`, which is kept up move by move, and unused bits.
+    # Includes data not in a state: `fits`, which is updated with every move, and unused bits.
     assert game.words.tolist() == state.words  # type: ignore[attr-defined]
     mask = game.legal_mask()
     assert np.flatnonzero(mask).tolist() == list(map(ActionEncoder.encode, legal_actions(state)))
@@ -107,7 +107,7 @@ def test_the_last_moves_of_games_that_could_go_on_for_ever(fours_left: bool) -> 
 @settings(max_examples=60)
 @given(state=states())
 def test_a_tiling_at_any_time_of_a_round(state: GameState) -> None:
-    """It looks at lines and floors alone."""
+    """It depends only on lines and floors."""
     position = oracle.of(state, state.rng)
     for player in position.players:
         oracle.tile_wall(player, position.lid)
@@ -122,7 +122,7 @@ def test_a_tiling_at_any_time_of_a_round(state: GameState) -> None:
 def test_a_deal_from_any_bag_and_lid(
     bag: list[int], lid: list[int], seed: int, num_players: int
 ) -> None:
-    """Also where both run out: then factories stay short, or empty. A draw deals the same."""
+    """Even if both run out and factories stay partly empty. A draw deals the same tiles."""
     state = new_game(num_players)
     state.bag, state.lid, state.factories = bag, lid, [(0,) * 5] * len(state.factories)
     position, other = oracle.of(state, SplitMix(seed)), state.copy()
@@ -141,7 +141,7 @@ def test_a_deal_from_any_bag_and_lid(
 
 @given(walls=st.lists(WALLS, min_size=1, max_size=3), place=st.integers(0, 24))
 def test_any_wall(walls: list[int], place: int) -> None:
-    """Also walls with many tiles, so that something is complete."""
+    """Includes walls with many tiles, on which something is complete."""
     wall = 0
     for more in walls:
         wall |= more
@@ -156,7 +156,7 @@ def test_any_wall(walls: list[int], place: int) -> None:
 @settings(max_examples=4, deadline=None)
 @given(seed=st.integers(0, 2**64 - 1), num_players=NUM_PLAYERS)
 def test_playouts_are_random_games(seed: int, num_players: int) -> None:
-    """Of the numbers of SplitMix64; everyone begins in turn."""
+    """Games from the numbers of SplitMix64; players take turns to start."""
     games = play_many(3, seed, num_players=num_players)
     for i in range(3):
         numbers = SplitMix(splitmix64_int(splitmix64_int(seed) + i))
@@ -172,7 +172,7 @@ def test_playouts_are_random_games(seed: int, num_players: int) -> None:
         assert ENDS[games.ends[i]] == position.end
 
 
-# ------------------------------------------------------------------------------ the same, compiled
+# ------------------------------------------------------------------------------ compiled
 
 
 def arrays() -> tuple[Any, Any]:

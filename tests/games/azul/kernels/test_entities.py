@@ -1,4 +1,4 @@
-"""Entities written by machine code are those that the game shows, for any number of players."""
+"""Entities written by compiled code equal those of the game, for any number of players."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ from entity_env.games.azul.kernels.kernel import machine_code
 from entity_env.games.azul.kernels.playouts import nth_move
 from tests.games.azul.recorded_games import NUM_PLAYERS, states
 
-# The first call compiles, which takes half a minute where the cores are shared.
+# The first call compiles, which takes half a minute on shared cores.
 pytestmark = pytest.mark.timeout(240)
 
 ENTITIES = azul.obs_space().entities
@@ -33,7 +33,7 @@ Rows = dict[str, NDArray[np.float32]]
 
 
 class Witness(PolicyAgent):
-    """Notes what it is shown, and hangs up."""
+    """Records its observation and leaves."""
 
     seen: Observation
 
@@ -49,7 +49,7 @@ def shown_by_the_game(state: GameState) -> Rows:
 
 
 def written(*states: GameState) -> Rows:
-    """All rows of some positions, one after another; arrays are full of something else before."""
+    """All rows of some positions; the arrays contain other data before."""
     most = 250 * len(states)
     shown = EntityRows(
         *(np.full((most, len(each.features)), 77, np.float32) for each in ENTITIES.values())
@@ -99,7 +99,7 @@ def test_positions_follow_one_another(seeds: list[int], num_players: int) -> Non
 
 
 def test_the_places_of_features_are_those_of_the_schema() -> None:
-    """Compiled code knows them as numbers."""
+    """Compiled code uses fixed indices."""
     features = list(ENTITIES["Option"].features)
     for name in (
         "source",
@@ -119,7 +119,7 @@ def test_the_places_of_features_are_those_of_the_schema() -> None:
 
 
 def test_options_are_in_the_order_of_their_ids() -> None:
-    """So a place among the rows is a legal move, as the tables take it."""
+    """So the index of a row is a legal move, as used by `AzulSelfPlay`."""
     state = new_game(2, rng=np.random.default_rng(4))
     rows = written(state)["Option"]
     for place, (action, option) in enumerate(

@@ -1,4 +1,4 @@
-"""Kernels: machine code of what Python runs, and only where somebody asks for it."""
+"""Kernels: compiled on request, equal to their Python source."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ from entity_env.games.azul.kernels.kernel import (
 )
 from tests.games.azul.recorded_games import interpreted
 
-# The first calls compile, which takes a while where the cores are shared.
+# The first calls compile, which takes a while on shared cores.
 pytestmark = pytest.mark.timeout(240)
 
 SQUARES = (0, 1, 4, 9)
@@ -46,7 +46,7 @@ def sum_of_squares(numbers: list[int]) -> int:
 
 @kernel()
 def primitives(number: int, word: int) -> tuple[int, int, int, float]:
-    """Calls everything whose compiled form is another function."""
+    """Calls all functions that have a separate compiled version."""
     word = splitmix64_int(as_word(word)) + splitmix64_int(as_word(number)) & WORD
     return bits_of(number), word, len(new_ints(3)) + new_ints(1)[0], new_floats(1)[0] + HALVES[1]
 
@@ -97,7 +97,7 @@ print(*{"numba", "llvmlite"} & set(sys.modules))
 
 @pytest.mark.slow
 def test_who_plays_a_game_waits_for_no_compiler() -> None:
-    """A shipped agent starts in a second, in 45 MiB, also where numba is installed."""
+    """A shipped agent starts within a second, in 45 MiB, even if numba is installed."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], text=True, stdout=subprocess.PIPE, check=True
     )

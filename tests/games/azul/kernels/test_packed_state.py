@@ -1,4 +1,4 @@
-"""PackedState: every number of a position lies where the table of the module says."""
+"""PackedState: every number of a position is where the module's table says."""
 
 import pytest
 from hypothesis import given, strategies as st
@@ -78,7 +78,7 @@ def test_the_lowest_bits() -> None:
 
 
 def test_a_position_made_by_hand() -> None:
-    """Red on the first line, two white ones on the third, the marker and a white on the floor."""
+    """Red on the first line, two white tiles on the third, marker and white on the floor."""
     me = board(score=7, lines=[(2, 1), (0, 0), (4, 2)], wall=[(0, 0), (3, 1)], floor=[5, 4])
     state = position([me, board()], centre=(0, 3, 0, 0, 0), marker=0, current_player=1)
     words = state.words
@@ -89,7 +89,7 @@ def test_a_position_made_by_hand() -> None:
     assert words[20] == (1 | 2 << 3) | (2 | 4 << 3) << 12
     assert words[21] == 5 | 4 << 3
     assert words[22] == 2
-    # Line 0 is full, line 2 is for white alone, and row 3 of the wall has its yellow.
+    # Line 0 is full, line 2 takes only white, and row 3 of the wall already has yellow.
     places = ([1, 3, 4, 5], [1, 4, 5], [1, 3, 4, 5], [1, 3, 4, 5], [1, 2, 3, 4, 5])
     fits = [sum(1 << place for place in each) for each in places]
     assert words[23] == sum(bits << 6 * colour for colour, bits in enumerate(fits))
@@ -97,7 +97,7 @@ def test_a_position_made_by_hand() -> None:
 
 @given(state=states())
 def test_what_was_set_is_there(state: GameState) -> None:
-    """A state that is put together from the attributes of another one is equal, `fits` included."""
+    """A state built from the attributes of another state equals it, including `fits`."""
     other = GameState([0] * NUM_WORDS, state.rng)
     for name in (
         *("num_players", "current_player", "starting_player", "marker", "round", "end"),

@@ -1,4 +1,4 @@
-"""What moves look worth, by hand, and what boards do."""
+"""Heuristic values of moves and boards, compared with values computed by hand."""
 
 from hypothesis import assume, given, settings, strategies as st
 
@@ -43,7 +43,7 @@ def test_the_best_move_is_the_first_of_the_highest_value(state: GameState, idea:
 @settings(max_examples=40)
 @given(state=states(max_moves=60))
 def test_pending_points_are_those_of_the_tiling(state: GameState) -> None:
-    """Whoever could play on without changing a board would get just these."""
+    """A tiling without further moves would score exactly these points."""
     before = [pending_points(player) for player in state.players]
     if state.is_over:
         return
@@ -60,7 +60,7 @@ def test_pending_points_are_those_of_the_tiling(state: GameState) -> None:
 
 @st.composite
 def boards(draw: st.DrawFn) -> Player:
-    """Any board on which the rules allow all lines, also those that nobody would reach."""
+    """Any board on which the rules allow all lines, including unreachable boards."""
     wall = draw(st.integers(0, 2**25 - 1))
     player = board(floor=draw(st.lists(st.integers(0, 4), max_size=7)))
     player.wall, player.score = wall, draw(st.integers(0, 150))
@@ -107,7 +107,7 @@ def test_a_point_is_a_point(player: Player, more: int) -> None:
 
 
 def test_a_move_that_completes_a_line_is_worth_its_points() -> None:
-    """Blue on line 0 lies beside nothing; red on line 1 continues a run of three."""
+    """Blue on line 0 has no neighbors; red on line 1 continues a run of three."""
     player = board(wall=[(1, 0), (1, 1)])
     state = position(
         [player, board()], factories=[(1, 0, 2, 1, 0)], centre=(0, 0, 0, 0, 3), marker=1

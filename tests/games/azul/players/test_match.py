@@ -1,4 +1,4 @@
-"""Matches: seats, names of who answers illegally, intervals and ratings."""
+"""Matches: seats, errors that name the agent with an illegal move, intervals and ratings."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from tests.games.azul.recorded_games import interpreted
 
 
 class Scripted:
-    """Answers by a function, and counts how often it was asked, by seat."""
+    """Decides with a function, and counts its decisions by seat."""
 
     needs_state = False
 
@@ -132,7 +132,7 @@ def test_everybody_sits_everywhere_as_often(num_players: int, num_groups: int) -
 
 
 def first_deals(num_games: int, seed: int) -> list[bytes]:
-    """What the factories hold at the start of each game of a match of two."""
+    """Contents of the factories at the start of each game in a match of two."""
     shown: list[bytes] = []
 
     def note(agent_input: AgentInput) -> int:
@@ -212,7 +212,7 @@ def test_standings() -> None:
 
 
 def test_intervals_are_those_of_wilson() -> None:
-    """Values of the formula, worked out apart from it."""
+    """Values of the formula, computed independently."""
     low, high = wilson(8, 10)
     assert (round(low, 4), round(high, 4)) == (0.4902, 0.9433)
     low, high = wilson(0, 20)
@@ -230,7 +230,7 @@ def test_an_interval_holds_the_truth_as_often_as_it_says() -> None:
 
 
 def test_ratings_fit_odds() -> None:
-    """Ten to one is 400 points, within what the one drawn game takes off."""
+    """Odds of ten to one are 400 points, minus the effect of one drawn game."""
     games = [result(("a", 1), ("b", 0))] * 1000 + [result(("b", 1), ("a", 0))] * 100
     one, other = elo_ratings(["a", "b"], games)
     assert one + other == pytest.approx(0)

@@ -1,4 +1,4 @@
-"""Tree search: the tree is sound, and the best moves are found."""
+"""Tree search: the tree is valid, and the best moves are found."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def outcome(state: GameState) -> list[float]:
 
 
 def value_of(state: GameState, player: int) -> float:
-    """What a player gets from the rest of a round if both play as well as can be, by trying all."""
+    """A player's value of the rest of a round under optimal play, by exhaustive search."""
     if is_table_empty(state):
         end_round(state.words)
         return outcome(state)[player]
@@ -82,7 +82,7 @@ def test_it_finds_what_trying_all_finds(
 
 
 def test_it_finds_the_win_that_is_there() -> None:
-    """A row can be completed now, and that wins; every other move lets the game go on."""
+    """Completing a row wins now; after any other move the game continues."""
     row = [(0, colour) for colour in range(4)]
     state = position([board(score=30, wall=row), board(score=10)], centre=(0, 0, 0, 0, 1), marker=1)
     tree = Tree.empty()
@@ -107,7 +107,7 @@ def test_a_full_tree_is_searched_on() -> None:
 
 
 def test_outcomes_are_fair() -> None:
-    """They go from -1 to 1, add up to 0 for two, and a won game is worth more than a lead."""
+    """Outcomes are from -1 to 1, sum to 0 for two players, and a win is worth more than a lead."""
     ahead = position([board(score=30), board(score=10)])
     first, second = outcome(ahead)
     assert first == -second == 20 / 35
@@ -121,7 +121,7 @@ def test_outcomes_are_fair() -> None:
 
 
 def test_priors_fall_with_the_square_of_the_gap() -> None:
-    """Moves to the floor, which cost 1, 2 and 4 points."""
+    """For moves to the floor, which cost 1, 2 and 4 points."""
     full = [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5)]
     state = position([board(lines=full), board()], centre=(1, 2, 0, 3, 0), marker=1)
     tree = Tree.empty(100)

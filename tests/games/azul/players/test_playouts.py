@@ -1,4 +1,4 @@
-"""play_many: random games look as they should."""
+"""play_many: statistics of random games."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from entity_env.games.azul.engine.tile_draws import SplitMix
 
 
 def test_a_game_without_progress_ends() -> None:
-    """One of the rare ones that would go on for ever by the printed rules."""
+    """One of the rare games that would never end by the printed rules."""
     games = play_many(141, 2, num_players=4)
     assert ENDS[games.ends[140]] == "no_progress"
     assert (games.ends[:140] == 0).all()
@@ -25,7 +25,7 @@ def test_a_game_without_progress_ends() -> None:
 def test_random_play_looks_as_it_should(
     num_players: int, moves: float, score: float, floor: float
 ) -> None:
-    """Figures of 1,000 games of another engine; bounds of more than four standard errors."""
+    """Figures from 1,000 games of another engine, within more than four standard errors."""
     games = play_many(20_000, 5, num_players=num_players)
     assert abs(games.moves.mean() - moves) < 2.5
     assert 6.5 < games.rounds.mean() < 6.9
@@ -76,7 +76,7 @@ def test_players_that_cannot_be() -> None:
 
 
 def test_the_sequence_is_split_mix() -> None:
-    """Its first outputs from 0, as its authors' code prints them."""
+    """The first outputs from 0, as printed by the authors' code."""
     words, word = [], 0
     for _ in range(3):
         word = word + 0x9E3779B97F4A7C15 & 2**64 - 1

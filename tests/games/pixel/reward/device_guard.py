@@ -1,4 +1,4 @@
-"""A guard that lets nothing through that would wait for a device, so that a CPU can show it."""
+"""A guard that rejects operations that would wait for a device; it also works on a CPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# What reads a value on the host, or makes a shape of values.
+# Operations that read a value on the host, or derive a shape from values.
 WAITING = (
     "aten._local_scalar_dense",
     "aten.item",
@@ -29,13 +29,13 @@ ON_WARP = ("synchronize", "synchronize_device", "synchronize_stream", "synchroni
 
 
 class HostCopy(AssertionError):
-    """Something was copied to the host, or waited for."""
+    """An operation copied to the host or waited."""
 
 
 class _Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self,
-        func: Any,  # noqa: ANN401 - an operator of torch
+        func: Any,  # noqa: ANN401 - a torch operator
         types: Sequence[type],
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
@@ -68,7 +68,7 @@ def _refused(name: str) -> Callable[..., object]:
 
 @contextmanager
 def no_host_copies() -> Iterator[None]:
-    """Raise `HostCopy` for whatever copies to the host or waits."""
+    """Raise `HostCopy` for any operation that copies to the host or waits."""
     import warp
 
     guard = _Guard()  # type: ignore[no-untyped-call]

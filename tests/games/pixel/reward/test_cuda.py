@@ -1,4 +1,4 @@
-"""On a GPU: a step captured as a graph, equal to the CPU bit for bit, with nothing waited for."""
+"""On a GPU: a step captured as a graph, bit for bit equal to the CPU, without waiting."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ each_world = pytest.mark.parametrize("make", WORLDS.values(), ids=WORLDS)
 
 
 def make_env(make: MakeWorld, backend: Backend, device: str) -> PixelGoalEnv:
-    """The goal is a screen of the world, so that some episodes reach it."""
+    """Makes an environment whose goal is a screen of the world, so some episodes reach it."""
     world = make(NUM, 4, device)
     everyone = torch.ones(NUM, dtype=torch.bool, device=world.device)
     world.snapshot(0, 3)
@@ -50,7 +50,7 @@ def make_env(make: MakeWorld, backend: Backend, device: str) -> PixelGoalEnv:
 
 
 def shown(env: PixelGoalEnv) -> dict[str, Tensor]:
-    """Everything, on the host."""
+    """All results, copied to the host."""
     tensors = {f.name: getattr(env.trackers, f.name) for f in fields(env.trackers)}
     return {name: t.cpu().clone() for name, t in {**tensors, **env.world.state()}.items()}
 
@@ -93,7 +93,7 @@ def test_a_captured_step_replayed_equals_the_eager_one(make: MakeWorld, backend:
     eager = run_eagerly(make_env(make, backend, "cuda"))
     env = make_env(make, backend, "cuda")
     held = torch.zeros(NUM, dtype=torch.int32, device=env.device)
-    # Warm up on a stream of its own, as torch asks for, then begin anew.
+    # Warm up on a separate stream, as torch requires, then restart.
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

@@ -1,4 +1,4 @@
-"""Eight pixels at a time come to the same sums as one pixel after another."""
+"""Sums over eight pixels at a time equal sums pixel by pixel."""
 
 import pytest
 import torch

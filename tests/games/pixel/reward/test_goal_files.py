@@ -1,4 +1,4 @@
-"""Captured goals: what is recorded is what is read, and nothing else is taken for one."""
+"""Captured goals: files load as recorded, and other files are rejected."""
 
 import json
 import stat

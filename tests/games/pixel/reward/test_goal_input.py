@@ -1,4 +1,4 @@
-"""What does not fit is refused with its value, before anything changes."""
+"""Invalid input is rejected with its value, before anything changes."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_refused_and_nothing_has_changed(env: PixelGoalEnv, name: str) -> None:
 
 
 class TestEnded:
-    """Whoever has ended is not stepped without a reset."""
+    """Finished environments cannot be stepped without a reset."""
 
     @pytest.fixture
     def ended(self) -> PixelGoalEnv:
@@ -191,7 +191,7 @@ def test_before_reset_and_after_close(name: str) -> None:
         BEFORE_RESET[name](env)
 
 
-def make(**changes: Any) -> PixelGoalEnv:  # noqa: ANN401 - something wrong
+def make(**changes: Any) -> PixelGoalEnv:  # noqa: ANN401 - wrong on purpose
     world = GridWorld(3, ("S.", ".F"), num_slots=2)
     given = {"goal": Goal(world.goal_frame(), tau=0.001), **changes}
     return PixelGoalEnv(world, **given)
@@ -243,7 +243,7 @@ def test_a_screen_of_no_whole_tiles() -> None:
 
 
 def test_without_warp(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plain torch does where Warp is not installed; asking for kernels names the extra."""
+    """Plain torch works without Warp; a request for kernels names the extra."""
     from entity_env.errors import MissingExtraError
     from entity_env.games.pixel import env as pixel_goal_env
     from entity_env.games.pixel.reward.torch_ops import TorchGoalOps

@@ -1,4 +1,4 @@
-"""Nothing leaves the device in a step: shown on the CPU by a guard and by addresses."""
+"""Data stays on the device in a step: checked on the CPU with a guard and by addresses."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_steps_and_resets_copy_nothing_to_the_host(make: MakeWorld, backend: Bac
     env = make_env(make, backend)
     steps, mask = list(actions_of(NUM, 6)), torch.tensor([True, False, False, True])
     longs = [actions.long() for actions in steps]
-    env.step_tensors(steps[0], autoreset=True)  # kernels are loaded now
+    env.step_tensors(steps[0], autoreset=True)  # loads the kernels
     env.reset_mask(mask)
     with no_host_copies():
         for actions in steps:
@@ -75,7 +75,7 @@ def test_addresses_never_change(make: MakeWorld, backend: Backend) -> None:
 
 
 def test_the_host_copies_where_it_is_asked_for(make: MakeWorld, backend: Backend) -> None:
-    """The guard sees what the host's face does, so it would see it elsewhere."""
+    """The guard detects the copies of the host interface, so it would detect others."""
     env = make_env(make, backend)
     env.step_tensors(actions_of(NUM, 1)[0])
     with no_host_copies(), pytest.raises(HostCopy):
@@ -122,7 +122,7 @@ def test_a_warp_kernel_cannot_be_waited_for() -> None:
 
 
 class _Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the operations of torch that would launch a kernel."""
+    """Counts the torch operations that would launch a kernel."""
 
     VIEWS = ("aten.view", "aten.slice", "aten.select", "aten.detach", "aten.alias", "aten.t")
 
@@ -132,7 +132,7 @@ class _Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(
         self,
-        func: Any,  # noqa: ANN401 - an operator of torch
+        func: Any,  # noqa: ANN401 - a torch operator
         types: Sequence[type],
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,

@@ -1,4 +1,4 @@
-"""Distance, match, reward and truncation against their definitions in exact arithmetic."""
+"""Distance, match, reward and truncation, compared with exact arithmetic."""
 
 import math
 from decimal import Decimal
@@ -221,7 +221,7 @@ def test_shaping_telescopes(steps: int, alpha: float, metric: Metric, seed: int)
     config = RewardConfig(step_cost=0.0, alpha=alpha, goal_bonus=0.0)
     paid = reward(dist[:-1], dist[1:], torch.zeros(steps, dtype=torch.bool), config)
     whole = alpha * (float(dist[0]) - float(dist[-1]))
-    # Two roundings a step, each at most half a unit in the last place of a number up to alpha.
+    # Two roundings per step, each at most half a unit in the last place of a number up to alpha.
     bound = steps * (abs(alpha) * 2.0**-23 + 2.0**-149)
     assert math.fsum(paid.tolist()) == pytest.approx(whole, rel=0, abs=bound)
     exact = Fraction(int(sums[0]) - int(sums[-1]), int(goal.divisor))

@@ -1,4 +1,4 @@
-"""Tiles against plain Python: histograms, and distances that add up."""
+"""Tiles, compared with plain Python: histograms, and distances that add up."""
 
 from __future__ import annotations
 

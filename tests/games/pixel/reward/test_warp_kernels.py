@@ -1,4 +1,4 @@
-"""The kernels of a step: the same bits as plain torch, compiled for GPUs where there is none."""
+"""The kernels of a step: bit for bit equal to plain torch; also compiled for absent GPUs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def shades(rng: np.random.Generator, *shape: int) -> Tensor:
 
 
 def starts_of(rng: np.random.Generator, num: int, goal: Goal, num_envs: int) -> ResetStates:
-    """ResetStates as `measure_reset_states` makes them, of screens drawn at random."""
+    """ResetStates as from `measure_reset_states`, for random screens."""
     frames = shades(rng, num, *goal.pixels.shape[-2:])
     num_goals = 1 if goal.pixels.ndim == 2 else num_envs
     where = places(*frames.shape[1:]).expand(num_goals, -1, -1)
@@ -59,7 +59,7 @@ def starts_of(rng: np.random.Generator, num: int, goal: Goal, num_envs: int) -> 
 
 
 class Pair:
-    """The same trackers twice: for plain torch, and for kernels."""
+    """Two equal sets of trackers: for plain torch and for kernels."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Pair:
     def compare(self) -> None:
         for field in fields(Trackers):
             plain, fused = getattr(self.plain, field.name), getattr(self.fused, field.name)
-            # Bytes, so that -0.0 is not 0.0.
+            # Compare bytes: -0.0 differs from 0.0.
             assert torch.equal(plain.view(torch.uint8), fused.view(torch.uint8)), field.name
 
 
@@ -162,7 +162,7 @@ def test_every_pair_of_shades_has_its_distance(metric: Metric) -> None:
     goal = Goal(torch.arange(4, dtype=torch.uint8).repeat(16).view(8, 8), metric=metric)
     pair = Pair(rng, goal, 1, 1, RewardConfig())
     pair.step(frame)
-    # Each of sixteen pairs four times: 1 of them six times, 2 four times, 3 twice.
+    # Each of sixteen pairs four times: distance 1 six times, 2 four times, 3 twice.
     wanted = 4 * (6 + 2 * 4 + 3 * 2) if metric == "absolute" else 4 * (6 + 4 * 4 + 9 * 2)
     assert pair.fused.sums.tolist() == distance_sum(frame, goal).tolist() == [wanted]
     assert pair.fused.tiles[0, 0].tolist() == [0, 0, 16, 16, 16, 16, wanted]
@@ -246,7 +246,7 @@ def test_compiles_for_gpus_where_there_is_none(tmp_path: Path, module: str, arch
     assert f".target sm_{arch}" in code
     entries = re.findall(r"\.entry (\w+?)_[0-9a-f]{8}_cuda_kernel_forward", code)
     assert set(entries) == KERNELS[module]
-    # Rounded one by one, as on the CPU: no fused products, no approximate quotients.
+    # Each operation is rounded as on the CPU: no fused products, no approximate quotients.
     assert not re.search(r"\bfma\.|\bdiv\.(approx|full)", code)
 
 

@@ -1,4 +1,4 @@
-"""Worlds for tests: every implementation by name, and two plain environments of them."""
+"""Worlds for tests: every implementation by name, and two plain environments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.games.pixel.checked_env import CheckedPixelGoalEnv
 from tests.games.pixel.worlds.game_boy_rom import square_rom
 
 SMALL = ("S..", ".#.", "..F")
-"""A grid that is solved in four steps."""
+"""A grid with a solution of four steps."""
 
 
 def grid_world(num_envs: int, num_slots: int, device: str) -> World:
@@ -41,9 +41,9 @@ def game_boy_world(num_envs: int, num_slots: int, device: str) -> World:
 
 MakeWorld = Callable[[int, int, str], World]
 WORLDS: dict[str, MakeWorld] = {"grid": grid_world, "xo_chip": xo_chip_world}
-"""Machines as they are switched on: how many, with how many slots, and where."""
+"""Constructors of freshly started machines, given number, slots and device."""
 HOST_WORLDS: dict[str, MakeWorld] = {"game_boy": game_boy_world} if find_spec("pyboy") else {}
-"""Those that run on the host alone, whatever device is asked for."""
+"""Worlds that always run on the host, whatever the requested device."""
 
 
 def small_env(
@@ -86,7 +86,7 @@ def bytes_of(world: World) -> dict[str, Tensor]:
 
 
 def screens(world: World) -> Tensor:
-    """(N, H, W) uint8, what is shown, on the host."""
+    """The screens, (N, H, W) uint8, on the host."""
     shape = (world.num_envs, world.height, world.width)
     pixels = torch.full(shape, 9, dtype=torch.uint8, device=world.device)
     world.render(pixels)

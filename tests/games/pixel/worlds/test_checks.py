@@ -1,4 +1,4 @@
-"""Checks name what was expected and what came, and let through what fits."""
+"""Checks name the expected and actual values, and accept valid input."""
 
 from __future__ import annotations
 

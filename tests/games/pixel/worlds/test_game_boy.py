@@ -1,4 +1,4 @@
-"""PyBoyWorld: a tiny cartridge of our own on real Game Boys, in processes that end."""
+"""PyBoyWorld: our own tiny cartridge on PyBoy, in processes that are cleaned up."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def shared() -> Iterator[PyBoyWorld]:
 
 @pytest.fixture
 def world(shared: PyBoyWorld) -> PyBoyWorld:
-    """Machines that have just begun; for tests that leave them running."""
+    """Freshly started machines, for tests that do not stop them."""
     shared.reset(mask_of(*range(NUM)), slots_of(*[0] * NUM))
     return shared
 
@@ -154,7 +154,7 @@ def test_reset_restores_the_chosen_byte_for_byte(world: PyBoyWorld) -> None:
 def test_an_empty_mask_restores_nothing(world: PyBoyWorld) -> None:
     world.step(held(Button.RIGHT, Button.DOWN, Button.LEFT))
     before = world.state()["machine"]
-    world.reset(mask_of(), slots_of(99, 99, 99))  # not chosen, so not looked at
+    world.reset(mask_of(), slots_of(99, 99, 99))  # not selected, so not read
     assert torch.equal(world.state()["machine"], before)
 
 
@@ -233,7 +233,7 @@ def test_a_setting_out_of_range_is_refused(settings: dict[str, Any], said: str) 
 @pytest.mark.slow
 def test_a_cartridge_that_pyboy_cannot_run_is_an_error_in_words() -> None:
     rom = bytearray(ROM)
-    rom[0x147] = 0xEE  # a kind of cartridge that there is not
+    rom[0x147] = 0xEE  # a kind of cartridge that does not exist
     with pytest.raises(UsageError, match="PyBoy cannot run this cartridge"):
         PyBoyWorld(bytes(rom), 1)
 

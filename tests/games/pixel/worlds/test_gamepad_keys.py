@@ -1,4 +1,4 @@
-"""The buttons of a gamepad have the keys that emulators give them; other labels keep theirs."""
+"""Gamepad buttons have the usual keys of emulators; other labels keep theirs."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Buttons are read as they were written, and a slip of the pen is told."""
+"""Button sequences are parsed; typos are reported."""
 
 import pytest
 from hypothesis import given, strategies as st

@@ -1,4 +1,4 @@
-"""States that come from outside are only taken if a machine could be in them."""
+"""External states are only accepted if a machine can be in them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def registers_of(machine: PlainMachine) -> NDArray[np.int32]:
 def test_whatever_a_machine_does_can_be_gone_on_from(
     seed: int, quirks: Quirks, keys: int, frames: int
 ) -> None:
-    """The check refuses no state that there is."""
+    """The check accepts every reachable state."""
     for machine in random_machines(np.random.default_rng(seed), 4, quirks):
         machine.step(keys, frames=frames, instructions=20)
         check_registers(registers_of(machine), quirks.memory_size)

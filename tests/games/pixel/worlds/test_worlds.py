@@ -1,4 +1,4 @@
-"""The contract of a world, for every world: steps, screens, snapshots and resets."""
+"""The contract of all worlds: steps, screens, snapshots and resets."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_rendering_changes_nothing(world: World) -> None:
 
 
 def test_buttons_matter(make: MakeWorld, device: str) -> None:
-    """Machines that start alike and hold different buttons come to differ."""
+    """Equal machines with different buttons diverge."""
     world = make(len(Button), 1, device)
     world.snapshot(0, 0)
     world.reset(mask_of(world, *range(len(Button))), slots_of(world, *[0] * len(Button)))
@@ -161,7 +161,7 @@ def test_slots_of_those_that_stay_are_not_read(world: World) -> None:
 
 
 def test_what_comes_after_a_reset_is_what_came_before_it(world: World) -> None:
-    """A snapshot holds all that a machine's future depends on."""
+    """A snapshot contains all state that a machine's future depends on."""
     run(world, 4)
     for env in range(NUM):
         world.snapshot(env, 0)
@@ -304,7 +304,7 @@ class TestGridWorld:
             GridWorld(1, num_slots=count)
 
     @pytest.mark.parametrize("device", ["tpu", "cpu:x", "", 1.5, "cuda:99"])
-    def test_a_device_that_is_not_there(self, device: Any) -> None:  # noqa: ANN401 - something wrong
+    def test_a_device_that_is_not_there(self, device: Any) -> None:  # noqa: ANN401 - wrong on purpose
         with pytest.raises(UsageError, match=f"device: torch cannot use '{device}': [^\\n]+$"):
             GridWorld(1, device=device)
 

@@ -47,13 +47,13 @@ from entity_env.games.pixel.xo_chip.quirks import (
 
 @dataclass
 class PlainScreen:
-    """Two planes of pixels, changed one pixel at a time; a pixel of low resolution is 2 x 2.
+    """Two planes of pixels, changed one pixel at a time; a low-resolution pixel is 2 x 2.
 
     Attributes:
         wrap: sprites wrap at the edges.
-        half_pixels: scrolls in low resolution move by pixels of the high one.
-        high: the resolution is 128 x 64 rather than 64 x 32.
-        selected: a bit for each selected plane, 0b00 to 0b11.
+        half_pixels: scrolls in low resolution move by high-resolution pixels.
+        high: the resolution is 128 x 64 instead of 64 x 32.
+        selected: one bit per selected plane, 0b00 to 0b11.
         lit: (2, 64, 128) bool.
     """
 
@@ -64,9 +64,9 @@ class PlainScreen:
     lit: NDArray[np.bool_] = field(default_factory=lambda: np.zeros((2, HEIGHT, WIDTH), np.bool_))
 
     def draw(self, x: int, y: int, sprite: bytes, num_bytes: int) -> bool:
-        """Flip a sprite's pixels; whether any that was lit became dark. The corner always wraps.
+        """Flip a sprite's pixels; return whether a lit pixel became dark. The corner always wraps.
 
-        A pixel of the low resolution counts as lit if any of its four is; they differ only after
+        A low-resolution pixel counts as lit if any of its four pixels is; they differ only after
         scrolling by half pixels.
         """
         width, height = (WIDTH, HEIGHT) if self.high else (WIDTH // 2, HEIGHT // 2)
@@ -87,7 +87,7 @@ class PlainScreen:
             plane[:] = False
 
     def resize(self, *, high: bool) -> None:
-        """Set the resolution, and clear both planes."""
+        """Set the resolution and clear both planes."""
         self.high = high
         self.lit[:] = False
 
@@ -121,7 +121,7 @@ class PlainScreen:
 class PlainMachine:
     """A machine with a loaded program.
 
-    The state of a machine that has halted no longer changes; `pc` is the address of the instruction
+    The state of a halted machine does not change; `pc` is the address of the instruction
     that halted it. Addresses wrap at the end of memory, `index` at 65536.
 
     Args:
@@ -131,17 +131,17 @@ class PlainMachine:
 
     Attributes:
         memory: the whole memory.
-        v: the sixteen registers, a byte each.
+        v: the sixteen registers, one byte each.
         index: the register I, 16 bits.
         pc: address of the next instruction.
         stack: return addresses, at most sixteen.
-        delay, sound: timers, which count down once a frame.
+        delay, sound: timers, which count down once per frame.
         screen: its planes, resolution and selected planes.
         awaited: the key whose release FX0A waits for, or None.
         saved: the sixteen registers that FX75 writes and FX85 reads.
         pattern, pitch: the sound of an XO-CHIP, which is not played.
         random: state of the generator, xorshift32 (Marsaglia 2003), never 0.
-        halt: why it has halted.
+        halt: the reason for the halt.
     """
 
     def __init__(self, rom: bytes, quirks: Quirks = XOCHIP, *, seed: int = 1) -> None:
@@ -163,7 +163,7 @@ class PlainMachine:
         self.halt = Halt.RUNNING
 
     def step(self, keys: int, *, frames: int, instructions: int) -> None:
-        """Run frames, of some instructions each; `keys` has a bit for each of sixteen keys held."""
+        """Run frames of some instructions each; `keys` has one bit per held key, of sixteen."""
         for _ in range(frames):
             self._frame(keys, instructions)
 
@@ -281,7 +281,7 @@ class PlainMachine:
         return True
 
     def _arithmetic(self, x: int, y: int, n: int) -> bool:
-        """Run 8XYN. The flag is written last, and so wins if X is F."""
+        """Run 8XYN. The flag is written last, so it wins if X is F."""
         a, b = self.v[x], self.v[y]
         shifted = a if self.quirks.shift_in_place else b
         kept = 0 if self.quirks.logic_clears_flag else None
@@ -364,7 +364,7 @@ class PlainMachine:
             self.pc = self._address(self.pc + (4 if self._word(self.pc) == 0xF000 else 2))
 
     def _wait_for_key(self, x: int, keys: int) -> None:
-        """Read the lowest key that is held, or wait by repeating this instruction."""
+        """Read the lowest held key, or wait by repeating this instruction."""
         if self.awaited is None and keys:
             self.awaited = (keys & -keys).bit_length() - 1
         key = self.awaited
@@ -430,7 +430,7 @@ def machine_row(machine: PlainMachine) -> NDArray[np.int32]:
 def run(
     rom: bytes, buttons: Sequence[Button], quirks: Quirks = XOCHIP, *, seed: int = 1
 ) -> PlainMachine:
-    """A machine after holding each button for one step; other arguments: those of `PlainMachine`.
+    """A machine after holding each button for one step; other arguments as for `PlainMachine`.
 
     A step is `FRAMES` frames of `INSTRUCTIONS` instructions.
     """

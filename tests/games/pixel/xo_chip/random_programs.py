@@ -1,4 +1,4 @@
-"""Random programs for machines of the CHIP-8 family, and how machines are compared."""
+"""Random programs for machines of the CHIP-8 family, and comparison of machines."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from entity_env.games.pixel.xo_chip.quirks import (
 from entity_env.games.pixel.xo_chip.world import XoChipWorld
 from tests.games.pixel.xo_chip.plain_machine import PlainMachine, machine_row
 
-# Patterns of opcodes: the digits stand, the letters are drawn. Those that occur often in games, or
-# where more can go wrong, stand more than once.
+# Patterns of opcodes: digits are fixed, letters are random. Opcodes that are common in games or
+# error-prone occur more than once.
 PATTERNS = (
     *("00E0", "00EE", "00FB", "00FB", "00FC", "00FC", "00FE", "00FF", "00FF", "00Cn", "00Cn"),
     *("00Dn", "00Dn", "1fff", "2fff", "3xnn", "4xnn", "5xy0", "5xy2", "5xy3", "6xnn"),
@@ -32,7 +32,7 @@ PATTERNS = (
     *("Fx0A", "Fx15", "Fx18", "Fx1E", "Fx29", "Fx30", "Fx33", "Fx3A", "Fx55", "Fx65", "Fx75"),
     "Fx85",
 )
-"""`f` is a place in the program itself, so that it jumps there rather than into nothing."""
+"""`f` is an address in the program itself, so jumps stay inside."""
 NUM_OPCODES = 200
 
 
@@ -42,7 +42,7 @@ _JUMPS = np.array(["fff" in pattern for pattern in PATTERNS])
 
 
 def random_program(rng: np.random.Generator) -> bytes:
-    """Return a program of which most instructions exist, and a few are anything at all."""
+    """Return a program in which most instructions are valid and a few are arbitrary."""
     chosen = rng.integers(len(PATTERNS), size=NUM_OPCODES)
     anything = rng.integers(65536, size=NUM_OPCODES)
     targets = PROGRAM_START + 2 * rng.integers(NUM_OPCODES, size=NUM_OPCODES)
@@ -53,7 +53,7 @@ def random_program(rng: np.random.Generator) -> bytes:
 
 
 def load(world: XoChipWorld, machines: list[PlainMachine]) -> None:
-    """Put the machines into a world, whole."""
+    """Load the complete state of the machines into a world."""
     rows = torch.from_numpy(np.stack([machine_row(machine) for machine in machines]))
     state = world.state()
     state["registers"].copy_(rows[:, :NUM_REGISTERS])
@@ -72,8 +72,8 @@ def run_both(world: XoChipWorld, machines: list[PlainMachine], actions: NDArray[
     """Step a world and plain machines alike.
 
     Args:
-        world: of as many machines.
-        machines: in the state of the world's.
+        world: with as many machines.
+        machines: in the same state as the world.
         actions: (steps, N), values of `Button`.
     """
     for row in actions:
@@ -84,7 +84,7 @@ def run_both(world: XoChipWorld, machines: list[PlainMachine], actions: NDArray[
 
 
 def scramble(machine: PlainMachine, rng: np.random.Generator) -> None:
-    """Set everything but the program to something at random that a program could have set."""
+    """Randomize everything except the program, to values that a program could have set."""
     machine.v = rng.integers(256, size=16).tolist()
     machine.saved = rng.integers(256, size=16).tolist()
     machine.stack = [PROGRAM_START + 2 * place for place in range(rng.integers(STACK_DEPTH + 1))]
@@ -95,12 +95,12 @@ def scramble(machine: PlainMachine, rng: np.random.Generator) -> None:
     machine.awaited = int(rng.integers(16)) if rng.random() < 0.5 else None
     machine.screen.high = bool(rng.integers(2))
     machine.screen.selected = int(rng.integers(4))
-    # Half of the rows are dark, so that drawing does not always collide.
+    # Half of the rows are dark, so drawing does not always collide.
     machine.screen.lit = rng.random((2, HEIGHT, WIDTH)) < rng.choice([0, 0.5], (2, HEIGHT, 1))
 
 
 def random_machines(rng: np.random.Generator, num: int, quirks: Quirks) -> list[PlainMachine]:
-    """Return machines with a random program, in the midst of something."""
+    """Return machines with a random program, in random states."""
     machines = [PlainMachine(random_program(rng), quirks) for _ in range(num)]
     for machine in machines:
         scramble(machine, rng)
@@ -108,7 +108,7 @@ def random_machines(rng: np.random.Generator, num: int, quirks: Quirks) -> list[
 
 
 def one_opcode(opcode: int, rng: np.random.Generator, quirks: Quirks) -> PlainMachine:
-    """Return a machine that is about to run an opcode, in the midst of something."""
+    """Return a machine that is about to run an opcode, in a random state."""
     machine = PlainMachine(opcode.to_bytes(2) + rng.bytes(3000), quirks)
     scramble(machine, rng)
     return machine

@@ -1,4 +1,4 @@
-"""Machines that ran a program, and a screen that is drawn pixel by pixel to compare with."""
+"""Machines that ran a program, and a reference screen drawn pixel by pixel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text to bytes and back: every opcode's encoding, names, data, and errors that say where."""
+"""Text to bytes and back: every opcode's encoding, names, data, and errors with locations."""
 
 import pytest
 from hypothesis import given, strategies as st

@@ -1,4 +1,4 @@
-"""The kernels run what the plain machine runs: every opcode, and random programs, whole states."""
+"""The kernels equal the plain machine: every opcode, random programs, complete states."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DIALECTS = {
     "chip8": CHIP8,
     "superchip": SUPERCHIP,
     "xochip": XOCHIP,
-    # Those of 1991, and one with every quirk the other way round than in XO-CHIP.
+    # The dialects of 1991, and one with every quirk of XO-CHIP inverted.
     "hp48": Quirks(
         memory_size=4096,
         shift_in_place=True,
@@ -74,7 +74,7 @@ def actions_for(
 
 
 def opcodes(rng: np.random.Generator) -> Iterable[int]:
-    """Three of every pattern, so many for drawing that every place on the screen has its turn."""
+    """Three opcodes of every pattern, and enough for drawing to cover the whole screen."""
     for pattern in PATTERNS:
         for _ in range(20 if pattern[0] == "D" else 3):
             digits = [f"{rng.integers(16):X}" if digit.islower() else digit for digit in pattern]

@@ -1,4 +1,4 @@
-"""The games of our own: their goals are reached, stay, and are shown nowhere else."""
+"""Our own games: their goals are reached, stay on the screen, and appear nowhere else."""
 
 from itertools import pairwise
 
@@ -21,7 +21,7 @@ def distance(machine: PlainMachine, name: str) -> float:
 
 
 def begun(name: str, *buttons: Button) -> PlainMachine:
-    """Return a game some buttons after its start."""
+    """Return a game after some buttons from its start."""
     return run(program(name), (*PROGRAMS[name].start, *buttons))
 
 
@@ -36,7 +36,7 @@ def test_there_are_two() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_files_are_what_the_sources_say(name: str) -> None:
-    """If this fails after a change of a source: python tools/assemble.py."""
+    """If this fails after a change of a source, run python tools/assemble.py."""
     assert program(name) == assemble((SOURCES / f"{name}.asm").read_text(encoding="utf-8"))
     start, solution = PROGRAMS[name]
     assert (run(program(name), (*start, *solution)).pixels() == goal_frame(name)).all()

@@ -1,4 +1,4 @@
-"""Opcodes that touch the screen: which bytes are drawn, on which planes, and what VF says."""
+"""Opcodes that change the screen: bytes drawn, planes, and VF."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ WIDE = "exit\npicture:\n" + "\n".join(
 
 
 def lit(machine: PlainMachine, *, scale: int = 1) -> list[list[int]]:
-    """Return row, column and shade of what is not dark."""
+    """Return row, column and shade of all pixels that are not dark."""
     pixels = machine.pixels()[::scale, ::scale]
     return [
         [int(row), int(column), int(pixels[row, column])] for row, column in np.argwhere(pixels)

@@ -1,4 +1,4 @@
-"""What every opcode does to a machine, quirk by quirk."""
+"""Effect of every opcode on a machine, quirk by quirk."""
 
 import numpy as np
 import pytest
@@ -110,7 +110,7 @@ def test_quirk_shift_in_place(in_place: bool, statement: str, result: int, flag:
         ("key v2", False),
         ("nokey v2", True),
         ("nokey v0", False),
-        ("key v3", True),  # only the low four bits say which key
+        ("key v3", True),  # only the low four bits select the key
     ],
 )
 @pytest.mark.parametrize("skipped", ["v5 = 1", "i = long 0x6501"])  # 6501 is v5 = 1

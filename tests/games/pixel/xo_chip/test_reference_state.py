@@ -1,4 +1,4 @@
-"""Machines as a whole: how they begin, what halts them, copies, and what holds for any program."""
+"""Machines as a whole: initial state, halts, copies, and invariants of any program."""
 
 import re
 
@@ -24,7 +24,7 @@ def machine_of(code: bytes, quirks: Quirks = XOCHIP) -> PlainMachine:
     return PlainMachine(code, quirks)
 
 
-# ---------------------------------------------------------------------------- how they begin
+# ---------------------------------------------------------------------------- initial state
 
 
 def test_a_new_machine() -> None:
@@ -61,7 +61,7 @@ def test_double() -> None:
     assert double(0b1011, 2) == 0b1111
 
 
-# ---------------------------------------------------------------------------- what halts them
+# ---------------------------------------------------------------------------- halts
 
 
 def known(opcode: int) -> bool:

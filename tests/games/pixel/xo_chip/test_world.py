@@ -1,4 +1,4 @@
-"""XoChipWorld: what is its own, beyond the contract of all worlds; and bad input."""
+"""XoChipWorld: features beyond the contract of all worlds, and bad input."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.games.pixel.xo_chip.random_programs import (
     run_both,
 )
 
-# Draws a digit somewhere, forever: C03F C11F F029 D015 1200.
+# Draws digits at random positions forever: C03F C11F F029 D015 1200.
 DOODLE = bytes.fromhex("C03F C11F F029 D015 1200")
 NUM = 6
 
@@ -72,7 +72,7 @@ def test_begins_as_a_plain_machine_does(world: XoChipWorld) -> None:
 
 
 def test_random_numbers_never_begin_at_zero() -> None:
-    seed = 0x9E3779B9  # of machine 1 it would be 0
+    seed = 0x9E3779B9  # the derived seed of machine 1 would be 0
     world = XoChipWorld(DOODLE, 2, seed=seed)
     assert rows_of(world)[:, RANDOM].view(np.uint32).tolist() == [seed, seed]
 
@@ -84,7 +84,7 @@ def test_every_quirk_has_a_bit_of_its_own() -> None:
 
 @pytest.mark.parametrize("button", Button)
 def test_a_button_holds_its_key(button: Button) -> None:
-    # 6x0k Ex9E: skips the jump back when the key is held, and then stands at 0x206.
+    # 6x0k Ex9E: skips the jump back if the key is held, and then stops at 0x206.
     rom = bytes([0x60, KEYS[button], 0xE0, 0x9E, 0x12, 0x00, 0x12, 0x06])
     world = XoChipWorld(rom, len(Button), frames=1, instructions=10)
     world.step(ints(*range(len(Button))))
@@ -98,7 +98,7 @@ def test_a_button_holds_its_key(button: Button) -> None:
 def test_actions_out_of_range_are_clamped(
     given: tuple[int, int, int], same: tuple[int, int, int]
 ) -> None:
-    rom = bytes.fromhex("F00A 1202")  # V0 = the key that is held
+    rom = bytes.fromhex("F00A 1202")  # V0 = the held key
     worlds = [XoChipWorld(rom, 3, quirks=Quirks(key_on_release=False)) for _ in range(2)]
     for world, actions in zip(worlds, (given, same), strict=True):
         world.step(ints(*actions))
@@ -217,7 +217,7 @@ def test_takes_actions_with_gaps() -> None:
 
 
 def test_large_memory_is_used_to_its_end() -> None:
-    # I = 0xFFFF, V0 to V1 stored there: the second one wraps to address 0.
+    # I = 0xFFFF, V0 to V1 stored there: the second wraps to address 0.
     rom = bytes.fromhex("F000 FFFF 60AB 61CD F155 1208")
     world = XoChipWorld(rom, 2)
     run(world, 1)
