@@ -392,7 +392,7 @@ def _speed(runs: Sequence[Run]) -> float:
 def _python(say: Callable[[str], None]) -> Path:
     """The interpreter of the environment with Stable-Baselines3; creates it if missing."""
     constraints = ("--constraint", str(ROOT / "constraints.txt"))
-    first = (*constraints, "torch", "swig")  # installed first, so that pip keeps this torch
+    first = (*constraints, "torch", "swig")  # installed first: pip then keeps this torch
     return made_python(_FOLDER, [first, (*constraints, *_PEERS, *_NEEDED)], say)
 
 

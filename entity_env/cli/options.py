@@ -91,7 +91,7 @@ Jobs: TypeAlias = Annotated[
     int | None,
     Range(1, 1024),
     CliOption(
-        "Training runs at the same time, each in its own process.",
+        "Number of parallel training runs, each in its own process.",
         name="--jobs",
         metavar="N",
         default="one per core",

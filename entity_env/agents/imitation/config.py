@@ -22,9 +22,10 @@ class CloneConfig:
     """
 
     epochs: _Count = 100
-    """Most epochs over the training decisions."""
+    """Largest number of epochs over the training decisions."""
     patience: _Count = 10
-    """Epochs without a better network after which training ends, if they have 500 minibatches."""
+    """Epochs without a better network after which training ends, if they include at least 500
+    minibatches."""
     held_out: Annotated[float, Range(0, 1, is_below=True)] = 0.1
     """Share of the episodes, from 0 to below 1, that are held out of training. The network that
     gives their decisions the highest probability is kept; with 0, the last network is kept."""

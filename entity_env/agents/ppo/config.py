@@ -57,15 +57,15 @@ class PPOConfig:
     """Steps per environment in each rollout."""
     staggered_steps: Annotated[int, Range(0, 10**9)] = 0
     """Steps over which the starts of the environments are spread, about the length of an episode.
-    After each rollout until then, a part of the environments is reset, so that rollouts do not
-    start with openings only and end with endings only. Episodes interrupted this way are not
+    After each rollout until then, a part of the environments is reset; otherwise the first rollouts
+    would contain only openings and later ones only endings. Episodes interrupted this way are not
     counted. 0 = all start together, as do environments that only `reset` can reset, see
     `VecEnvironment`. A resumed run begins new episodes and spreads them again."""
     minibatch_size: Annotated[int | Schedule, Range(1, _INT32)] = 1024
     """Approximate number of decisions per optimizer step."""
     microbatch_size: Annotated[int | None, Range(1, _INT32)] = None
-    """Most decisions whose gradient is computed at once, to save memory. The gradients of a
-    minibatch are added up. None = all of a minibatch."""
+    """Largest number of decisions per gradient computation, to save memory. The gradients of a
+    minibatch are added up. None = the whole minibatch."""
     update_epochs: Annotated[int | Schedule, Range(1, 10**6)] = 3
     """Number of passes over each rollout."""
 
@@ -99,9 +99,9 @@ class PPOConfig:
     """Whether the entropy bonus falls linearly to 0 over the run. No effect if `ent_coef` is a
     `Schedule`."""
     norm_entropy: bool = False
-    """Whether the entropy is divided by the entropy of random decisions in the rollout, so that
-    one `ent_coef` suits a single coin flip and many actors with many choices. A real number counts
-    as 1 nat."""
+    """Whether the entropy is divided by the entropy of random decisions in the rollout. One
+    `ent_coef` then suits both a single coin flip and many actors with many choices. A real number
+    counts as 1 nat."""
     weight_decay: Annotated[float | Schedule, Range(0)] = 0.0
     """Decay of the parameters per optimizer step, as a multiple of the step size (AdamW)."""
     max_grad_norm: Annotated[float | Schedule, Range(0, is_above=True, is_endless=True)] = 2.0
@@ -119,24 +119,24 @@ class PPOConfig:
     """Number of threads that torch uses. None = torch's own setting. Small networks gain little
     from a second thread, and become much slower when something else needs the core."""
     checkpoint_interval_s: Annotated[float, Range(0, is_endless=True)] = 60.0
-    """Seconds between checkpoints. Another one is written at the end."""
+    """Seconds between checkpoints. A final checkpoint is written at the end."""
     max_train_time_s: Annotated[float | None, Range(0)] = None
     """Seconds after which the run ends, with a checkpoint. None = no limit. Up to a tenth of them
     is for evaluations at the end. If time runs out before `total_steps` are done, all schedules
     follow the time, and the seed does not repeat the run bit by bit. A resumed run gets the full
     time again, and its schedules begin at the fraction of its steps."""
     episode_window: Annotated[int, Range(1, 10**9)] = 200
-    """Most episodes in the reported mean reward and length. These are the last episodes of every
-    environment, equally many of each: a tenth of all so far, but at least 20 and one per
-    environment."""
+    """Largest number of episodes in the reported mean reward and length. These are the last
+    episodes of every environment, equally many of each: a tenth of all so far, but at least 20 and
+    one per environment."""
     peer_timeout_s: Annotated[float, Range(0, is_above=True)] = 300.0
     """Seconds that a rank of a process group waits for the other ranks."""
     compile: Annotated[str | int, COMPILE_MODES, Range(1, _INT64)] = "wait"
     """When the network's kernels are compiled, if numba is installed and its cache is empty:
     "wait" (in the first update), "background" (in a child process) or "never". With "background",
-    the run begins in torch, which differs by rounding, and switches at a moment that varies: the
-    seed does not repeat the run bit by bit. A number of steps: the run stays in torch up to that
-    step, which repeats a run with this `compiled_from_step` in its `run.json`. Several ranks always
+    the run begins in torch, which differs by rounding, and switches at a varying step, so the seed
+    does not repeat the run bit by bit. A number of steps: the run stays in torch up to that step,
+    which repeats a run with this `compiled_from_step` in its `run.json`. Several ranks always
     wait."""
 
     def __post_init__(self) -> None:

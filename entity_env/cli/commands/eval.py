@@ -335,7 +335,7 @@ def run_match(
     num_games = -(-_NUM_GAMES // seats) * seats if num_games is None else num_games
     if num_games % seats:
         raise UsageError(
-            f"--games must be a multiple of {seats}, so that every agent plays each seat equally "
+            f"--games must be a multiple of {seats} so that every agent plays each seat equally "
             f"often: got {num_games}"
         )
     groups, sets = match_groups(names, seats), range(num_games // seats)

@@ -152,7 +152,8 @@ def _game_named(replay: Replay) -> str:
 class RecordEpisode:
     """Play one episode and save it as a replay.
 
-    The replay plays the episode again. The game is drawn only with --agent human.
+    The replay stores what the game needs to repeat the episode. The game is drawn only with
+    --agent human.
     """
 
     game: GameName
@@ -391,8 +392,8 @@ def _debug(found: Replay, game: Game, at: int) -> None:
 class Verify:
     """Play replays again and report any differences.
 
-    Each replay is played in a new process with a different hash seed, so a game that depends on the
-    order of sets is found too. Exit code 0: no differences; 1: a replay diverged; 2: a replay
+    Each replay is played in a new process with a different hash seed, which also reveals games that
+    depend on the order of sets. Exit code 0: no differences; 1: a replay diverged; 2: a replay
     cannot be played.
     """
 

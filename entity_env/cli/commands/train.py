@@ -160,7 +160,7 @@ class MachineOptions:
         str | int | None,
         CliOption(
             metavar="|".join((*COMPILE_MODES, "STEP")),
-            default=f"background, or what {COMPILE_VARIABLE} says",
+            default=f"background, or the value of {COMPILE_VARIABLE}",
             of=PPOConfig,
         ),
     ] = None

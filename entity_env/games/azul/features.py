@@ -2,18 +2,18 @@
 
 | slice | name | content |
 | --- | --- | --- |
-| 0:45 | factories | tiles of each of 9 factories by color, / 4 |
-| 45:50 | centre | tiles in the center by color, / 20 |
-| 50 | marker_in_centre | 1 = the start marker is in the center |
-| 51:56 | bag | tiles by color, / 20 |
-| 56:61 | lid | tiles by color, / 20 |
-| 61:120 | player_0 | the observer; see below |
-| 120:179 | player_1 | the player after the observer |
-| 179:238 | player_2 | the next player; zeros in an unused seat |
-| 238:297 | player_3 | the next player; zeros in an unused seat |
-| 297:301 | turn | 1 for the seat to move |
-| 301:305 | began | 1 for the first seat of this round |
-| 305 | round | round number, / 20 |
+| 0:45 | `factories` | tiles of each of 9 factories by color, / 4 |
+| 45:50 | `centre` | tiles in the center by color, / 20 |
+| 50 | `marker_in_centre` | 1 = the start marker is in the center |
+| 51:56 | `bag` | tiles by color, / 20 |
+| 56:61 | `lid` | tiles by color, / 20 |
+| 61:120 | `player_0` | the observer; see below |
+| 120:179 | `player_1` | the player after the observer |
+| 179:238 | `player_2` | the next player; zeros in an unused seat |
+| 238:297 | `player_3` | the next player; zeros in an unused seat |
+| 297:301 | `turn` | 1 for the seat to move |
+| 301:305 | `began` | 1 for the first seat of this round |
+| 305 | `round` | round number, / 20 |
 
 One player:
 

@@ -145,7 +145,7 @@ def play_match(
         )
     if not is_integer(num_games) or num_games < 1 or num_games % num_players:
         raise UsageError(
-            f"play_match: num_games must be a multiple of {num_players}, so that every agent has "
+            f"play_match: num_games must be a multiple of {num_players} so that every agent has "
             f"every seat as often: got {num_games!r}"
         )
     games, seeds = [], SeedsFrom(seed)
