@@ -1,4 +1,4 @@
-# Every target sets up what it needs; only Python 3.11 or newer and make are taken for granted.
+# Every target sets up what it needs; only Python 3.11 or newer and make are required.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
@@ -14,10 +14,10 @@ INTEROP_STAMP := $(INTEROP)/.installed
 # The first of these that is Python 3.11 or newer; `make PYTHON=... venv` overrides.
 PYTHON ?= $(shell for python in python3.11 python3; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
-# The folders with Python in them, so far. Never `.`: the links agents, games and vec would show the same files twice.
+# The folders with Python files. Never `.`: the links agents, games and vec would show the same files twice.
 CODE = $(patsubst %/,%,$(sort $(dir $(wildcard $(addsuffix /*.py,entity_env tests examples benchmarks tools)))))
 
-# Where it is set, every process of the tests would compile all modules anew: a fifth of their time.
+# If set, every process of the tests would compile all modules again: a fifth of their time.
 unexport PYTHONDONTWRITEBYTECODE
 
 export PIP_NO_INPUT := 1
@@ -33,18 +33,18 @@ BENCHMARKS = $(filter-out %/__init__.py %/common.py %/soak.py %/learning.py %/sc
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 15
 
-venv: $(STAMP)  ## make .venv with all that development needs
+venv: $(STAMP)  ## create .venv with everything for development
 
-# Made anew when the dependencies change. The stamp is written last, so an interrupted installation is taken up again.
+# Recreated when the dependencies change. The stamp is written last, so an interrupted installation is resumed.
 $(STAMP): pyproject.toml constraints.txt entity_env/authoring/_speedups.c
 	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer found: install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@echo "Installing all that development needs into $(VENV): about two minutes the first time, then seconds."
+	@echo "Installing everything for development into $(VENV): about two minutes the first time, then seconds."
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[all,dev]'
 	@touch $@
 
-# entity-gym, rogue-net and enn-trainer as they are. Their releases demand Python < 3.11 and their upper bounds contradict
-# ours, so they have an environment of their own and are installed without the dependencies that they name.
+# The original entity-gym, rogue-net and enn-trainer. Their releases require Python < 3.11 and their upper bounds conflict
+# with ours, so they have a separate environment and are installed without their declared dependencies.
 $(INTEROP_STAMP): pyproject.toml constraints.txt tests/upstream/requirements.txt tests/upstream/upstream.txt
 	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer found: install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@echo "Installing entity-gym and enn-trainer into $(INTEROP): a minute or two the first time."
@@ -54,7 +54,7 @@ $(INTEROP_STAMP): pyproject.toml constraints.txt tests/upstream/requirements.txt
 	@$(INTEROP)/bin/python -m pip install -qq --no-deps --editable .
 	@touch $@
 
-interop: $(INTEROP_STAMP)  ## train our games by enn-trainer, play its environments, exchange agents
+interop: $(INTEROP_STAMP)  ## train our games with enn-trainer, play its environments, exchange agents
 	$(INTEROP)/bin/python -m pytest tests/upstream --override-ini='python_files=check_*.py'
 
 # Zensical and Jupyter, which nothing else needs.
@@ -66,7 +66,7 @@ $(DOCS_STAMP): pyproject.toml constraints.txt tools/docs/requirements.txt
 	@$(DOCS)/bin/python -m pip install -qq --no-deps axe-playwright-python==0.1.8  # for its axe-core alone
 	@touch $@
 
-# Generated pages need the games and their packages, the site only what it is built with: two environments.
+# Generated pages need the games and their packages, the site only its builder: two environments.
 docs: $(STAMP) $(DOCS_STAMP)  ## run the notebook, build the site into build/site, check its pages in Chromium
 	$(DOCS)/bin/python -m tools.docs.run_notebook "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 	$(BIN)/python -m tools.docs.stage
@@ -74,15 +74,15 @@ docs: $(STAMP) $(DOCS_STAMP)  ## run the notebook, build the site into build/sit
 	$(BIN)/python -m tools.docs.finish
 	$(DOCS)/bin/python -m tools.docs.check_site
 
-pictures: $(STAMP)  ## draw the pictures of the docs again, from the real program: needs Chromium
+pictures: $(STAMP)  ## redraw the pictures of the docs with the program itself; needs Chromium
 	$(BIN)/python -m tools.pictures
 
-docs-serve: $(STAMP) $(DOCS_STAMP)  ## serve the site to this machine, and build again what changes
+docs-serve: $(STAMP) $(DOCS_STAMP)  ## serve the site to this machine, and rebuild changed pages
 	$(BIN)/python -m tools.docs.stage --serve $(DOCS)/bin/zensical serve
 
 # Ray is half a gigabyte, which nothing else needs.
 $(CLUSTER_STAMP): pyproject.toml constraints.txt
-	@echo "Installing Ray into $(CLUSTER): some minutes the first time."
+	@echo "Installing Ray into $(CLUSTER): a few minutes the first time."
 	@$(PYTHON) -m venv $(CLUSTER)
 	@$(CLUSTER)/bin/python -m pip install -qq --constraint constraints.txt --editable '.[cluster,fast,dev]' 'ray[rllib]' gymnasium
 	@touch $@
@@ -90,15 +90,15 @@ $(CLUSTER_STAMP): pyproject.toml constraints.txt
 cluster: $(CLUSTER_STAMP)  ## test sweeps, evaluation and learners on a local Ray cluster
 	$(CLUSTER)/bin/python -m pytest tests/cluster
 
-bench-scale: $(CLUSTER_STAMP)  ## measure ranks that train together, beside one process and RLlib
+bench-scale: $(CLUSTER_STAMP)  ## measure training with several ranks, compared with one process and RLlib
 	$(CLUSTER)/bin/python -m benchmarks.scale
 
 demo: $(STAMP)  ## train snake for half a minute, then watch the trained agent play
 	$(BIN)/python examples/demo.py
 
-# Files of tests are shared out to a process for every core, up to eight; `make test TESTS=tests/vec` runs some.
+# Test files are distributed to processes; `make test TESTS=tests/vec` runs some of them.
 TESTS ?= tests
-# Three for two cores: tests of processes and time-outs wait more than they compute.
+# Three processes per two cores, up to eight: tests of processes and timeouts wait more than they compute.
 PARALLEL = --numprocesses $(shell echo $$(( ($$(nproc 2>/dev/null || echo 2) * 3 + 1) / 2 ))) --maxprocesses 8 --dist loadfile
 
 test: $(STAMP)  ## run the fast tests
@@ -107,17 +107,17 @@ test: $(STAMP)  ## run the fast tests
 test-slow: $(STAMP)  ## run the tests that `make test` leaves out
 	$(BIN)/python -m pytest $(TESTS) $(PARALLEL) -m slow --hypothesis-profile $(if $(CI),ci-fast,fast)
 
-test-all: $(STAMP)  ## run all tests, and every property with all its examples
+test-all: $(STAMP)  ## run all tests, with all examples of every property
 	$(BIN)/python -m pytest $(TESTS) $(PARALLEL)
 
 # Other Pythons, and the lowest versions that pyproject.toml allows, with Python 3.11. All without torch: uv installs each in seconds.
-# NAME of .venv-NAME; a Python that is not found is left out.
+# NAME of .venv-NAME; missing Pythons are left out.
 OTHERS := 3.12 3.13 lowest
 EXTRAS = fast,test
 .venv-lowest/.installed: EXTRAS = fast,gymnasium,minari,parquet,pettingzoo,pictures,test
-# What a game is written against.
+# The interface that games use.
 CONTRACT_TESTS := tests/core tests/authoring tests/agents/channels
-# What imports the packages of the extras that are installed with their lowest versions.
+# Tests of the extras that are installed with their lowest versions.
 EXTRA_TESTS := tests/interop tests/replay tests/contract
 UV_INSTALL = $(BIN)/uv pip install --quiet --constraint constraints.txt --python
 
@@ -135,7 +135,7 @@ check-pythons: $(STAMP)  ## test the contract with other Pythons, and with the l
 		.venv-$$name/bin/python -m pytest $(CONTRACT_TESTS) $(PARALLEL) -q -m "not slow" --hypothesis-profile $(if $(CI),ci-fast,fast); \
 	done
 
-# With all but torch, which few installations of other Pythons have at hand: what needs it is skipped. Every run upgrades all
+# With everything except torch, which is large: tests that need it are skipped. Every run upgrades all
 # packages: the newest numpy, which needs Python 3.12, is tested nowhere else. If numba does not support it yet, numba is
 # uninstalled, and the tests that need it are skipped.
 test-pythons: $(STAMP)  ## run the fast tests with every other Python that is found, and those of extras with their lowest versions
@@ -156,11 +156,11 @@ test-pythons: $(STAMP)  ## run the fast tests with every other Python that is fo
 	echo "lowest versions of the extras: $$python"; \
 	.venv-lowest/bin/python -m pytest $(EXTRA_TESTS) $(PARALLEL) -m "not slow" --hypothesis-profile fast
 
-# Ten minutes in all: the budget of the tests, and what their fixtures take beside it.
+# Ten minutes in total: the budget of the tests, plus their fixtures.
 attack: $(STAMP)  ## attack the library for ten minutes: interrupts, faults, broken files
 	ENTITY_ENV_ATTACK_SECONDS=$${ENTITY_ENV_ATTACK_SECONDS:-480} $(BIN)/python -m pytest tests/attack
 
-mutants: $(STAMP)  ## change the package in small ways, and see whether tests fail: an hour and more
+mutants: $(STAMP)  ## make small changes to the package and check that tests fail: an hour or more
 	$(BIN)/python -m tools.mutants --jobs 2 --keep build/mutants.jsonl
 
 check: lint types prose wheel check-pythons  ## check format, lint, types and prose; build the wheel and import it elsewhere; other Pythons
@@ -169,7 +169,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 
-# A cache for each system, or every run would check all files again. Tests and benchmarks of processes are for POSIX.
+# One cache per system, or every run would check all files again. Tests and benchmarks of processes are for POSIX.
 types: $(STAMP)
 	$(BIN)/mypy $(CODE)
 	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin $(CODE)
@@ -181,15 +181,15 @@ prose: $(STAMP)
 wheel: $(STAMP)
 	$(BIN)/python tools/check_wheel.py
 
-# SKIP_TESTS=1: build again what has passed them, without the tests of other Pythons.
-release: $(if $(SKIP_TESTS),$(STAMP),test-pythons)  ## build what is released into dist, twice, and try each file
+# SKIP_TESTS=1: build without the tests of other Pythons, after they have passed.
+release: $(if $(SKIP_TESTS),$(STAMP),test-pythons)  ## build the release into dist, twice, and test each file
 	$(BIN)/python -m tools.release
 
-format: $(STAMP)  ## format the code and mend what lint can mend
+format: $(STAMP)  ## format the code and apply lint fixes
 	$(BIN)/ruff format $(CODE)
 	$(BIN)/ruff check --fix $(CODE)
 
-coverage: $(STAMP)  ## run all tests and report the lines that none of them reach
+coverage: $(STAMP)  ## run all tests and report the lines that they do not reach
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest
 	$(BIN)/coverage combine --quiet
@@ -198,35 +198,35 @@ coverage: $(STAMP)  ## run all tests and report the lines that none of them reac
 bench: $(STAMP) $(INTEROP_STAMP)  ## run every benchmark
 	@set -e; for script in $(BENCHMARKS); do $(BIN)/python "$$script"; done
 
-bench-vec: $(STAMP)  ## measure many games at once, beside other vectorized environments
+bench-vec: $(STAMP)  ## measure many games at once, compared with other vectorized environments
 	$(BIN)/python benchmarks/vec.py
 
-bench-batch: $(STAMP)  ## measure batch environments, beside Gymnasium and EnvPool
+bench-batch: $(STAMP)  ## measure batch environments, compared with Gymnasium and EnvPool
 	$(BIN)/python benchmarks/batch.py
 
 bench-azul: $(STAMP)  ## measure Azul: rules, environment, batches, search
 	$(BIN)/python benchmarks/azul.py
 
-bench-latency: $(STAMP) $(INTEROP_STAMP)  ## measure one decision, beside rogue-net
+bench-latency: $(STAMP) $(INTEROP_STAMP)  ## measure one decision, compared with rogue-net
 	$(BIN)/python benchmarks/latency.py
 
-bench-train: $(STAMP) $(INTEROP_STAMP)  ## measure training, beside enn-trainer
+bench-train: $(STAMP) $(INTEROP_STAMP)  ## measure training, compared with enn-trainer
 	$(BIN)/python benchmarks/train.py
 
-bench-learning: $(STAMP) $(INTEROP_STAMP)  ## measure what is learnt, beside Stable-Baselines3 and enn-trainer: hours
+bench-learning: $(STAMP) $(INTEROP_STAMP)  ## measure learning, compared with Stable-Baselines3 and enn-trainer: hours
 	$(BIN)/python benchmarks/learning.py --jobs 2 --keep runs/learning.jsonl
 
-bench-pixel: $(STAMP)  ## measure the machines, and the reward from their pixels
+bench-pixel: $(STAMP)  ## measure the emulated machines, and rewards from their pixels
 	$(BIN)/python benchmarks/pixel.py
 
-demo-pixel: $(STAMP)  ## train the maze for at most three minutes, then watch the trained agent walk it
+demo-pixel: $(STAMP)  ## train on the maze for at most three minutes, then watch the trained agent
 	$(BIN)/python examples/demo_pixel.py
 
-soak: $(STAMP)  ## kill workers for half an hour, and see whether everything adds up
+soak: $(STAMP)  ## kill workers for half an hour and check all results
 	$(BIN)/python benchmarks/soak.py
 
 fuzz: $(STAMP)  ## read broken checkpoints for a minute, if atheris is installed
 	$(BIN)/python tools/fuzz_checkpoints.py
 
-clean:  ## remove what the other targets made
+clean:  ## remove the files of the other targets
 	rm -rf $(VENV) $(INTEROP) $(CLUSTER) $(DOCS) .venv-learning .venv-peers .venv-3.* .venv-lowest build dist *.egg-info .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
