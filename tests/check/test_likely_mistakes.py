@@ -95,7 +95,7 @@ def test_they_are_violations() -> None:
 class Cat:
     x: int
     fuel = 3
-    """Changing class attribute, neither a field nor a constant."""
+    """A class attribute: neither a field nor a constant."""
     at = (1.5, 2)
     y: int = 2
     MAX_FUEL = 9

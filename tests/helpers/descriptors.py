@@ -14,7 +14,7 @@ def num_files() -> int:
 
 @contextmanager
 def files_to_spare(number: int) -> Iterator[None]:
-    """Limits this process to `count` more file descriptors."""
+    """Limits this process to `number` more file descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     in_use = max(int(fd) for fd in os.listdir("/proc/self/fd"))
     resource.setrlimit(resource.RLIMIT_NOFILE, (in_use + number + 1, hard))

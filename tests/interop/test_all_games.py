@@ -28,7 +28,7 @@ NUM_CYCLES = 60
 
 
 def options(name: str) -> dict[str, Any]:
-    """These tests sample actions without masks."""
+    """Options for tests that sample actions without masks."""
     return {"illegal_actions": "next"}
 
 

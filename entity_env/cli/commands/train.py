@@ -309,7 +309,7 @@ class Train:
 
 
 def _require_more_steps(out: Path, steps: int | None) -> None:
-    """Raises `UsageError` for fewer steps than the run in `out` has made or planned."""
+    """Raises `UsageError` for fewer steps than the run in `out` has made, unless planned."""
     if steps is None:
         return
     training = read_header(find_checkpoint(out)).training

@@ -273,7 +273,7 @@ class Frames:
     def _columns_beside(self, wanted: int, width: int, *, is_below: bool) -> int:
         """Columns of a board next to the text; 0 = the text is above and below it.
 
-        `is_below`: a board whose columns all fit has room for its rows there.
+        `is_below`: between the text, there is room for the rows of a board whose columns all fit.
         """
         most = (width - _INFO_WIDTH - _BORDER - _GAP + 1) // 2
         if wanted <= (width - _MIN_INFO_WIDTH - _BORDER - _GAP + 1) // 2:

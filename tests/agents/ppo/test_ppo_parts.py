@@ -201,7 +201,7 @@ def test_running_episodes_that_are_longer_than_finished_ones_are_counted() -> No
 def played(
     lengths: Iterator[int], num_rows: int, num_steps: int, reward: Callable[[int, int], float]
 ) -> Iterator[EpisodeMeter]:
-    """A meter after each step of rows that start together; rewards by length and row."""
+    """A meter after each step of rows that start together; `reward` gets length and number."""
     meter, left = EpisodeMeter(200), np.array([next(lengths) for _ in range(num_rows)])
     whole, number = left.copy(), np.zeros(num_rows, np.int64)
     for _ in range(num_steps):

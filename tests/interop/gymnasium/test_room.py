@@ -95,7 +95,7 @@ def test_numbers_that_vary_are_refused_when_an_environment_is_made(
 
 @pytest.mark.parametrize("make", makes())
 def test_fixed_numbers_need_no_room(make: Callable[..., Any]) -> None:
-    """Also for several entities; the environment is as fresh as before."""
+    """Also for several entities; results are as if nothing had been played before."""
     env = make(base.with_settings(most=1))
     again = make(base.with_settings(most=1), max_entities={})
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Compiled kernels: cached on disk until a source changes, and safe against concurrent use."""
+"""Compiled kernels: cached on disk until a source changes, and usable without a cache folder."""
 
 import os
 import subprocess

@@ -114,7 +114,7 @@ needs_own_mounts = pytest.mark.skipif(
     != 0,
     reason="may not mount a /dev/shm of its own",
 )
-"""Whether mounting is allowed: usually for root on Linux."""
+"""Root on Linux can usually do this."""
 
 
 class TestAGameThatRaises:
