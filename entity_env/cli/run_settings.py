@@ -387,7 +387,7 @@ def _require_named(
 
 
 def _named_by(option: str, kind: object, text: str) -> Name | None:
-    """What an option names, for `remember`; None for numbers, choices and other data.
+    """The name in an option, for `remember`; None for numbers, choices and other data.
 
     Output folders below the current folder are also data.
     """

@@ -94,7 +94,7 @@ class VecOptions:
 
 
 def missing_for_workers() -> str:
-    """What this system lacks for worker processes, or ""."""
+    """Features that this system lacks for worker processes, or ""."""
     if sys.platform in ("emscripten", "wasi"):
         return "processes"
     can_share = sys.platform == "win32" or hasattr(socket, "send_fds")

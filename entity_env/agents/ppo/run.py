@@ -308,7 +308,7 @@ class Run(TrainState):
             self._begins_statistics = False
         teacher = self._teacher if now.stay_close else None
         losses = update(learner, rollout, now, self.peers, teacher)
-        # After learning, so that the policy that learns equals the policy that played.
+        # After learning: the policy that learns then equals the policy that played.
         if not begins_statistics:
             self._count(rollout.obs)
 

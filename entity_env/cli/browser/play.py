@@ -145,7 +145,7 @@ class BrowserAgent(PolicyAgent):
 
 @dataclass
 class _Seat:
-    """What the page shows of an agent."""
+    """Displayed state of an agent."""
 
     name: str
     step: int = 0

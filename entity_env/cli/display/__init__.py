@@ -1,4 +1,4 @@
 """Terminal output: games, progress and curves, drawn with rich.
 
-Nothing here chooses actions or steps a game; `views.text` draws observations.
+Code here neither chooses actions nor steps games; `views.text` draws observations.
 """

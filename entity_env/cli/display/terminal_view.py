@@ -409,7 +409,7 @@ class TerminalView:
         names: default: `agent 0` and so on.
         look: None = the game's.
         source: human input; None = standard input.
-        wait: sleeps some seconds.
+        wait: sleeps for a number of seconds.
     """
 
     def __init__(

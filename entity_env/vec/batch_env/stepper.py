@@ -1,4 +1,4 @@
-"""BatchEnvStepper: steps a batch environment, with any autoreset mode."""
+"""BatchEnvStepper: steps one batch environment, in any autoreset mode."""
 
 from __future__ import annotations
 

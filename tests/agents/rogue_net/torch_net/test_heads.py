@@ -60,7 +60,7 @@ def case_of(counts: list[tuple[int, int]], width: int, has_hidden: bool, seed: i
     sizes: list[tuple[int, ...]] = [(len(layout.order), width)]
     if has_hidden:
         sizes += [(len(layout.order), 4 * width), (width, 4 * width), (width,)]
-    # Each number is scaled by its row's length, so sums stay near 1.
+    # Scaled by the number of summands, so sums stay near 1.
     scales = [1.0, 1.0, (4 * width) ** -0.5, 1.0]
     given = [
         (torch.randn(size, generator=generator) * scale).requires_grad_()
