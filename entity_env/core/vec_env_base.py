@@ -15,7 +15,7 @@ from entity_env.errors import ClosedError, ProtocolError, SchemaError, UsageErro
 
 Words = TypeVar("Words", np.uint64, NDArray[np.uint64])
 Autoreset: TypeAlias = Literal["same_step", "next_step", "disabled"]
-"""What happens to an environment whose episode has ended.
+"""Reset mode of an environment whose episode has ended.
 
 `same_step`: the row shows the first observation of the next episode, and `VecObs.final` the last
 observation of the old one; reward and flags belong to the old episode. `next_step`: the row shows

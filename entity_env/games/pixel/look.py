@@ -57,7 +57,7 @@ def draw_pixels(
 
 
 def _shrunk(pixels: NDArray[np.uint8], columns: int, rows: int) -> NDArray[np.uint8]:
-    """Every second, third, ... row and column, so that at most `rows` and `columns` remain."""
+    """Every second, third, ... row and column: at most `rows` and `columns` remain."""
     every = max(1, -(-pixels.shape[0] // rows), -(-pixels.shape[1] // columns))
     return pixels[::every, ::every]
 
