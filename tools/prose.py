@@ -40,7 +40,7 @@ AREAS: Final = {
     "help": Area("docstrings of entity_env/cli, the source of --help", 0, 103),
     "package": Area("other docstrings, and comments, of entity_env", 15, 740),
     "messages": Area("other strings of entity_env with several words", 3, 96),
-    "scripts": Area("docstrings and comments of examples, benchmarks and tools", 7, 151),
+    "scripts": Area("docstrings and comments of examples, benchmarks and tools", 8, 151),
 }
 
 ALLOWED: Final = {
