@@ -24,8 +24,8 @@ _HAS: Final = "has_"
 class SeenEntity:
     """One entity of an observation, with its features as attributes.
 
-    `ship.x` is a number; `ship.kind` is the set member of an Enum's one-hot features, as text (None
-    if none is set, `A|B` if several bits of a Flag are); `ship.position` is a list of the numbers
+    `ship.x` is a number; `ship.kind` is the name of the Enum member whose one-hot feature is set
+    (None if none is, `A|B` for several bits of a Flag); `ship.position` is a list of the numbers
     `position.x`, `position.y` and so on. `ship["x"]` is equivalent, and also works for features
     named like a field below.
 
@@ -72,7 +72,7 @@ class SeenObservation:
 
     Args:
         observation: observation of one step; its arrays are not copied.
-        agent_id: the observing agent, from whose point of view the game may show the observation.
+        agent_id: the observing agent; the game may show the observation from its point of view.
         hidden: also list entities hidden from the policy.
         agent_names: display names of all agents; empty = unknown.
         viewer: id of the agent whose side is drawn first, if observations are open to all.
@@ -134,9 +134,9 @@ def _numbers(observation: Observation, values: Any) -> Any:  # noqa: ANN401 - an
 
 @lru_cache(maxsize=256)
 def presence_of(names: tuple[str, ...]) -> Mapping[str, str]:
-    """The features that tell whether a field is present, with their field.
+    """Maps each feature that says whether a field is present to that field.
 
-    For example `ship.has_target` to `ship.target`.
+    For example, `ship.has_target` maps to `ship.target`.
     """
     found: dict[str, str] = {}
     ordered = sorted(names)

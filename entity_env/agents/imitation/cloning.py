@@ -38,7 +38,7 @@ _LEAST_STEPS: Final = 500
 short epochs.
 """
 _LEAST_DEVIATION: Final = 0.1
-"""Minimum deviation of returns, as a share of the largest."""
+"""Smallest standard deviation assumed for returns, as a share of the largest absolute return."""
 _SAVE_INTERVAL_S: Final = 30.0
 _NAN: Final = float("nan")
 
@@ -47,8 +47,8 @@ class HeldOut(NamedTuple):
     """Metrics of a network on held-out decisions; NaN without any.
 
     Args:
-        nll: mean negative log-likelihood per decision, in nats. For real numbers, their density in
-            units of half the action space's range; can be below 0.
+        nll: mean negative log-likelihood per decision, in nats. For real numbers, it uses the
+            density, with half the action space's range as the unit, so it can be below 0.
         accuracy: share of decisions that match the network's most probable choice for every actor
             that chooses labels or entities. NaN if all actions are real numbers.
         explained_variance: 1 - Var(return - value) / Var(return).
@@ -64,10 +64,10 @@ class CloneResult(TrainResult):
     """Result of behavioral cloning; `net` is the best network.
 
     Args:
-        held_out: metrics.
-        epoch: number of its epoch.
-        num_decisions, num_episodes: used for training.
-        num_held_out: decisions.
+        held_out: metrics of `net`.
+        epoch: epoch after which `net` was kept, from 1; 0 if the first epoch was interrupted.
+        num_decisions, num_episodes: decisions and episodes used for training.
+        num_held_out: number of held-out decisions.
     """
 
     held_out: HeldOut = field(default_factory=HeldOut)
@@ -92,7 +92,7 @@ def clone(
     allow. The value is fitted to the discounted returns, so PPO can continue from the network;
     decisions near a truncation have little weight, see `Dataset.known_share`. Training ends when
     the likelihood of held-out episodes stops improving, and the best network is kept. Real numbers
-    are samples of a Gaussian, not clipped by bounds.
+    are fitted as samples of a Gaussian, which the bounds of the action space do not clip.
 
     Feature statistics come from the training decisions. On a CPU, the same settings and decisions
     give the same network. Ctrl-C, SIGTERM and SIGHUP end training after the current minibatch, and
@@ -109,7 +109,7 @@ def clone(
         about: further entries of `run.json`.
 
     Raises:
-        UsageError: no decisions; a single episode, with nothing to hold out; a network for other
+        UsageError: no decisions; a single episode, unless `held_out` is 0; a network for other
             spaces; a folder in which another run trains, or with other files.
         StoppedBySignal: as in `train`.
         TrainingDivergedError: a loss or the network is not finite.
@@ -224,7 +224,7 @@ class _Cloning:
         value_loss = self._data.value_loss(new.values, rows)
         self.optimizer.zero_grad(set_to_none=True)
         loss = nll + self.config.vf_coef * value_loss
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it so
+        loss.backward()  # type: ignore[no-untyped-call]  # untyped
         norm = nn.utils.clip_grad_norm_(self.net.parameters(), self.config.max_grad_norm)
         if not math.isfinite(float(norm) + float(loss.detach())):
             raise TrainingDivergedError(
@@ -310,7 +310,7 @@ class _Decisions:
             name: RaggedArray(_samples(dataset.action_space[name], actions), actions.lengths)
             for name, actions in dataset.actions.items()
         }
-        none = np.zeros(len(dataset), dtype=np.float32)  # further inputs of PPO
+        none = np.zeros(len(dataset), dtype=np.float32)  # for the fields that only PPO uses
         rows = np.arange(len(dataset))
         self._rollout = Rollout(dataset.obs, samples, rows, none, none, none, self._returns)
 
@@ -320,7 +320,7 @@ class _Decisions:
             net.update_statistics(self._rollout.minibatch(part).obs)
         returns = self._returns[rows].astype(np.float64)
         mean, variance = _moments(returns, self._shares[rows])
-        # If all returns are nearly equal, do not scale up their errors.
+        # If all returns are nearly equal, do not scale up the errors of values.
         self._std = max(math.sqrt(variance), _LEAST_DEVIATION * float(np.abs(returns).max())) or 1.0
         if self._has_value:
             net.scale_values(mean, self._std)

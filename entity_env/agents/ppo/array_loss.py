@@ -27,9 +27,9 @@ def add_array_gradient(
     Uses torch's subgradients: if two operands of a maximum are equal, each gets half.
 
     Args:
-        arrays: computes the network.
-        advantages: of the microbatch, normalized.
-        share: of the microbatch in the minibatch.
+        arrays: evaluates the network and adds to its gradient.
+        advantages: advantages of the microbatch; already normalized if `norm_adv` is set.
+        share: the microbatch's share of the minibatch's decisions on all ranks.
     """
     number = len(inds)
     clip = config.clip_coef

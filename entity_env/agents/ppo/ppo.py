@@ -1,7 +1,8 @@
 """Proximal policy optimization (PPO), in reading order.
 
 `collect` plays a rollout, `compute_advantages` estimates the advantages, and `update` learns from
-the rollout: `learn` runs epochs of minibatches, with one optimizer step on `ppo_loss` each.
+the rollout: `learn` runs epochs of minibatches, with one optimizer step on `ppo_loss` per
+minibatch.
 `Run.update` (run.py) repeats this until the end of the run.
 
 - Another advantage estimator: replace `compute_advantages`.
@@ -53,7 +54,9 @@ _NUM_WITHOUT_TEACHER: Final = 5
 _MOST_ROWS: Final = 1024
 """Largest minibatch for numpy: on larger ones torch can use several threads."""
 _LEAST_DEVIATION: Final = 0.1
-"""For advantages, in standard deviations of returns: smaller values are mostly value errors."""
+"""Smallest divisor of advantages, in standard deviations of returns: advantages below it are mostly
+value errors.
+"""
 
 
 def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs], None]) -> Rollout:
@@ -70,7 +73,7 @@ def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs],
         is_ready = next_obs.is_ready
         rows = None if is_ready.all() else np.flatnonzero(is_ready)
         vec.send(output.actions)
-        # While the environments step: observations are valid until `recv`.
+        # Copied while the environments step: `next_obs` stays valid until `recv`.
         buffer.add(next_obs, output.samples, rows)
         trajectories.is_ready[t] = is_ready
         trajectories.values[t] = output.values
@@ -84,7 +87,7 @@ def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs],
         finals.add(next_obs, t)
         after_step(next_obs)
     trajectories.is_ready[-1] = collector.next_obs.is_ready
-    if not trajectories.done[-1].all():  # otherwise unused
+    if not trajectories.done[-1].all():  # unused if every episode has just ended
         trajectories.values[-1] = net.values(collector.next_obs)
     finals.fill(trajectories.final_values, net)
 
@@ -116,8 +119,8 @@ def compute_advantages(
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """Advantage of every decision, and whether its outcome is known.
 
-    Rewards up to a row's next decision belong to its previous one. The value after an episode is 0
-    if it terminated, and the value of its final observation if it was truncated. The outcome of a
+    Rewards between two decisions of a row belong to the earlier one. The value after an episode is
+    0 if it terminated, and the value of its final observation if it was truncated. The outcome of a
     decision is known once its episode has ended or the row decides again.
 
     Schulman et al., "High-Dimensional Continuous Control Using Generalized Advantage Estimation"
@@ -126,8 +129,8 @@ def compute_advantages(
     num_steps = len(trajectories.rewards)
     advantages = np.zeros_like(trajectories.rewards)
     is_known = np.zeros_like(trajectories.terminated)
-    # Per row, backward in time: rewards since step t; value and advantage of the next decision (or
-    # end), and whether it exists.
+    # Per row, backward in time: rewards from step t until the next decision or episode end; the
+    # value and advantage there, and whether there is one.
     earned = np.zeros_like(trajectories.values[0])
     next_value = trajectories.values[-1].copy()
     next_advantage = np.zeros_like(next_value)
@@ -158,7 +161,7 @@ def update(
     peers: Peers = ALONE,
     teacher: Policy | None = None,
 ) -> Losses:
-    """Learns from a rollout; with `norm_returns`, in units of recent returns."""
+    """Learns from a rollout; with `norm_returns`, scales values by the statistics of returns."""
     group = learner.optimizer.param_groups[0]
     group["lr"], group["weight_decay"] = config.learning_rate, config.weight_decay
     learner.returns.update(rollout.returns[rollout.b_inds], peers)
@@ -179,7 +182,7 @@ def learn(
     peers: Peers = ALONE,
     teacher: Policy | None = None,
 ) -> Losses:
-    """Epochs of minibatches over a rollout; does nothing if no outcome is known.
+    """Runs epochs of minibatches over a rollout; does nothing if no outcome is known.
 
     A minibatch contains a part of every rank's rollout, and all ranks take the same step: the
     gradient is the mean over all decisions. The network is in training mode meanwhile. Dropout
@@ -254,7 +257,8 @@ class _Minibatches(NamedTuple):
     ) -> tuple[float, Tensor]:
         """Adds the gradient of the decisions with these indices; returns their loss and metrics.
 
-        `whole` has the moments of the advantages of all ranks, whose shares add up to 1.
+        `whole` has the moments of the minibatch's advantages on all ranks. Losses and metrics are
+        weighted by this rank's share of the decisions, so their sum over all ranks is a mean.
         """
         config, scale = self.config, self.return_scale
         num_figures = _NUM_WITHOUT_TEACHER if self.teacher is None else len(_FIGURES)
@@ -269,7 +273,7 @@ class _Minibatches(NamedTuple):
                 minibatch = replace(self.rollout.minibatch(inds), advantages=advantages)
                 new, minibatch = self._evaluate(minibatch, rng)
                 loss_tensor, own = ppo_loss(new, minibatch, config, scale)
-                (loss_tensor * share).backward()  # type: ignore[no-untyped-call]  # torch leaves it so
+                (loss_tensor * share).backward()  # type: ignore[no-untyped-call]  # untyped
                 loss = float(loss_tensor.detach())
             loss_sum += loss * share
             figures = figures + own * share
@@ -293,9 +297,10 @@ class _Minibatches(NamedTuple):
     def _evaluate(
         self, minibatch: Minibatch, rng: np.random.Generator
     ) -> tuple[Evaluation, Minibatch]:
-        """Evaluates the network, and with dropout the old one, for the minibatch's ratios.
+        """Evaluates the network; returns its output and the minibatch.
 
-        With dropout, both use the same mask, so they are equal before the first step.
+        With dropout, the old network is evaluated again with the same mask, and the minibatch gets
+        its log-probabilities and values: both networks agree before the first step.
         """
         if self.old is None:
             return evaluate_beside(self.teacher, self.net, minibatch), minibatch
@@ -363,10 +368,10 @@ def _value_unit(config: CurrentConfig, return_scale: float | None) -> float:
 
 
 def normalized(advantages: Floats, whole: Moments, return_scale: float | None) -> Floats:
-    """Advantages with mean 0 and standard deviation of about 1 over the whole minibatch.
+    """Advantages with mean 0 and a standard deviation of at most 1 over the whole minibatch.
 
-    The divisor is at least a share of the standard deviation of returns: if all outcomes are equal,
-    advantages are errors of the value, and must not be scaled up.
+    The divisor is at least a tenth of the standard deviation of returns: if all outcomes are equal,
+    advantages are only value errors, and must not be scaled up. A single advantage stays as is.
     """
     if whole.number < 2:
         return advantages
@@ -378,7 +383,7 @@ def _clip_gradient(parameters: Sequence[Tensor], max_norm: float) -> float:
     """Scales the gradient to at most this norm; returns the original norm."""
     if parameters[0].device.type != "cpu":
         return float(nn.utils.clip_grad_norm_(parameters, max_norm))
-    # A third of the time of torch's function: most gradients are short enough.
+    # Takes a third of the time of torch's function: most gradients need no scaling.
     gradients = [each.grad for each in parameters if each.grad is not None]
     norm = float(torch.cat([each.reshape(-1) for each in gradients]).norm())
     scale = max_norm / (norm + 1e-6)
@@ -395,7 +400,7 @@ def _not_finite_figures(norm: float, figures: Tensor) -> str:
 
 
 def _explained_variance(rollout: Rollout, peers: Peers) -> tuple[int, float]:
-    """Number of decisions of all ranks with a known outcome, and the explained variance."""
+    """Number of decisions with a known outcome, on all ranks, and their explained variance."""
     returns = rollout.returns[rollout.b_inds].astype(np.float64)
     errors = returns - rollout.values[rollout.b_inds]
     all_, left = peers.moments((returns, errors))

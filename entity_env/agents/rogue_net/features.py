@@ -24,7 +24,7 @@ from entity_env.core.spaces import (
 from entity_env.errors import SchemaError
 
 MAX_COLUMNS = 1 << 20
-"""Limit for the features of all entity types together, including global features for each."""
+"""Limit for the features of all entity types together; global features count once per type."""
 DISTANCE_FEATURE = "TranslatePositions.distance"
 """rogue-net's name for the distance to the reference entity."""
 
@@ -51,7 +51,7 @@ def input_features(
 
 
 class Inputs:
-    """Input arrays of a network; only reads arrays of the batch.
+    """Input arrays of a network; they may be the batch's own arrays, which are never modified.
 
     Raises:
         SchemaError: no entity type, more features than `MAX_COLUMNS`, or features of the
@@ -118,7 +118,7 @@ class Inputs:
 
 
 def is_flat(obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> bool:
-    """True if observations have a fixed size and no action selects entities.
+    """True if observations have a fixed size above 0 and no action selects entities.
 
     Such games suit an MLP, or a CNN if `picture_of` names an entity.
     """

@@ -47,7 +47,7 @@ from entity_env.views.pictures import draw_array
 from entity_env.views.seen import SeenObservation
 
 Playable: TypeAlias = Game | Callable[..., Environment]
-"""A game, a class of environments, or a function that returns a new one."""
+"""A game, an `Environment` class, or a function that returns a new `Environment`."""
 
 
 def make_vector_env(
@@ -66,8 +66,8 @@ def make_vector_env(
     """Makes a vector environment; a `vector_entry_point` for `gymnasium.register`.
 
     Args:
-        source: a class of batch environments, a game for one agent, a class of environments, or a
-            function that returns one.
+        source: a `BatchEnv` class, a game for one agent, an `Environment` class, or a function that
+            returns an `Environment`.
         autoreset_mode: an `AutoresetMode` or its value.
         max_episode_steps: steps after which an episode is truncated; None = the source's own limit.
         num_workers: as for `VecEnv`; not for batch environments.
@@ -124,7 +124,7 @@ def _measured(
 
 
 def with_settings(source: Playable, settings: Mapping[str, object]) -> Playable:
-    """Source for `VecEnv` with other settings."""
+    """Source for `VecEnv` with the given settings."""
     require_source(source)
     if not settings:
         return source
@@ -263,14 +263,15 @@ class GameEnv(Uncopyable, gymnasium.Env[Any, Any]):
     them. A seed gives the same episodes as in an `EntityVectorEnv`. `info["episode_seed"]` is an
     int. Call `reset`, `step` and `close` from one thread.
 
-    The constructor plays up to 64 random steps to find numbers of entities that vary.
+    The constructor plays up to 64 random steps to check that the numbers of entities and actors
+    without a maximum do not vary, and up to 1024 more for "auto".
 
     Args:
         source: a game for one agent, an `Environment`, its class, or a function that returns one.
         max_entities: maximum number of entities, for each type whose number varies; default: the
             `Game`'s. "auto" means twice the largest number in 8 random episodes, and at least 8. A
-            trained agent may meet more entities than a random one, and more raise an error: pass
-            known numbers.
+            trained agent may meet more entities than a random one, and exceeding the maximum raises
+            an error: pass the numbers if you know them.
         max_actors: maximum number of actors of each action, or "auto"; default: the number in the
             first observation.
         illegal_actions: "raise" a `SchemaError`, or take the "next" legal choice.

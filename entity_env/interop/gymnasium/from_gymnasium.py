@@ -124,7 +124,7 @@ class GymnasiumVecEnv(VecEnv):
         GymnasiumVecEnv(env, entities={"Unit": ("units", "unit_mask"), "Shot": "shots"})
 
     A part is a `Box` of shape (num_entities, num_features), with one row per entity, and its mask
-    is a `MultiBinary` or `Box` of shape (num_entities,), 1 = present; masked rows are dropped. Or
+    is a `MultiBinary` or `Box` of shape (num_entities,), 1 = present; absent rows are dropped. Or
     the part is a `Sequence`, with one entity per element. Nested parts have dotted names,
     `"player.units"`; parts of a `Tuple` are numbered, `"0"`; the whole observation is named `""`.
 
@@ -136,11 +136,11 @@ class GymnasiumVecEnv(VecEnv):
     `Episode.metrics` has the numbers of an episode's last step. Arrays and nested infos are
     omitted.
 
-    The autoreset mode is `"same_step"` for any mode of `env`: last observations are in `final`;
-    `terminated` and `truncated` come from `env`. If `env` has SAME_STEP, last observations come
-    from `info["final_obs"]`. With NEXT_STEP, an environment that waits for its reset returns its
-    last observation, no actors and reward 0. With DISABLED, this object resets by
-    `options["reset_mask"]`.
+    By default, the autoreset mode is `"same_step"` for any mode of `env`: last observations are in
+    `final`; `terminated` and `truncated` come from `env`. If `env` has SAME_STEP, last observations
+    come from `info["final_obs"]`. With NEXT_STEP, the last observation is also returned, without
+    actors, and the next step only resets that environment, with reward 0. With DISABLED, this
+    object resets environments with `options["reset_mask"]`.
 
     Seeding follows Gymnasium: environment i gets `seed + i`, or `seed + starts[i]` in `reset_envs`
     with `starts`; an `env` with one shared generator gets the smallest of these. Only `env` knows
@@ -285,7 +285,7 @@ class GymnasiumBatch(ArrayBatch):
 
     @property
     def _is_waiting(self) -> NDArray[np.bool_]:
-        """Environments that have ended and wait for a reset by the source: `over`."""
+        """Environments whose episode has ended and that are not reset yet, as in `over`."""
         return self._nobody if self.over is None else self.over
 
     def numbers(self, env_id: int) -> Sequence[int]:
@@ -297,8 +297,8 @@ class GymnasiumBatch(ArrayBatch):
     def _reset_seed(
         self, seeds: Mapping[int, int], num_resets: int
     ) -> int | list[int | None] | None:
-        """Seed for `VectorEnv.reset`: one number if all seeds count up from it, otherwise one per
-        environment; None without seeds."""
+        """Seed for `VectorEnv.reset`: one number if all seeds count up from it, or if `env` has one
+        generator; otherwise one per environment. None without seeds."""
         if not seeds:
             return None
         first, *others = {seed - i for i, seed in seeds.items()}
@@ -402,7 +402,7 @@ class GymnasiumBatch(ArrayBatch):
         if missing:
             raise ProtocolError(
                 f"{self._env}: the episode of env {missing[0]} has ended, but info['final_obs'] "
-                "has no observation of it, as AutoresetMode.SAME_STEP demands"
+                "has no observation of it; AutoresetMode.SAME_STEP requires one"
             )
         last = batched(self._env.single_observation_space, [finals[i] for i in env_ids])
         return self._shown.rows(last, len(env_ids))

@@ -76,7 +76,7 @@ def value_of(space: AnySpace, of_leaf: Callable[[Leaf], Any], keys: tuple[Any, .
 
 
 def batched(space: AnySpace, values: Sequence[Any]) -> Any:  # noqa: ANN401 - of the batched space
-    """Stacks values to a value of the batched space, with lists in place of arrays."""
+    """Stacks values into a value of the batched space, with lists in place of arrays."""
     return value_of(space, lambda leaf: [leaf.of(value) for value in values])
 
 
@@ -111,7 +111,7 @@ def _picture_of(found: Sequence[Leaf]) -> tuple[int, int, int] | None:
 
 
 def _names_of(space: AnySpace, path: str, keys: Sequence[str] = ()) -> list[str]:
-    """Feature names of a leaf; `keys`, for the error, are the parts with features."""
+    """Feature names of a leaf; the error message lists `keys`, the parts that can be converted."""
     match space:
         case spaces.Discrete():
             return [f"{_joined(path, ())}={space.start + i}" for i in range(int(space.n))]
@@ -377,9 +377,9 @@ def _renamed(name: EntityName, given: object, entities: Mapping[EntityName, Enti
 
 
 class ActionConverter:
-    """Converts actions to a Gymnasium space; `UsageError` for unsupported spaces.
+    """Converts actions to values of a Gymnasium space; `UsageError` for unsupported spaces.
 
-    A `Dict` or `Tuple` has one action per leaf, with dotted names.
+    A `Dict` or `Tuple` has the actions of its leaves, with dotted names.
     """
 
     def __init__(self, space: AnySpace, name: ActionName) -> None:
@@ -390,9 +390,9 @@ class ActionConverter:
         }
         self.spaces = {name: each for of in self._of_leaf.values() for name, each in of.items()}
         self.num_choices = int(space.n) if isinstance(space, spaces.Discrete) else 0
-        """Choices of a single choice, which `info["action_mask"]` can mask; else 0."""
+        """Number of choices of a single `Discrete`, which `info["action_mask"]` masks; else 0."""
         self.has_numbers = any(isinstance(s, ContinuousActionSpace) for s in self.spaces.values())
-        """True for continuous actions, whose actor is an entity."""
+        """True if any action is continuous: its actor must be an entity."""
         if not self.spaces:
             raise UsageError(f"actions are a {space}, which leaves nothing to choose")
 

@@ -7,7 +7,7 @@ to train by self-play::
         train(vec)
 
 To PettingZoo: `GameParallelEnv` wraps any game, whether agents act simultaneously or in turn;
-`GameAECEnv` wraps any game whose action is one choice, one agent at a time::
+`GameAECEnv` wraps any game whose only action is one choice, and steps one agent at a time::
 
     env = GameAECEnv(tic_tac_toe)
     env.reset(seed=1)
@@ -16,8 +16,8 @@ To PettingZoo: `GameParallelEnv` wraps any game, whether agents act simultaneous
         over = terminated or truncated
         env.step(None if over else env.action_space(agent).sample(observation["action_mask"]))
 
-**Agents** are `player_0` and so on. `agent_selection` is the agent that the game asks, in any
-order. Agents asked at the same time take turns in the order of their names.
+**Agents** are `player_0` and so on. `agent_selection` is the agent that acts next; the game
+decides the order. Agents that the game asks at the same time take turns, lowest number first.
 
 Agents that act simultaneously::
 
@@ -28,15 +28,16 @@ Agents that act simultaneously::
         observations, rewards, terminations, truncations, infos = env.step(throws)
 
 **Observations** are a dict: `observation`, float32, and `action_mask`, int8, 1 = allowed, all 0 for
-agents that do not act. An action is one `Discrete`, except for some actions of a `GameParallelEnv`.
-An illegal action raises a `SchemaError` that names the agent; with `illegal_actions="next"`, for
-agents without masks, the next legal action is taken, wrapping around.
+agents that do not act. An action is one `Discrete`. A `GameParallelEnv` also supports other action
+spaces; its observations are then flat arrays. An illegal action raises a `SchemaError` that names
+the agent; with `illegal_actions="next"`, meant for policies that ignore masks, the next legal
+action is taken, wrapping around.
 
-**Rewards** are given to every agent in each step. Rewards from other agents' turns arrive at an
-agent's own next turn, since games report scores with observations.
+**Rewards** of all agents are set in each step. Games report scores with observations, so what an
+agent earns during other agents' turns arrives with its own next observation.
 
-**Seeds** are as in `entity_env.interop.gymnasium`, in `infos[agent]["episode_seed"]`, and give the
-same episodes as in a `GameEnv`.
+**Seeds** are as in `entity_env.interop.gymnasium`, and start the same episodes as in a `GameEnv`.
+`infos[agent]["episode_seed"]` is the seed of the current episode.
 """
 
 from __future__ import annotations

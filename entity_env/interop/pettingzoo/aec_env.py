@@ -25,9 +25,10 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
     """Wraps a game as a `pettingzoo.AECEnv`; see `entity_env.interop.pettingzoo`.
 
     An observation is the dict described in `entity_env.interop.gymnasium`, flattened by
-    `gymnasium.spaces.flatten`; `entities` is the space of the dict. An action is a label, or a
-    place in the observation. An agent's observation is from its last turn; zeros before its first.
-    Call `reset`, `step` and `close` from one thread.
+    `gymnasium.spaces.flatten`; `entities` is the space of the dict. An action is the index of a
+    label, or of an entity's row among the rows of all types. Between its turns, an agent keeps the
+    observation of its last turn; before its first turn, the observation is all zeros. Call `reset`,
+    `step` and `close` from one thread.
 
     Agents asked at the same time take turns, and the game proceeds after the last agent's action,
     as in PettingZoo's `parallel_to_aec`. No agent sees the others' choices.
@@ -36,7 +37,7 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
         max_entities: as for `GameEnv`.
         max_turns: total turns of all agents after which an episode is truncated; None = never.
         illegal_actions, render_mode: as for `GameEnv`.
-        seed: seed of the first `reset` without one; drawn by default.
+        seed: seed of the first `reset`, if that call has none; drawn by default.
         settings: keyword arguments of the game's `play`.
 
     Raises:

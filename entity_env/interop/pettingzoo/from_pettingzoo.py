@@ -50,24 +50,24 @@ def from_pettingzoo(
         with VecEnv(game, 64) as vec:  # self-play: one network for both players
             train(vec)
 
-    In an AEC environment agents act in turn; in a parallel environment all living agents act at
+    In an AEC environment, agents act in turn; in a parallel environment, all living agents act at
     once. Observations, actions and masks are converted as in `GymnasiumVecEnv`, with these
     additions:
 
     - A part `action_mask` of a `Dict` observation is the mask of a `Discrete` action, as in the
-      classic games; so is `info["action_mask"]`. If only the part `observation` is left, it is the
-      observation.
+      classic games; so is `info["action_mask"]`. If the only other part is `observation`, that part
+      becomes the observation.
     - Agents with the same spaces share an entity and an action. If spaces differ, each kind of
       agent has its own, named after the agents: `Env.adversary` and `Action.adversary`.
 
-    An agent's reward adds up from its last observation to the next, whichever agents act in
+    An agent's rewards are summed from one of its observations to the next, whichever agents act in
     between; rewards before its first observation are not counted. An agent whose episode is over
     gets `game_over` at once, with its own flags; `truncated` is set only if the agent is not also
-    terminated. Seeds are `Episode.seed` modulo 2**31.
+    terminated. The environment is reset with the seed `Episode.seed` modulo 2**31.
 
     Args:
-        source: a function that makes the environment, or an environment: one copy at a time can
-            play it, and the caller closes it.
+        source: a function that makes the environment, or an environment. Only one copy of the game
+            at a time can use an environment, and the caller closes it.
         entity, action: as for `GymnasiumVecEnv`.
         entities, features: as for `GymnasiumVecEnv`, if all agents have the same spaces.
         name: name of the game; default: the name in the environment's metadata.
@@ -166,7 +166,8 @@ class _PettingZooLoop(ImportedLoop):
                 player.begin()
             if not play(env, players, env_seed(seed)):
                 return
-            for agent, player in players.values():  # without a part, or removed without a flag
+            # Agents that took no part in the episode, or were removed without a flag.
+            for agent, player in players.values():
                 if not player.is_over:
                     player.end(agent, None, truncated=False)
             seed = found[0].seed
@@ -232,7 +233,7 @@ class _Spaces:
     action: AnySpace
     is_masked: bool
     is_alone: bool
-    """Only `observation` is left without the mask."""
+    """True if `observation` is the only part besides the mask."""
 
     def shown(self, options: Mapping[str, Any], suffix: str) -> AgentSpaces:
         named = {key: f"{options[key]}{suffix}" for key in ("entity", "action")}
@@ -253,7 +254,7 @@ def _spaces_of(env: AnyEnv, agent: str) -> _Spaces:
 def _suffixes(
     own: Mapping[str, _Spaces], kinds: Sequence[_Spaces]
 ) -> Iterator[tuple[_Spaces, str]]:
-    """Kinds of agents with suffixes: `adversary_0` and `adversary_1` are one kind."""
+    """Kinds of agents with name suffixes: `.adversary` for `adversary_0` and `adversary_1`."""
     if len(kinds) == 1:
         yield kinds[0], ""
         return

@@ -1,7 +1,8 @@
 """Products of small matrices with rows anywhere in memory, for attention.
 
 A matrix is a pointer and a list of places: the index of each row's first number. Rows are processed
-in fours: lists are padded with the place of the last row, which is written last.
+in fours, so lists are padded with the place of the last row. Rows are stored in reverse order
+within each four, so the result of the last row overwrites those of its padding.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def _with_eight(
     out: Untyped,
     num_rows: int,
 ) -> None:
-    """Writes the products of every row with 8 transposed others."""
+    """Writes the scaled dot products of each row with 8 queries, transposed in `turned`."""
     factor = splat(scale)
     for j in range(0, num_rows, 4):
         p, q = advance(source, get(places, j)), advance(source, get(places, j + 1))
@@ -61,7 +62,7 @@ def _with_sixteen(
     out: Untyped,
     num_rows: int,
 ) -> None:
-    """Like `_with_eight` for 16 others; reads each number once for both halves."""
+    """Like `_with_eight`, for 16 queries; loads each number of a row once for both halves."""
     factor = splat(scale)
     others, later = advance(turned, 8 * width), advance(out, 8 * num_rows)
     for j in range(0, num_rows, 4):
@@ -101,10 +102,11 @@ def multiply_rows(
     length: int,
     num_rows: int,
 ) -> None:
-    """Writes the scaled products of `length` queries with as many rows.
+    """Writes the scaled dot products of `length` queries with `length` rows.
 
-    `out` gets one block per 8 queries, of `num_rows` (`length` rounded up to a multiple of four)
-    times 8 lanes; padded lanes and rows are meaningless. `turned` is scratch space for 16 queries.
+    `out` gets one block per 8 queries: `num_rows` rows (`length` rounded up to a multiple of four)
+    of 8 lanes, one per query. Padded lanes and rows are meaningless. `turned` is scratch space for
+    16 queries.
     """
     for i in range(0, length, 16):
         block = advance(out, i * num_rows)
@@ -178,7 +180,7 @@ def mix_rows(
 
 @part
 def prefetch_rows(source: Untyped, order: Untyped, num_rows: int, width: int, size: int) -> None:
-    """Prefetches `size` numbers of some rows of `width` for reading."""
+    """Prefetches, for reading, `size` numbers of each row in `order`; rows are `width` apart."""
     for i in range(num_rows):
         start = get(order, i) * width
         for c in range(0, size, 16):
@@ -189,7 +191,7 @@ def prefetch_rows(source: Untyped, order: Untyped, num_rows: int, width: int, si
 def prefetch_rows_to_write(
     source: Untyped, order: Untyped, num_rows: int, width: int, size: int
 ) -> None:
-    """Prefetches `size` numbers of some rows of `width` for writing."""
+    """Prefetches, for writing, `size` numbers of each row in `order`; rows are `width` apart."""
     for i in range(num_rows):
         start = get(order, i) * width
         for c in range(0, size, 16):
