@@ -1,8 +1,8 @@
 """Compiles the network's kernels in a child process, while training starts in torch.
 
-A thread would not help: numba holds the interpreter while it compiles. The child makes one update
-on a small part of the first rollout, which compiles everything the run needs into numba's cache on
-disk.
+A thread would not help: numba holds Python's global lock while it compiles. The child makes one
+update on a small part of an early rollout, which compiles everything the run needs into numba's
+cache on disk.
 """
 
 from __future__ import annotations
@@ -83,7 +83,11 @@ class KernelSwitch:
                 self._stop_child()
 
     def advance(self, net: Policy, rollout: Rollout, config: CurrentConfig, step: int) -> bool:
-        """Call after an update, with its last step: starts the child, or switches to kernels.
+        """Starts the child, or switches to kernels; call it after an update.
+
+        Args:
+            rollout, config: of the update.
+            step: decisions so far.
 
         Returns:
             True if it switched.
@@ -155,7 +159,7 @@ class _Job(NamedTuple):
 
 
 def _must_compile(net: Policy) -> bool:
-    """True if all layers have kernels, and some of these are cacheable but not cached."""
+    """True if all layers have kernels, all of which can be cached on disk, but some are not yet."""
     if type(net) is not RogueNet or not CompiledPolicy.fits(net) or net.config.dropout:
         return False
     if os.name != "posix" or not sys.executable:
@@ -184,7 +188,7 @@ def _head(rollout: Rollout) -> Rollout:
 def main() -> None:
     """Child process: runs the job in the file with the given descriptor, and exits."""
     threading.Thread(target=_exit_with_parent, daemon=True).start()
-    gc.disable()  # a tenth of the compile time
+    gc.disable()  # saves a tenth of the compile time
     torch.set_num_threads(1)
     with open(int(sys.argv[1]), "rb") as file:
         job: _Job = pickle.load(file)  # noqa: S301 - from the parent, in memory only it can access

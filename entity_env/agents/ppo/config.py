@@ -18,11 +18,11 @@ from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import UsageError, shown
 
 FINE_TUNING_STEP: Final = 0.3
-"""Factor on a preset's step size for fine-tuning."""
+"""Factor on the step size for fine-tuning."""
 FINE_TUNING_ENTROPY: Final = 0.01
 """Largest `ent_coef` for fine-tuning: presets use up to 0.1 to make untrained networks explore."""
 _FINE_TUNING_CLOSE: Final = ((0.0, 0.2), (0.5, 0.0))
-"""Points of `stay_close` for fine-tuning: until the value function knows the game."""
+"""Points of `stay_close` for fine-tuning: above 0 only until the value function is trained."""
 COMPILE_MODES: Final = OneOf(("wait", "background", "never"))
 """Words for `compile`, in addition to a number of steps."""
 _INT64: Final = 2**63 - 1
@@ -175,7 +175,12 @@ class PPOConfig:
         return CurrentConfig(**found)
 
     def _step_size(self, learning_rate: float, rise: float, reached: float) -> float:
-        """The step size at a fraction of the warm-up (1 = its end) and a place in the schedules."""
+        """The step size.
+
+        Args:
+            rise: fraction of the warm-up, 1 = its end.
+            reached: decisions that schedules follow, see `at`.
+        """
         left = 1.0
         if self.anneal_learning_rate and reached > self.warmup_steps:
             left -= (reached - self.warmup_steps) / (self.total_steps - self.warmup_steps)
@@ -187,14 +192,14 @@ class PPOConfig:
     ) -> PPOConfig:
         """Settings that suit the environments, overridden by the given ones.
 
-        If the preset is fitted (see `Preset`), this resets the environments and plays at random,
-        for two seconds at most: reset them again before use.
+        If the preset is fitted (see `Preset`), this resets the environments and plays at random
+        for about two seconds at most: reset them again before use.
 
         Args:
-            preset: one of `PRESETS`; None = by the spaces: "control" (an MLP, normalized returns)
-                for observations of fixed size without select actions, "pictures" for observations
-                with a picture, else "entities". All make more gradient steps than the defaults of
-                this class.
+            preset: one of `PRESETS`; None = by the spaces. If observations have a fixed size and no
+                action selects entities: "pictures" with one picture, else "control" (an MLP,
+                normalized returns) for one agent, or "entities" with an MLP for several. In other
+                games: "entities". All make more gradient steps than the defaults of this class.
             settings: fields of this class.
 
         Raises:
@@ -289,7 +294,7 @@ class PPOConfig:
         Args:
             settings: fields of this class; under "net", the fields of the network to change, and
                 its "kind". Without "kind", fields that this network lacks select a kind that has
-                them. "none" means None.
+                them. A network's config replaces it. "none" means None, except for `device`.
             source: origin of the settings, for errors.
 
         Raises:
@@ -311,7 +316,7 @@ SCHEDULED: Final = tuple(
 
 
 class CurrentConfig(PPOConfig):
-    """Settings of an update, see `PPOConfig.at`: none is a schedule."""
+    """Settings of an update, without schedules; see `PPOConfig.at`."""
 
     if TYPE_CHECKING:
         learning_rate: float
@@ -359,12 +364,12 @@ def _changed_net(net: Net, settings: object) -> Net:
 
 
 def _none(name: str, value: object) -> object:
-    """None for the word "none", since TOML has no null; the device may be any text."""
+    """Replaces the word "none" by None, since TOML has no null; the device may be any text."""
     return None if value == "none" and name != "device" else value
 
 
 def _whole(name: str, value: object) -> object:
-    """An integer for 1e6, which TOML reads as a float, if the setting is an integer."""
+    """Replaces a float such as 1e6 by an integer if the setting allows integers."""
     if not isinstance(value, float) or int not in settings_of(PPOConfig)[name].kinds:
         return value
     return int(value) if value.is_integer() else value

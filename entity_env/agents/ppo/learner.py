@@ -50,7 +50,7 @@ class ReturnStatistics:
 
     @property
     def std(self) -> float:
-        """Standard deviation, at least a tenth of the root mean square, also for equal returns."""
+        """Standard deviation, at least a tenth of the root mean square; 1 before any rollout."""
         variance = max(self.square - self.mean**2, 0.01 * self.square)
         return max(math.sqrt(variance), _LEAST_STD) if self.count else 1.0
 
@@ -94,7 +94,10 @@ class Learner:
 def new_learner(
     vec: VecEnvironment, config: PPOConfig, policy: Policy | MakePolicy | None = None
 ) -> Learner:
-    """A network and its optimizer; does not change torch's global random state."""
+    """A learner at step 0, with the given or a new network.
+
+    Does not change torch's global random state.
+    """
     device = torch_device(config.device)
     spaces, size = (vec.obs_space(), vec.action_space()), config.net
     if isinstance(size, RogueNetConfig):
@@ -141,7 +144,11 @@ def save_learner(
 
 
 def load_learner(checkpoint: Checkpoint, learner: Learner) -> None:
-    """Loads a checkpoint into `learner`, whose network has matching size and spaces."""
+    """Loads a checkpoint into `learner`; sizes and spaces of both networks must be equal.
+
+    Raises:
+        CheckpointError: the checkpoint has no training state, or a damaged one.
+    """
     training = checkpoint.training
     if GENERATOR not in checkpoint.optimizer or "update" not in training:
         raise CheckpointError(

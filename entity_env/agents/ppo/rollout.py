@@ -83,8 +83,8 @@ class Collector:
     def stagger(self) -> NDArray[np.int64]:
         """Resets the environments that are due, see `PPOConfig.staggered_steps`.
 
-        Call it after using the values of their last observations. No statistics count the
-        truncated episodes.
+        Call it between rollouts, once the values of their last observations have been used. No
+        statistics count the interrupted episodes.
 
         Returns:
             The rows that start new episodes.
@@ -168,7 +168,10 @@ class _EpisodeClock:
         self._steps[rows] = 0
 
     def place(self, row: int, done: NDArray[np.bool_] | None = None, steps: int = 0) -> str:
-        """Episode and step of a row, `steps` after those in `done`, as for `advance`."""
+        """Episode and step of a row, as text, `steps` steps after those in `done`.
+
+        `done` is `(num_steps, num_rows)`, from the start of the rollout; None = no steps.
+        """
         passed = np.zeros(0, np.bool_) if done is None else done[:, row]
         ends = np.flatnonzero(passed)
         steps += len(passed) + (-1 - int(ends[-1]) if len(ends) else int(self._steps[row]))

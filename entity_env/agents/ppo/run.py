@@ -67,7 +67,7 @@ from entity_env.errors import (
 )
 
 _LEAST_ENTROPY: Final = 0.05
-"""Nats: decisions with almost no choice must not get more weight than others."""
+"""Smallest divisor for `norm_entropy`, in nats: without choices it would be 0."""
 
 
 class Run(TrainState):
@@ -96,7 +96,7 @@ class Run(TrainState):
         self.error = None
         self.is_resumed = False
         self.is_stopping = False
-        """True if this rank requested an early stop; after the run, true if all ranks did."""
+        """True if this rank requested an early stop, or stopped early because another rank did."""
         self.stop_reason = None
         self.learner = new_learner(vec, config, policy)
         self.net, self.optimizer = self.learner.net, self.learner.optimizer
@@ -104,19 +104,19 @@ class Run(TrainState):
         self._teacher: Policy | None = None
         self.meter = EpisodeMeter(math.ceil(config.episode_window / peers.size))
         self.episodes = self.meter.figures()
-        """Statistics of all ranks, at the last update."""
+        """Episode statistics of all ranks, at the last update."""
         self.rollouts = RolloutFigures()
         self.num_rows = vec.num_rows
         self.history = RunHistory()
         self.progress = TrainProgress(step=0, total=config.total_steps)
         self._described = TrainingRun(Path())
         self._recorded: dict[str, float] = {}
-        """Values from callbacks since the last point of the curves."""
+        """Values for the next point of the curves, from callbacks and schedules."""
         self._facts: dict[str, object] = {}
         """Entries to add to `run.json` at the end."""
-        self._hints: list[Hint] = []  # at the end
+        self._hints: list[Hint] = []  # set by `end`
         self._has_ended = False
-        """True once callbacks were called for the last time."""
+        """True once `end` has been called."""
         self.limit = TimeLimit(config.max_train_time_s)
         self.interrupt = HeldInterrupt()
         self._saved = time.monotonic()
@@ -124,7 +124,7 @@ class Run(TrainState):
         self._begins_statistics = False
         """True while features are normalized only by the first observations."""
         self._decisions_per_step = 0.0
-        """In the last rollout; fewer than rows if agents take turns."""
+        """Of all ranks in the last rollout; below `num_rows` if agents take turns."""
         self._elapsed_before = 0.0
         self._episodes_before = 0
         self.speed = SpeedMeter()
@@ -195,12 +195,16 @@ class Run(TrainState):
             self.is_stopping = True
 
     def take_recorded(self) -> dict[str, float]:
-        """Values recorded by callbacks since the last call."""
+        """Values of callbacks and schedules since the last call."""
         recorded, self._recorded = self._recorded, {}
         return recorded
 
     def end(self, error: BaseException | None = None) -> None:
-        """Ends every callback once, and raises their first exception, or adds notes to `error`."""
+        """Calls `on_end` of all callbacks; does nothing when called again.
+
+        Exceptions of callbacks become notes on `error`; without it, the first one is raised at the
+        end, with notes on the others.
+        """
         if self._has_ended:
             return
         self._has_ended = True
@@ -308,7 +312,7 @@ class Run(TrainState):
             self._begins_statistics = False
         teacher = self._teacher if now.stay_close else None
         losses = update(learner, rollout, now, self.peers, teacher)
-        # After learning: the policy that learns then equals the policy that played.
+        # Only after learning, so that the policy that learns equals the policy that played.
         if not begins_statistics:
             self._count(rollout.obs)
 
@@ -329,7 +333,7 @@ class Run(TrainState):
             self.speed.restart()
 
     def _now(self, num_decisions: int, time_fraction: float) -> CurrentConfig:
-        """The settings of an update, in the units of its rollout."""
+        """The settings of an update; `norm_entropy` divides `ent_coef` by a random entropy."""
         now = self.config.at(self.learner.step, num_decisions, time_fraction=time_fraction)
         if now.norm_entropy:
             unit = max(self.rollouts.random_entropy, _LEAST_ENTROPY)
@@ -337,7 +341,10 @@ class Run(TrainState):
         return now
 
     def _collect(self, collector: Collector, check: Callable[[], None]) -> tuple[Rollout, int]:
-        """A rollout of this rank, and the number of decisions of all; the ranks stop together."""
+        """A rollout of this rank, and the number of decisions of all ranks.
+
+        Raises `KeyboardInterrupt` on all ranks if one stops.
+        """
 
         watching = [each for each in self.callbacks if type(each).on_step is not Callback.on_step]
 

@@ -44,16 +44,18 @@ def train(
 ) -> TrainResult:
     """Trains a network on environments.
 
-    On a CPU, the same settings, environments and threads give the same network; see also `compile`.
+    On a CPU, the same settings, environments and threads give the same network; for exceptions see
+    `compile` and `max_train_time_s` of `PPOConfig`.
 
     If `torch.distributed` is initialized, its ranks train one network, each on its own
     environments; all call this with the same settings. Steps, minibatches and episodes are totals.
     Rank 0 writes `out`, which all must see. If a rank exits or does not answer for
     `config.peer_timeout_s`, the others raise, after a checkpoint.
 
-    Ctrl-C, SIGTERM, SIGHUP and any error end the run at the next step, after a checkpoint; a second
-    Ctrl-C ends it immediately. After SIGTERM or SIGHUP the program continues only if it has a
-    handler, which is called then. A network that is not finite is never saved.
+    Ctrl-C, SIGTERM and SIGHUP end the run at the next step, after a checkpoint; a second Ctrl-C
+    ends it immediately. Errors also write a checkpoint, except `TrainingDivergedError`. After
+    SIGTERM or SIGHUP the program continues only if it has a handler, which is called then. A
+    network that is not finite is never saved.
 
     Args:
         vec: the environments, with autoreset "same_step". They are reset, and not closed.
@@ -63,9 +65,10 @@ def train(
             `rogue_net.initialized_from(path)` makes one with the weights of another run.
         out: folder for `checkpoint`, `run.json` (settings), `curves.jsonl` (one line per update)
             and `tensorboard`, if installed; other files stay. None = writes nothing.
-        resume: True continues from the checkpoint in `out`, a path from that checkpoint. Restores
-            the network, optimizer, random states and counters. Environments cannot be saved: they
-            start new episodes, with new seeds. A path overwrites any checkpoint in `out`.
+        resume: True continues from the checkpoint in `out`, a path from the checkpoint there, in
+            which case the run overwrites any checkpoint in `out`. Restores the network, optimizer,
+            random states and counters. Environments cannot be saved: they start new episodes, with
+            new seeds.
         on_update: called after every update.
         callbacks: observe the run, and can stop it; called in order, before `on_update`.
         recorders: get the settings and curves of the run, such as `WandbRecorder`.
@@ -129,15 +132,15 @@ def _train(
                     run.require_sound(collector)
                 except KeyboardInterrupt:
                     if peers.size > 1 and not run.is_stopping:
-                        raise  # the second one, unknown to the other ranks
+                        raise  # a second Ctrl-C, unknown to the other ranks
                     run.is_stopping = True
                 run.save()
                 run.end()
-                if recorded := run.take_recorded():  # by callbacks, when they ended
+                if recorded := run.take_recorded():  # by `on_end` of callbacks
                     write_curves(run.progress, run.episodes.metrics, recorded)
-                peers.gather_reports("saved")  # no rank exits before
+                peers.gather_reports("saved")  # no rank exits before all are done
             except KeyboardInterrupt:
-                raise  # the second one, in the middle of the save
+                raise  # a second Ctrl-C, during the save
             except TrainingDivergedError as error:
                 run.end(error)
                 raise run.explained(error) from error
@@ -146,7 +149,7 @@ def _train(
                 run.end(error)
                 if not is_a(error, Exception) or not interrupt.ends_program:
                     raise
-                cause = error  # probably due to that signal, which may also hit a worker
+                cause = error  # probably due to the signal, which may also have hit a worker
     result = run.result(interrupt.signum)
     interrupt.deliver(result, cause)
     return result
