@@ -119,14 +119,14 @@ class RunHistory:
             self._stride *= 2
 
     def news(self, last: TrainProgress, config: PPOConfig) -> list[Hint]:
-        """Hints from the last update, each once per run."""
+        """Hints after an update that no earlier call has returned, by name."""
         found = early_hints(RunView(self._points, last, config)) if self._points else []
         news = [hint for hint in found if hint.name not in self.shown]
         self.shown |= {hint.name: hint for hint in news}
         return news
 
     def hints(self, last: TrainProgress, config: PPOConfig) -> list[Hint]:
-        """What to check if the run did not learn; see `final_hints`."""
+        """Hints at the end of a run: `final_hints`; after few updates, `early_hints`."""
         if not self._num_updates:
             return [] if config.max_train_time_s is None else [_no_update(config.max_train_time_s)]
         run = RunView(self._points, last, config)
@@ -157,9 +157,9 @@ def log_hints(hints: Iterable[Hint]) -> None:
 
 
 def crowded_threads(num_threads: int, num_workers: int) -> list[str]:
-    """A sentence if torch threads and workers outnumber the cores.
+    """A sentence if several torch threads per rank and the workers outnumber the cores.
 
-    torch's threads wait for each other at every operation. If a worker takes the core of one, all
+    torch's threads wait for each other at every operation. If a worker takes one thread's core, all
     wait: two threads and two workers on two cores once made 100 steps per second instead of 7,000.
     A single thread never waits.
 

@@ -294,7 +294,7 @@ class PPOConfig:
         Args:
             settings: fields of this class; under "net", the fields of the network to change, and
                 its "kind". Without "kind", fields that this network lacks select a kind that has
-                them. A network's config replaces it. "none" means None, except for `device`.
+                them. "net" may also be a network's config. "none" means None, except for `device`.
             source: origin of the settings, for errors.
 
         Raises:

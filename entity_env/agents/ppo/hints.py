@@ -27,14 +27,14 @@ _FIRST_UPDATES: Final = 5
 """Updates after which policy and value have changed, if they change at all."""
 _LEAST_EPISODES: Final = 20
 _MOST_FIRST: Final = 0.95
-"""Share of rows whose first episode must have ended before these serve as a reference."""
+"""Share of rows whose first episodes must have ended before first episodes are a reference."""
 _LATEST_FIRST: Final = 0.5
 """Share of a run after which first episodes no longer come from an untrained policy."""
 _LEAST_SHARE: Final = 0.3
 """Share of a run before which a flat reward means nothing."""
 _STANDARD_ERRORS: Final = 3.0
 _LARGEST_MEAN_OF_ZERO_SUM: Final = 0.02
-"""In standard deviations of rewards: the last episodes may favor one agent."""
+"""In standard deviations of rewards; above 0, since the last episodes may favor one agent."""
 
 _MOST_FORCED: Final = 0.9
 _LEAST_RETURNS: Final = 20
@@ -44,7 +44,7 @@ _ENOUGH_EPISODES: Final = 12
 _PART_OF_EPISODE: Final = 4
 """A rollout is partial if it is this many times shorter than an episode."""
 _ENOUGH_TO_MIX: Final = 10
-"""Episodes after which environments are out of step."""
+"""Episodes per row after which environments are out of step."""
 _LEAST_ENVS: Final = 8
 _LARGE_VALUE_LOSS: Final = 10.0
 _LEAST_EXPLAINED: Final = 0.5
@@ -64,7 +64,7 @@ class Hint:
 
     Args:
         text: one sentence with the observed figures.
-        settings: to try: fields of `PPOConfig`, and `num_envs`.
+        settings: values to try, by names in `SETTINGS`.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Hint:
 
     @classmethod
     def from_json(cls, data: object) -> Hint | None:
-        """Reads `to_json`; None for anything else, such as an edited file."""
+        """Reads `to_json`, without unknown settings; None for anything else."""
         if not isinstance(data, dict):
             return None
         name, text, settings = (data.get(each) for each in ("name", "text", "settings"))
@@ -174,7 +174,8 @@ class RunView:
     """A run so far, as input of the rules.
 
     Args:
-        points: some updates since the start.
+        points: metrics after some updates since the start, at least one.
+        last: metrics after the last update.
     """
 
     points: Sequence[TrainProgress]
@@ -183,7 +184,7 @@ class RunView:
 
     @cached_property
     def is_whole(self) -> bool:
-        """True if the run started here, not from its own checkpoint."""
+        """True if the run was not resumed from a checkpoint."""
         return self.points[0].update <= 1
 
     @cached_property
@@ -200,8 +201,9 @@ class RunView:
     def reference(self) -> _Rewards | None:
         """Rewards without learning, if known.
 
-        From random play, or the first episodes of all rows: the first episodes to end are the
-        shortest, and not typical.
+        Those of random play, else of the first episode of every row; the first episodes to end
+        would be the shortest, and not typical. None if first episodes ended late in the run and the
+        reward has not risen since: they may already show learning.
         """
         found = self.last.random_play
         if found is not None and found.is_like_training and found.num_episodes >= _LEAST_EPISODES:
@@ -218,7 +220,7 @@ class RunView:
 
     @cached_property
     def fair(self) -> list[TrainProgress]:
-        """Points after the first episodes of all rows, and 20 in total, have ended."""
+        """Points after the first episodes of nearly all rows, and 20 in total, have ended."""
         return [
             point
             for point in self.scored
@@ -236,7 +238,7 @@ class RunView:
         """True if a flat mean reward shows that nothing was learned.
 
         False if agents that share the network may play each other, if a resumed run may have risen
-        before, or if the last episodes are the short ones.
+        before, if fewer than two points have a mean reward, or if the last episodes are short ones.
         """
         is_versus = self.last.rollouts.num_rows > self.last.rollouts.num_envs
         if is_versus or "rating" in self.last.metrics:
@@ -260,9 +262,10 @@ class RunView:
         return self.share >= _LEAST_SHARE and self.last.num_episodes >= 2 * num_first
 
     def freedom(self, point: TrainProgress) -> float:
-        """Entropy relative to equally likely choices; in nats if that is unknown.
+        """Entropy as a share of the entropy of equally likely choices.
 
-        Unlike entropy it does not depend on the number of actors and choices.
+        Unlike entropy, this share does not depend on the number of actors and choices. With
+        real-valued actions, or if the choices are unknown: the entropy in nats.
         """
         found = point.rollouts
         uniform = 0.0 if found.num_reals else found.random_entropy
@@ -270,7 +273,7 @@ class RunView:
 
     @cached_property
     def freedoms(self) -> tuple[float, float]:
-        """`freedom` at the start and over the last updates."""
+        """`freedom` at the start, and its median over the last updates."""
         return self.freedom(self.points[0]), _median(map(self.freedom, self.latest))
 
     @cached_property
@@ -284,13 +287,13 @@ class RunView:
 
 
 def _median(values: Iterable[float]) -> float:
-    """Median of the finite values: rollouts without known outcomes have no losses."""
+    """Median of the finite values; NaN if there are none. Some updates have no losses."""
     finite = list(filter(math.isfinite, values))
     return median(finite) if finite else math.nan
 
 
 def _is_zero_sum(points: Sequence[TrainProgress]) -> bool:
-    """True if one agent's gain is another's loss: the mean is always 0."""
+    """True if one agent's gain is another's loss: the mean reward is always about 0."""
     return any(each.std_reward > 0 for each in points) and all(
         abs(each.mean_reward) <= _LARGEST_MEAN_OF_ZERO_SUM * each.std_reward for each in points
     )
@@ -344,7 +347,7 @@ def _few_episodes(run: RunView) -> Iterator[Hint]:
 
 def _only_beginnings(run: RunView) -> Iterator[Hint]:
     found = run.last.rollouts
-    rollout = run.config.num_steps * found.decisions_per_step  # the last one is shorter
+    rollout = run.config.num_steps * found.decisions_per_step  # the last rollout may be shorter
     decisions = run.last.total / max(1, found.num_rows)
     is_part = 0 < rollout * _PART_OF_EPISODE <= found.first_length
     is_lockstep = not run.config.staggered_steps
@@ -364,7 +367,7 @@ def _large_value_loss(run: RunView) -> Iterator[Hint]:
     if len(run.points) < _FIRST_UPDATES:
         return
     loss, explained = run.recent("value_loss"), run.recent("explained_variance")
-    if not (loss > _LARGE_VALUE_LOSS and explained < _LEAST_EXPLAINED):  # or unknown, NaN
+    if not (loss > _LARGE_VALUE_LOSS and explained < _LEAST_EXPLAINED):  # also if NaN, unknown
         return
     seen = f"the value loss is {loss:.3g} (explained variance {explained:.2f})"
     if run.config.norm_returns:
@@ -480,7 +483,7 @@ def _poor_value(run: RunView) -> Iterator[Hint]:
 
 
 def _large_updates(run: RunView) -> Iterator[Hint]:
-    kl = _median(point.losses.approx_kl for point in run.points)  # small at the end: annealed
+    kl = _median(point.losses.approx_kl for point in run.points)  # annealed updates are small
     if run.is_stuck and kl > _LARGE_KL:
         yield Hint(
             "large_updates", f"updates are large (approx kl {kl:.3g})", _smaller_updates(run)
@@ -506,7 +509,7 @@ def _scaled(setting: object, factor: float) -> float:
 
 
 def _rounded_up(number: float) -> int:
-    """The number rounded up to two digits."""
+    """The number rounded up to two significant digits."""
     unit: int = 10 ** max(0, math.floor(math.log10(max(1.0, number))) - 1)
     return math.ceil(number / unit) * unit
 
@@ -529,10 +532,13 @@ def early_hints(run: RunView) -> list[Hint]:
 
 
 def final_hints(run: RunView) -> list[Hint]:
-    """Hints from a whole run; only mistakes if its reward rose."""
+    """Hints from a whole run.
+
+    If the reward rose: only mistakes in the game, and whether the reward fell again.
+    """
     found = [hint for rule in _MISTAKES for hint in rule(run)]
     last, scored = run.last, run.scored
-    if last.unfinished > MOST_UNFINISHED:  # its mean rewards mean nothing
+    if last.unfinished > MOST_UNFINISHED:  # mean rewards are biased
         told = (
             f"{last.unfinished:.0%} of the running episodes are already longer than all of the "
             "last finished ones, so the mean reward of training is that of short episodes; compare "

@@ -53,7 +53,7 @@ class TrainState(ABC):
         out: folder of the run, if any.
         rank: of this process, 0 without a process group.
         is_resumed: the run continues an earlier run.
-        error: the error that ends the run.
+        error: the error that ends the run; None without one.
         stop_reason: argument of `stop`; None before, and if a signal ends the run.
         is_interrupted: a signal has arrived, such as Ctrl-C: return soon.
     """
@@ -88,7 +88,8 @@ class TrainState(ABC):
     def set_time_fraction(self, fraction: float) -> None:
         """Sets the fraction of the time, 0 to 1, that schedules follow from the next update on.
 
-        Replaces the fraction of the clock. In a process group rank 0's value counts.
+        Replaces the fraction of the clock. In a process group all ranks must call this, and rank
+        0's value counts.
         """
 
     @abstractmethod
@@ -99,8 +100,8 @@ class TrainState(ABC):
     def record(self, name: str, value: float) -> None:
         """Adds a point to a curve at the current step, and to `progress.metrics`.
 
-        Ignores values that are not finite. Values from `on_step` count for the next update; of
-        several values with one name, the last.
+        Ignores values that are not finite. Values from `on_step` belong to the next update. Of
+        several values with the same name, the last one counts.
         """
 
     @abstractmethod
@@ -109,7 +110,7 @@ class TrainState(ABC):
 
     @abstractmethod
     def add_random_play(self, random_play: RandomPlay) -> None:
-        """Sets `progress.random_play`, which `run.json` keeps, also when resumed."""
+        """Sets `progress.random_play`, and writes it to `run.json`; a resumed run keeps it."""
 
     @abstractmethod
     def save_copy(
@@ -119,8 +120,8 @@ class TrainState(ABC):
 
         Args:
             folder: of the checkpoint; created if missing.
-            resumable: include the optimizer's state, twice as large as the network, to resume a
-                run. Otherwise the checkpoint can be played, and can initialize training.
+            resumable: include the optimizer's state, twice as large as the network, so that a run
+                can resume. Otherwise the checkpoint can only be played, and initialize training.
             notes: JSON under "notes" in the checkpoint's `training`.
 
         Raises:
@@ -174,7 +175,7 @@ class Callback:
         """After every update."""
 
     def on_evaluation(self, state: TrainState, evaluation: EvaluationResult) -> None:
-        """After every evaluation, within the evaluating callback's `on_update`."""
+        """After every evaluation, within the method of the callback that evaluates."""
 
     def on_end(self, state: TrainState) -> None:
         """At the end, after the last checkpoint; also if the run failed, see `state.error`.
@@ -206,8 +207,8 @@ class CheckpointHistory(Callback):
     its size. Replaces a folder of the same step, as in a resumed run, and removes nothing else.
 
     Args:
-        num: number of checkpoints, spread evenly over the run, the last at its end; over its time
-            if `max_train_time_s` ends it.
+        num: number of checkpoints, spread evenly over the run, the last at its end. If
+            `max_train_time_s` ends the run, they are spread over its time.
         every: decisions between checkpoints, instead of `num`.
         folder: None = `checkpoints` in the folder of the run.
 

@@ -35,10 +35,10 @@ class GameFigures(NamedTuple):
         mean_length: mean decisions per agent and episode, over equally many first episodes from
             every row. If a row finished no episode: all decisions, divided by the larger of the
             numbers of finished episodes and rows.
-        is_cut: most episodes were truncated.
-        decisions_per_step: of a row, 1 unless agents take turns.
+        is_cut: most episodes were truncated, or none ended.
+        decisions_per_step: mean decisions of a row per step, 1 unless agents take turns.
         is_continuous: an action consists of real numbers.
-        num_entities: mean number of entities in an observation with a decision.
+        num_entities: mean number of entities per decision.
     """
 
     mean_length: float
@@ -49,11 +49,14 @@ class GameFigures(NamedTuple):
 
     @classmethod
     def of(cls, vec: VecEnvironment, seed: int = 0) -> GameFigures:
-        """Resets environments and plays them at random, for two seconds at most.
+        """Resets environments and plays them at random.
+
+        Stops after four episodes of every row, 10,000 decisions or two seconds, but not before
+        eight steps if time is over.
 
         Args:
             vec: a few environments, with autoreset "same_step".
-            seed: of environments and actions.
+            seed: of the environments and actions.
         """
         rng, space = np.random.default_rng(seed), vec.action_space()
         obs, began = vec.reset(seed=seed), time.monotonic()
@@ -87,13 +90,13 @@ def _are_enough(lengths: Mapping[tuple[int, int], list[int]], num_rows: int) -> 
 
 
 _STEPS: Final = (16, 128)
-"""Fewest and most steps of a rollout: with fewer, an advantage sees little; with more, there are
-few environments.
+"""Fewest and most steps of a rollout. With fewer, an advantage covers few rewards; with more, few
+environments fit into a rollout.
 """
 _LEAST_ENVS: Final = 8
 _MOST_ENVS: Final = 128
 _LEAST_EPISODES: Final = 4
-"""Minimum episodes of every environment in a run, for starts spread over a whole episode."""
+"""Minimum episodes of every environment in a run for spreading starts over a whole episode."""
 _MANY_ENTITIES: Final = 64
 """With this many, attention takes most of the time, and one block learns as much as two."""
 _SMALL_MINIBATCHES: Final = 256
@@ -123,10 +126,11 @@ class Preset:
         kind: the environments that it suits, in a few words.
         num_envs: default number of training environments.
         settings: fields of `PPOConfig` that differ from its defaults.
-        rollout_sizes: fewest and most decisions per rollout, for any number of environments;
-            between them a run has `num_rollouts`. None = as many as `num_steps` makes.
-        is_fitted: random play determines the number of environments, rollouts, discount, and a
-            separate value network.
+        rollout_sizes: fewest and most decisions per rollout, for any number of environments. None =
+            `num_steps` determines them.
+        num_rollouts: rollouts of a run, if their size is within `rollout_sizes`.
+        is_fitted: random play determines the number of environments, the rollouts, the discount,
+            and details of the network and the optimizer.
     """
 
     name: str
@@ -349,8 +353,7 @@ def preset_for(
     if num_agents == 1:
         control = PRESETS["control"]
         return replace(control, settings={**control.settings, "net": net})
-    # Discounts and opponents of a game for several agents, and the network of a control task,
-    # which takes more steps.
+    # The entity preset, but with the network of a control task, which needs more gradient steps.
     steps = {"minibatch_size": _SMALL_MINIBATCHES, "update_epochs": 8}
     settings = {**entities.settings, **steps, "net": net}
     return replace(entities, kind="several agents that see a fixed size", settings=settings)

@@ -16,7 +16,7 @@ _SHAPES: Final[Mapping[str, Callable[[float], float]]] = {
     "cosine": lambda share: (1 - math.cos(math.pi * share)) / 2,
     "steps": lambda share: 0.0,
 }
-"""Interpolation by kind: maps the fraction of the distance between points to 0 to 1."""
+"""Interpolation by kind: maps the fraction of the way to the next point to its weight, 0 to 1."""
 _MAX_POINTS: Final = 10_000
 
 
@@ -24,8 +24,8 @@ _MAX_POINTS: Final = 10_000
 class Schedule:
     """A number that changes over a run, given by points and an interpolation.
 
-    Before the first point and after the last, the value is constant. Two points at one place are a
-    jump.
+    Before the first point and after the last, the value is constant. Two points at the same place
+    make the value jump.
 
     Args:
         points: pairs of a place and a value; places are fractions of the run from 0 to 1 in
