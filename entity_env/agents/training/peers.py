@@ -21,8 +21,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-# Optimizers import it later. If a process group exists by then, its default arguments keep it and
-# its threads until the interpreter exits; a thread that still needs it aborts the process.
+# Imported early, since optimizers would import it later. If a process group exists by then, default
+# arguments in this module keep the group and its threads until the interpreter exits, and a thread
+# that still needs the interpreter aborts the process.
 import torch.distributed.nn
 from numpy.typing import NDArray
 from torch import Tensor
@@ -102,7 +103,7 @@ class Peers:
         return loss, figures
 
     def gather_reports(self, report: Report) -> list[Report]:
-        """The reports of all ranks, in rank order; a report is JSON."""
+        """The reports of all ranks, in rank order; reports can be written as JSON."""
         return [report]
 
     def copy_from_first(self, net: Policy) -> None:
@@ -136,7 +137,7 @@ class Ranks(Peers, ABC):
         counts, means, squares = torch.stack(self.gather(own)).numpy().transpose(2, 0, 1)
         totals = counts.sum(axis=0)
         shares = counts / np.maximum(totals, 1)
-        # In sequence: all ranks must get equal bits.
+        # Python's sum adds in rank order: all ranks must get equal bits.
         mean = sum(shares * means)
         moments = np.stack((totals, mean, sum(squares + counts * (means - mean) ** 2)), axis=1)
         return [Moments(*each) for each in moments.tolist()]
@@ -183,7 +184,7 @@ class Ranks(Peers, ABC):
 
     def update_statistics(self, net: Policy, batch: EntityBatch, *, restart: bool) -> None:
         norms = [module for module in net.modules() if isinstance(module, InputNorm)]
-        before = [norm.take() for norm in norms]  # leaves only the batch's statistics
+        before = [norm.take() for norm in norms]  # so that the update has only this batch
         net.update_statistics(batch, restart=restart)
         moments = [each.double().cpu().reshape(-1) for norm in norms for each in norm.buffers()]
         parts = self.gather(torch.cat([*moments, torch.zeros(0, dtype=torch.float64)]))
@@ -216,7 +217,7 @@ class TorchPeers(Ranks):
         self.rank = dist.get_rank()
         self.size = dist.get_world_size()
         self._device = device
-        self._noticed = False  # that others are gone; not reported to them
+        self._noticed = False  # True if other ranks are lost: `close` reports no error then
         store = _get_default_store()
         self._store = PrefixStore(f"entity_env/{next(_num_groups)}", store)
         self._store.set(f"place/{self.rank}", f"{socket.gethostname()}{_PROCESS}{os.getpid()}")
@@ -247,7 +248,7 @@ class TorchPeers(Ranks):
         return gathered
 
     def close(self, error: BaseException | None = None) -> None:
-        """Leaves the group; ranks that still wait for this one raise `error`'s message."""
+        """Leaves the group; ranks that wait for this one raise `WorkerError` naming `error`."""
         if error is not None and not self._noticed:
             with suppress(RuntimeError):
                 self._store.set(f"left/{self.rank}", summary_of(error))
@@ -268,7 +269,7 @@ class TorchPeers(Ranks):
         return WorkerError(reason)
 
     def _missing(self) -> list[str]:
-        """The ranks that exited, each with its place and reason."""
+        """The ranks that exited or do not answer, each with its place and the reason."""
         self._store.set(f"left/{self.rank}", "")
         others = {rank: self._place(rank) for rank in range(self.size) if rank != self.rank}
         end = time.monotonic() + _GRACE_S
@@ -291,7 +292,7 @@ class TorchPeers(Ranks):
         return self._store.get(key).decode() if self._store.check([key]) else "at its start"
 
     def _reason(self, rank: int, place: str) -> str | None:
-        """Why a rank left; "" if only because others did, None if it is not known to have left."""
+        """Why a rank left; "" = only because others did, None = it may not have left."""
         if self._store.check([f"left/{rank}"]):
             return self._store.get(f"left/{rank}").decode()
         host, _, process = place.rpartition(_PROCESS)
@@ -317,7 +318,7 @@ def _is_running(process: int) -> bool:
 
 @contextmanager
 def find_peers(device: torch.device, timeout_s: float) -> Iterator[Peers]:
-    """The ranks of the process group, if initialized; else `ALONE`."""
+    """The ranks of the process group, if initialized with more than one; else `ALONE`."""
     is_group = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
     if not is_group:
         yield ALONE
@@ -334,7 +335,13 @@ def find_peers(device: torch.device, timeout_s: float) -> Iterator[Peers]:
 
 @contextmanager
 def launched_group(size: int, timeout_s: float) -> Iterator[None]:
-    """The process group from torchrun's variables, for more than one process.
+    """Context with a process group from torchrun's variables.
+
+    Does nothing for one process, or if there is a group.
+
+    Args:
+        size: number of processes.
+        timeout_s: seconds to wait for the other ranks.
 
     Raises:
         WorkerError: other ranks did not join in time.

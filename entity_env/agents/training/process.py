@@ -47,9 +47,9 @@ class StoppedBySignal(SystemExit):
 
 
 class HeldInterrupt:
-    """Context that defers the first signal until `check`; a second Ctrl-C raises immediately.
+    """Context that defers signals until `check`; a Ctrl-C while one is deferred raises immediately.
 
-    With `is_ending`, `check` is no longer called: a Ctrl-C after a signal raises.
+    With `is_ending`, `check` is no longer called: a Ctrl-C after any signal raises.
 
     Signals that were ignored before, as by `nohup`, stay ignored. Does nothing outside the main
     thread, where Python handles no signals.
@@ -59,7 +59,7 @@ class HeldInterrupt:
         self.signum: int | None = None
         """The first signal."""
         self.is_ending = False
-        """The program is ending its work: every Ctrl-C but the first raises."""
+        """True if the run is ending: a Ctrl-C after any signal raises."""
         self._is_pending = False
         self._previous: dict[int, signal._HANDLER] = {}
 
@@ -92,14 +92,14 @@ class HeldInterrupt:
 
     @property
     def ends_program(self) -> bool:
-        """The signal was not Ctrl-C."""
+        """True if the first signal was not Ctrl-C."""
         return self.signum is not None and self.signum != signal.SIGINT
 
     def deliver(self, result: TrainResult, cause: BaseException | None) -> None:
         """Passes SIGTERM or SIGHUP on, after everything is saved and the context is closed.
 
-        Calls the program's handler, else raises `StoppedBySignal` from `cause`, the error since the
-        signal.
+        Calls the program's handler, else raises `StoppedBySignal` from `cause`, an error after the
+        signal, if any. Does nothing after Ctrl-C.
         """
         if self.signum is None or not self.ends_program:
             return

@@ -21,12 +21,16 @@ LOCK: Final = ".entity_env.lock"
 _LOCK_TRIES: Final = 50
 _log: Final = logging.getLogger(__name__)
 _held: Final[dict[str, int]] = {}
-"""Run folders of this process: the system's locks only separate processes."""
+"""Folders in which this process trains, with its pid: file locks only separate processes."""
 
 
 @contextmanager
 def run_folder(out: Path | None) -> Iterator[None]:
-    """Locks the folder of a run, and prepares its checkpoint folder."""
+    """Context that locks the folder of a run, and prepares its checkpoint folder.
+
+    Raises:
+        UsageError: another run trains there, or the folder is not writable.
+    """
     if out is None:
         yield
         return
@@ -55,7 +59,7 @@ def require_new_run(out: Path) -> None:
 
 
 def has_lock(out: Path) -> bool:
-    """True if this process sees that a run trains in a folder; waits for network drives."""
+    """True if this process sees a run's lock in a folder; waits up to 5 s for network drives."""
     for _ in range(_LOCK_TRIES):
         if (out / LOCK).exists():
             return True
@@ -65,7 +69,7 @@ def has_lock(out: Path) -> bool:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Holds a lock that ends with this process, not with its children."""
+    """Context that holds a lock until this process leaves it, even if its children still run."""
     with _open_locked(path) as file:
         holder = {"pid": os.getpid(), "host": socket.gethostname()}
         text = json.dumps({**holder, "since": time.strftime("%Y-%m-%d %H:%M:%S")})
@@ -75,7 +79,7 @@ def _locked(path: Path) -> Iterator[None]:
                 os.write(file.fileno(), text.encode())
             yield
         finally:
-            if os.getpid() == holder["pid"]:  # not a child that unwinds a copy of this
+            if os.getpid() == holder["pid"]:  # not in a forked child
                 _remove(path, file)
 
 
@@ -83,7 +87,7 @@ def _remove(path: Path, file: TextIO) -> None:
     """Removes a lock's file, while the lock is held if the system can."""
     try:
         path.unlink(missing_ok=True)
-    except PermissionError:  # Windows removes no open file
+    except PermissionError:  # Windows cannot remove an open file
         file.close()
         with suppress(PermissionError):  # the next run has opened it
             path.unlink(missing_ok=True)

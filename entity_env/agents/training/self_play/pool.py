@@ -85,7 +85,7 @@ class _Member:
     step: int | None = None
     count: float = 0.0
     score: float = 0.0
-    """The learner's score in recent games."""
+    """Sum of the learner's scores in `count` games; both fade with every update."""
 
     @property
     def win_rate(self) -> float:
@@ -106,26 +106,26 @@ class OpponentPool(Callback):
     learner's win rate against them (prioritized fictitious self-play, Vinyals et al. 2019,
     "Grandmaster level in StarCraft II using multi-agent reinforcement learning").
 
-    The curve `rating` is the learner's, in Elo points above the untrained network; 400 more = 10
-    times the odds. A past self starts with the learner's rating. `metrics/wins_NAME` are win rates,
-    draws count half. `mean_reward` is the reward against the opponents.
+    The curve `rating` is the learner's, in Elo points above the network before training; 400 more =
+    10 times the odds. A past self starts with the learner's rating. `metrics/wins_NAME` are win
+    rates; draws count half. `mean_reward` covers only games against opponents.
 
     The folder `opponents` of the run has the past selves, as `.agent` files, and `pool.json` with
     the ratings; a resumed run continues with them. Unreadable entries are skipped, with one
     warning. With several ranks, each has a pool of equal past selves and rates them by its own
     games; rank 0 writes, and its rating is the curve.
 
-    If in the first games all seats always earn equal amounts, which vary between games, the game is
-    cooperative: the learner gets all seats.
+    If all seats earn equal amounts in each of the first games, and the amounts vary between games,
+    the game is cooperative: the learner then gets all seats.
 
     Args:
         vec: environments of the game, with autoreset "same_step".
         shares: shares of the environments by opponent name, 1 at most in total. "self" are the past
             selves; `load_agent` loads "random", a checkpoint or an `.agent` file. In the other
             environments the learner has all seats.
-        agents: further opponents by name; `shares` must contain them.
-        size: most past selves.
-        num_playing: most past selves that play at a time.
+        agents: agents for names in `shares`, instead of loading them; other names are ignored.
+        size: largest number of past selves.
+        num_playing: number of past selves drawn at every update for the next games.
         snapshot_every: decisions between snapshots; None = a 40th of the run.
         random_openings: share of all games, see `SelfPlayVecEnv`.
 
@@ -159,7 +159,7 @@ class OpponentPool(Callback):
         self._num_playing = checked_count("num_playing", num_playing)
         self._snapshot_every = snapshot_every
         self._snapshot_at = 0
-        """The schedules' step at the last snapshot."""
+        """Step at the last snapshot; `scheduled_step` if `snapshot_every` is None."""
         self._shares = dict(shares)
         self._seed = seed
         self._rng = np.random.default_rng(seed)
@@ -220,7 +220,7 @@ class OpponentPool(Callback):
         state.record("rating", self.rating.value)
         step = state.progress.step
         every, reached = self._snapshot_every, step
-        if every is None:  # by the fraction of the run, which may be of its time
+        if every is None:  # by the fraction of the run's steps or time
             reached = state.progress.scheduled_step
             every = max(state.progress.total // _NUM_SNAPSHOTS, 1)
         if self._members and reached - max(self._members[-1].step or 0, self._snapshot_at) >= every:
@@ -311,7 +311,7 @@ class OpponentPool(Callback):
         write_file(folder / _POOL_FILE, (json.dumps(data, indent=1) + "\n").encode())
 
     def _load(self, folder: Path, state: TrainState) -> bool:
-        """Reads the pool of an earlier run; False if it has no past self."""
+        """Reads the pool of an earlier run; False if no past self could be read."""
         problems: list[str] = []
         data: Any = {}
         try:

@@ -53,7 +53,7 @@ class PairRecord(NamedTuple):
     """Games against another player.
 
     Args:
-        other: its rating.
+        other: rating of the other player.
         num_games: number of games.
         score: sum of the results: 1 for a win, 0.5 for a draw.
     """

@@ -24,7 +24,7 @@ from entity_env.core.vec_obs import Metric, VecActions, VecEnvironment, VecObs
 from entity_env.errors import CheckpointError, ProtocolError, SchemaError, UsageError
 
 Decide: TypeAlias = Callable[[VecObs], VecActions]
-"""One value for every actor of a batch, which is valid only during the call, see
+"""Returns one value for every actor of a batch; the batch is valid only during the call. See
 `BatchPolicy.decide_batch`.
 """
 
@@ -69,9 +69,9 @@ class SeatResult(NamedTuple):
 
     Args:
         opponent: the player of all other seats.
-        score: 1 for a win, 0.5 for a draw, 0 for a loss, by the rewards of the episode; the mean
-            over several seats.
-        rewards: of the episode by seat.
+        score: 1 for a win, 0.5 for a draw, 0 for a loss, by the rewards of the game; the mean over
+            the other seats.
+        rewards: total reward of every seat in the game.
         seat: of the learner.
     """
 
@@ -97,9 +97,9 @@ class SelfPlayVecEnv:
 
     In a share of the environments, the learner has one seat and one opponent all others; in the
     rest, the learner has all seats. Each game moves the learner's seat by one and draws a new
-    opponent, which stays until the game ends, see `set_opponents`. A game ends when the episodes of
-    all its agents have ended and no new episode has begun: if agents begin new episodes while
-    others still play, seats stay until all end together.
+    opponent, which stays until the game ends, except as in `set_opponents`. A game ends when the
+    episodes of all its agents have ended and no new episode has begun: if agents begin new episodes
+    while others still play, seats stay until all end together.
 
     Rows played by an opponent are empty: no entities, no actors, a reward of 0, never done.
     `episodes` and `final` cover the learner's rows. `episodes` omits environments in which it has
@@ -110,12 +110,13 @@ class SelfPlayVecEnv:
     Args:
         vec: environments for two agents or more, with autoreset "same_step"; closed with this.
         opponents: see `set_opponents`; without any the learner has all seats.
-        share: of the environments that have an opponent, at least one; above 0, up to 1.
-        max_opponents: most that play at a time, each with its own forward pass.
-        random_openings: share of all games, 0 to 1, whose first decision is random, for any agent,
-            if one agent begins. Shows other openings to a learner that always makes the same first
-            moves. The decision is hidden from the learner.
-        seed: of these draws, and of the draws of opponents.
+        share: share of the environments that have an opponent, above 0, up to 1; at least one
+            environment.
+        max_opponents: largest number that play at a time, each with its own forward pass.
+        random_openings: share of all games, 0 to 1, whose first decision is random, whichever agent
+            makes it; only games that one agent begins alone. Shows other openings to a learner that
+            always makes the same first moves. The decision is hidden from the learner.
+        seed: of the random openings, and of the draws of opponents.
 
     Raises:
         UsageError: environments for one agent or with another autoreset, or an invalid number.
@@ -175,16 +176,16 @@ class SelfPlayVecEnv:
         self._tried: WeakSet[Opponent] = WeakSet()
         """Opponents that have decided before."""
         self._owner = np.full(vec.num_rows, LEARNER)
-        """`(num_rows,)` key of the opponent that plays a row, or -1."""
+        """`(num_rows,)` key of the opponent that plays a row, or `LEARNER` or `_OPENING`."""
         self._inner: VecObs | None = None
         self._obs: VecObs | None = None
         self._is_idle = np.zeros(vec.num_rows, np.bool_)
         """True where a row's episode has ended and the next has not begun."""
         self._rewards = np.zeros(vec.num_rows)
-        """In the current game."""
+        """`(num_rows,)` total reward in the current game."""
         self._results: list[SeatResult] = []
         self._has_opened = np.empty(0, np.int64)
-        """Environments whose opening was sent last."""
+        """Environments whose random opening was in the last `send`."""
         space = self.action_space()
         self._random: Final = Opponent(
             "random", lambda obs: random_actions(obs, space, self._opening_rng), "random"
@@ -197,7 +198,7 @@ class SelfPlayVecEnv:
 
     @property
     def opponents(self) -> list[Opponent]:
-        """Opponents in current games, or available for the next games."""
+        """Opponents in running games, or available for new games."""
         return list(self._playing.values())
 
     def obs_space(self) -> ObsSpace:
@@ -211,11 +212,11 @@ class SelfPlayVecEnv:
     ) -> None:
         """Sets the opponents of new games.
 
-        Running games keep theirs. If more than `max_opponents` would play at a time, games of some
-        dropped opponents continue with new ones, and have no result.
+        Running games keep their opponents. If more than `max_opponents` would play at a time, games
+        of some dropped opponents continue with new ones, and have no result.
 
         Args:
-            opponents: identified by object; none = the learner has all seats.
+            opponents: identified by object; if empty, the learner has all seats of new games.
             weights: for drawing them, above 0; None = equal.
 
         Raises:
@@ -285,6 +286,7 @@ class SelfPlayVecEnv:
         """First half of `act`: opponents decide here; the last batch stays valid.
 
         Raises:
+            CheckpointError: an opponent's network cannot play; names the opponent.
             ProtocolError: before `reset`, or after another `send`.
             SchemaError: actions that do not fit, from the learner or a named opponent; sends
                 nothing.
@@ -303,7 +305,7 @@ class SelfPlayVecEnv:
             by = self._random if key == _OPENING else self._playing[key]
             parts[key] = self._decided(by, inner, rows)
         self.vec.send(values if len(parts) == 1 else self._joined(inner, parts))
-        self._inner = None  # send actions once
+        self._inner = None  # until `recv`: another `send` raises
         self._has_opened = np.unique(waiting[owners == _OPENING] // self.num_agents)
 
     def recv(self) -> VecObs:
@@ -356,7 +358,7 @@ class SelfPlayVecEnv:
     # ------------------------------------------------------------------ games and seats
 
     def _begin_games(self, env_ids: NDArray[np.int64], inner: VecObs) -> None:
-        """Assigns the seats of new games, shown in `inner`."""
+        """Assigns the seats of new games, whose first observations are in `inner`."""
         places = np.flatnonzero(np.isin(self._versus, env_ids))
         envs = self._versus[places]
         if self._active:
@@ -383,7 +385,7 @@ class SelfPlayVecEnv:
     def _assign(self, envs: NDArray[np.int64]) -> None:
         owner = self._owner.reshape(self.num_envs, self.num_agents)
         owner[envs] = self._opponent_of[envs, None]
-        owner[envs, self._seat_of[envs]] = LEARNER  # without an opponent all seats are
+        owner[envs, self._seat_of[envs]] = LEARNER  # without an opponent, all seats already are
 
     def _replace_surplus(self) -> None:
         """Reassigns games of surplus opponents to active ones."""
@@ -499,7 +501,7 @@ _MAX_RESULTS: Final = 10_000
 
 
 def _without(final: VecObs | None, is_theirs: NDArray[np.bool_], num_agents: int) -> VecObs | None:
-    """Final observations without those of opponents, if any are left."""
+    """Final observations without those of opponents; None if none are left."""
     if final is None:
         return None
     is_mine = ~is_theirs[final.env_id * num_agents + final.agent_id]
