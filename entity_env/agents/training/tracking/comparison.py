@@ -1,4 +1,4 @@
-"""`compare_runs`: whether one run reproduces another bit by bit; runs of changed games."""
+"""`compare_runs` checks if a run reproduces another bit by bit; other functions compare games."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ class Comparison:
     """Comparison of two runs.
 
     Args:
-        num_curves: number of compared curves.
+        num_curves: number of curves in either run.
         num_steps: number of steps with a point in either run.
-        first_step: first step at which curves differ.
-        differing: name and both values of each curve that differs at this step, "none" without.
-        digests: SHA-256 of both networks; "" where there is none.
-        causes: differences between both `run.json`, one line each.
+        first_step: first step at which curves differ; None if they are equal.
+        differing: name and both values of each curve that differs at this step; "none" where a run
+            has no point.
+        digests: SHA-256 of each network; "" if a run has none.
+        causes: possible causes of differences, from `run.json` of both runs, one line each.
     """
 
     num_curves: int
@@ -104,7 +105,7 @@ def since_run(path: Path, game: Game) -> str:
     with suppress(UsageError, OSError, ValueError):  # not a path, or not a run of ours
         about = read_about(path) or read_about(path.parent)
     name, identity = str(about.get("game_name")), about.get("identity")
-    if identity is None or not f"{name}_".startswith(f"{game.name}_"):  # may be `against` a bot
+    if identity is None or not f"{name}_".startswith(f"{game.name}_"):  # `against` adds to a name
         return ""
     words = changed_rules(identity, identity_of(game))
     changed = f"the game has changed since the run {path}: {words}; {_NOT_COMPARABLE}"

@@ -27,7 +27,7 @@ class Losses:
 
     Args:
         policy_loss: the negative clipped objective.
-        value_loss: half the squared error of the value.
+        value_loss: half the squared error of the value, see `clip_vloss` and `norm_returns`.
         entropy: nats per decision.
         approx_kl: divergence of the new policy from the rollout's, (r - 1) - log r,
             http://joschu.net/blog/kl-approx.html.
@@ -53,27 +53,29 @@ class TrainProgress:
 
     Args:
         step: decisions so far, including those before a resume.
-        total: decisions at the end.
+        total: `total_steps` of the run.
         update: rollouts used so far.
-        steps_per_s: decisions per second, over the last seconds, at least one update.
+        steps_per_s: decisions per second over the last ten seconds, at least over one update.
         mean_reward: of recent episodes, see `EpisodeMeter`; NaN before the first has ended.
         mean_length: mean number of actions in these episodes.
         num_episodes: finished episodes so far.
         losses: of the last update.
         learning_rate, ent_coef: in the last update.
         elapsed_s: seconds so far, including those before a resume.
-        eta_s: estimated seconds left at the current speed, which compiled code will raise, or until
-            `max_train_time_s`, whichever is less; infinite until there is an estimate, see
+        eta_s: seconds left: the smaller of an estimate at the current speed, which compiled code
+            will raise, and the time until `max_train_time_s`. Infinite if neither is known, see
             `SpeedMeter`.
-        metrics: means of the games' metrics in the last rollout.
+        metrics: means of the games' metrics in the last rollout, and values from
+            `TrainState.record` and schedules.
         std_reward: standard deviation of the rewards behind `mean_reward`.
         window: number of these rewards.
-        unfinished: share of running episodes already longer than all episodes behind the means. If
-            large, the means are biased toward short episodes.
+        unfinished: share of running episodes already longer than all of the last `episode_window`
+            finished ones. If large, the means are biased toward short episodes.
         is_compiling: kernels are compiled in the background, and torch computes meanwhile.
         rollouts: rollout statistics, the basis of hints.
         random_play: results of random play, see `entity_env.vec.RandomBaseline`, if measured.
-        time_fraction: elapsed fraction of `max_train_time_s`; 0 without that limit.
+        time_fraction: fraction of the time that schedules follow, at the start of the last rollout:
+            of `max_train_time_s`, or as set by `TrainState.set_time_fraction`; else 0.
     """
 
     step: int
@@ -110,7 +112,7 @@ class TrainProgress:
 
 _SPEED_WINDOW_S: Final = 10.0
 _RECENT_SHARE: Final = 0.1
-"""Share of all episodes that means cover."""
+"""Share of all episodes so far that the means cover."""
 _LEAST_EPISODES: Final = 20
 _FEW_UPDATES: Final = 3
 """Updates before the time left is estimated."""
@@ -142,15 +144,15 @@ class TrainResult:
 class SpeedMeter:
     """Steps per second over the last seconds, and the estimated time left.
 
-    The first update after a start compiles or loads functions, so later speeds do not count it. The
-    time left is unknown for a few more updates.
+    The first update after a start compiles or loads functions, so the speeds after later updates
+    leave it out. The time left is unknown for a few more updates.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._points: deque[tuple[float, int]] = deque()
         self._num_updates = 0
-        """Including the first."""
+        """Updates since `start` or `restart`, including the first."""
         self.steps_per_s = 0.0
 
     def start(self, step: int) -> None:
@@ -158,7 +160,7 @@ class SpeedMeter:
         self.restart()
 
     def restart(self) -> None:
-        """Makes the next update a first one again."""
+        """Treats the next update as the first after a start."""
         self._num_updates = 0
 
     def add(self, step: int) -> None:
@@ -185,10 +187,11 @@ class SpeedMeter:
 class EpisodeMeter:
     """Means over recent episodes, and metrics of the games over a rollout.
 
-    Means cover the last episodes of every row, equally many from each: the last episodes to end in
-    any row would come from few rows, and, while all rows started together, be the short ones.
-    Their number is a tenth of all episodes so far, which keeps the lag short relative to the run;
-    at least 20, at most `window`, and at least one per row that has finished an episode.
+    Means cover the last episodes of every row, equally many from each. The last episodes of all
+    rows together could come from few rows, and would be short ones while rows that started together
+    finish their first episodes. The number of episodes is a tenth of all so far, which keeps the
+    lag short relative to the run; at least 20, at most `window`, and at least one per row that has
+    finished an episode.
     """
 
     def __init__(self, window: int) -> None:
@@ -196,7 +199,7 @@ class EpisodeMeter:
         self._rows: dict[tuple[int, int], deque[tuple[float, int]]] = {}
         """Rewards and lengths of the last episodes, by environment and agent; about `window`."""
         self._ages = np.zeros(0, np.int64)
-        """How often every row's running episode asked for an action."""
+        """Decisions in every row's running episode, including the next one."""
         self.num_episodes = 0
         self.metrics: dict[str, Metric] = {}
 
@@ -229,7 +232,7 @@ class EpisodeMeter:
         return [each for row in self._rows.values() for each in list(row)[-count:]]
 
     def _unfinished(self) -> float:
-        """Share of running episodes that are longer than all kept episodes."""
+        """Share of running episodes that are longer than all episodes in `_rows`."""
         if not self._rows:
             return 0.0
         longest = max(length for row in self._rows.values() for _, length in row)
@@ -237,7 +240,7 @@ class EpisodeMeter:
         return float(is_longer.sum() / max(1, is_running.sum()))
 
     def start_rollout(self) -> None:
-        """Resets the metrics, not the episodes."""
+        """Discards the metrics; keeps the episodes."""
         self.metrics = {}
 
     def figures(self) -> EpisodeFigures:
@@ -260,7 +263,7 @@ class EpisodeFigures(NamedTuple):
 
     Args:
         window: number of recent episodes behind the means, which are NaN without any.
-        unfinished: share of running episodes that are longer than all of these.
+        unfinished: as in `TrainProgress`.
     """
 
     num_episodes: int
@@ -296,6 +299,6 @@ class EpisodeFigures(NamedTuple):
                 distance = part.mean_reward - reward
                 variance += (part.std_reward**2 + distance**2) * part.window / window
         num_episodes = sum(part.num_episodes for part in parts)
-        unfinished = sum(part.unfinished for part in parts) / len(parts)  # equally many rows each
+        unfinished = sum(part.unfinished for part in parts) / len(parts)  # assumes equal row counts
         deviation = math.sqrt(variance)
         return cls(num_episodes, window, reward, deviation, length, unfinished, metrics)

@@ -28,7 +28,7 @@ def about_training(
     """Facts for `run.json` on the game, the environments and the computation.
 
     Args:
-        num_ranks: number of ranks that train it.
+        num_ranks: number of ranks that train the network.
         given: further facts; take precedence.
     """
     import torch  # not needed for reading runs

@@ -38,7 +38,7 @@ class Recorder(Protocol):
         """Adds a finite point to each of these curves, at `step` decisions."""
 
     def close(self) -> None:
-        """Stops recording, also after an error; called once."""
+        """Stops recording, also after an error in `start` or `write`; called once."""
 
 
 class TensorBoardRecorder:
@@ -140,7 +140,7 @@ class WandbRecorder:
             "name": run.name,
             "id": run.id,
             "resume": "allow",
-            "reinit": "create_new",  # not the program's own run
+            "reinit": "create_new",  # leaves a run that the program has started alone
             "dir": str(run.path),
             "config": {**_known(run), "seed": run.seed, "game": run.game},
             "allow_val_change": True,  # when resumed
@@ -191,7 +191,7 @@ class MLflowRecorder:
         else:
             tags = {_RUN_TAG: run.id, "game": run.game}
             self._run_id = client.create_run(experiment, tags=tags, run_name=run.name).info.run_id
-        before = runs[0].data.params if runs else {}  # which MLflow does not allow to change
+        before = runs[0].data.params if runs else {}  # MLflow does not allow changing these
         settings = {**_known(run), "seed": run.seed}
         params = [
             self._entities.Param(_mlflow_name(name), str(value)[:_MAX_PARAM])

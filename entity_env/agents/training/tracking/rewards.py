@@ -11,9 +11,9 @@ from entity_env.agents.intervals import mean_interval
 from entity_env.core.validation import is_number
 
 MOST_UNFINISHED: Final = 0.05
-"""Means are biased if more running episodes than this share are longer than all finished ones.
+"""Means are biased if a larger share of running episodes is longer than all recent finished ones.
 
-With constant lengths, the share is about 1 / `window`.
+If the distribution of lengths does not change, the share is about 1 / `window`.
 """
 
 
@@ -24,8 +24,8 @@ class MeanReward(NamedTuple):
         ci95: half of the mean's 95 % confidence interval, Student's; NaN if unknown.
         num_episodes: 0 if unknown.
         step: decisions of training until then.
-        is_biased: many running episodes are longer than all of these: the mean covers short ones,
-            and has no interval.
+        is_biased: many running episodes are longer than all recent finished ones: the mean covers
+            mostly short episodes, and has no interval.
     """
 
     mean: float
@@ -57,9 +57,9 @@ class MeanReward(NamedTuple):
         return f"{self} ({interval}{self.num_episodes} episodes)"
 
     def compared_to(self, other: MeanReward) -> float:
-        """1 if the mean is above the other by more than their errors, -1 if below, else 0.
+        """1 if the mean is above the other by more than the error of their difference, -1 if below.
 
-        The error of the difference assumes independent means; NaN if one is unknown.
+        Else 0; NaN if a confidence interval is unknown. Assumes independent means.
         """
         difference, error = self.mean - other.mean, math.hypot(self.ci95, other.ci95)
         if math.isnan(error):
@@ -75,7 +75,7 @@ class RandomPlay:
         mean_reward, std_reward, mean_length: of these episodes, with the population's standard
             deviation.
         is_like_training: training rewards come from the same conditions. False if an agent plays
-            itself; evaluations are comparable.
+            itself in training: then only evaluations are comparable.
     """
 
     mean_reward: float

@@ -31,20 +31,21 @@ _ROUNDING: Final = 1e-6
 class RolloutFigures(NamedTuple):
     """Sums over the rows of a run, which can be added over ranks.
 
-    The first episode of every row is an unbiased sample; the first episodes to end are short.
+    The first episodes of all rows are an unbiased sample; the first episodes to end are short.
 
     Args:
-        num_steps: steps of every row in the last rollout, times `num_rows`.
-        num_decisions: in the last rollout.
-        num_forced: decisions in which all actors have one allowed choice.
-        num_actors: actors in these decisions.
-        uniform_entropy: nats of their other choices if all allowed ones were equally likely.
+        num_steps: steps of the last rollout, times `num_rows`.
+        num_decisions: decisions in the last rollout.
+        num_forced: those in which every actor has only one allowed choice.
+        num_actors: actors in all decisions of the last rollout.
+        uniform_entropy: sum over these actors, in nats, if all allowed choices were equally likely;
+            without real numbers.
         num_first: rows whose first episode has ended.
-        first_steps: actions in first episodes so far, including running ones.
+        first_steps: decisions in first episodes so far, including running ones.
         first_reward, first_squares: sums of rewards and squared rewards of finished first episodes.
-        num_changes: changes of a score to a value that differs from its episode's initial one.
-        num_returns: changes back to it.
-        num_reals: real numbers chosen by the last rollout's decisions.
+        num_changes: changes of a score that differed from its value at the episode's start.
+        num_returns: those that changed the score back to this value.
+        num_reals: real numbers chosen in the last rollout.
     """
 
     num_envs: int = 0
@@ -69,7 +70,7 @@ class RolloutFigures(NamedTuple):
 
     @property
     def forced(self) -> float:
-        """Share of decisions without a choice."""
+        """Share of decisions with only one allowed choice."""
         return self.num_forced / max(1, self.num_decisions)
 
     @property
@@ -88,7 +89,7 @@ class RolloutFigures(NamedTuple):
 
     @property
     def first_length(self) -> float:
-        """Mean actions in a first episode, or a lower bound while some are running."""
+        """Mean decisions in a first episode, or a lower bound while some are running."""
         return self.first_steps / max(1, self.num_rows)
 
     @property
@@ -98,7 +99,7 @@ class RolloutFigures(NamedTuple):
 
     @property
     def first_std(self) -> float:
-        """Standard deviation of these rewards."""
+        """Standard deviation of the rewards of finished first episodes."""
         if not self.num_first:
             return math.nan
         return math.sqrt(max(0.0, self.first_squares / self.num_first - self.first_mean**2))
@@ -118,7 +119,7 @@ class RolloutMeter:
         self._has_ended = np.zeros(num_rows, np.bool_)
         self._first_steps = np.zeros(num_rows, np.int64)
         self._first_reward = np.zeros(num_rows)
-        """Reward of every row's first episode, if finished."""
+        """Reward of every row's first episode; 0 until it has ended."""
         self.figures = RolloutFigures(num_envs=num_envs, num_rows=num_rows)
 
     def add(
@@ -135,9 +136,10 @@ class RolloutMeter:
         )
 
     def restart(self, rows: NDArray[np.int64]) -> None:
-        """Discards the episodes of rows whose first episodes begin between rollouts.
+        """Discards the episodes of rows that were reset between rollouts.
 
-        Also finished ones: only short episodes end before a given step.
+        The next episode of such a row counts as its first, even if a first one has ended: only
+        short episodes end before a given step.
         """
         self._score[rows] = self._first_reward[rows] = 0.0
         self._is_away[rows] = self._has_ended[rows] = False

@@ -60,8 +60,8 @@ def write_run(
 ) -> TrainingRun:
     """Writes `run.json`: settings, command, machine, versions and date; returns its content.
 
-    A resumed run keeps its id and start date. Writes nothing without a folder. `end_run` adds how
-    the run ended.
+    A resumed run, with `step` above 0, keeps its id, start date and facts about its start. Writes
+    nothing without a folder. `end_run` adds how the run ended.
 
     Raises:
         UsageError: the folder is not writable, or has another file with that name.
@@ -93,7 +93,7 @@ def write_run(
 
 
 def _kept(before: Mapping[str, object], about: Mapping[str, object]) -> list[str]:
-    """Facts about the start that a resumed run keeps; random play only of the same game."""
+    """Facts about the start to keep; random play only if the game and its players are equal."""
     is_same = _played(before) == _played(about)
     return [name for name in _OF_THE_BEGIN if name in before and (is_same or name != RANDOM_PLAY)]
 
@@ -105,7 +105,7 @@ def _played(about: Mapping[str, object]) -> str:
 
 
 def end_run(out: Path | None, run: TrainingRun, step: int, facts: Mapping[str, object]) -> None:
-    """Adds the end of a run, its date and step, to `run.json`; warns if this fails.
+    """Adds date and step of a run's end, and facts, to `run.json`; warns if this fails.
 
     Args:
         run: result of `write_run`.
@@ -149,9 +149,10 @@ def curve_writer(
     recorders: Sequence[Recorder] = (),
     run: TrainingRun | None = None,
 ) -> Iterator[WriteCurves]:
-    """Context with a function that writes a point of every finite curve to a run's `curves.jsonl`.
+    """Context with a function that writes points of all curves to a run's `curves.jsonl`.
 
-    `recorders` get the same points, and so do tensorboard's files, if installed. Removes lines of
+    Leaves out values that are not finite. `recorders` get the same points, and so does a
+    `TensorBoardRecorder` if the run has a folder and tensorboard is installed. Removes lines of
     `curves.jsonl` after `step`, where training begins: no checkpoint has these updates.
 
     Raises:

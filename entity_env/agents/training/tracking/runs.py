@@ -25,7 +25,7 @@ RUN_FILE: Final = "run.json"
 REPLAY_FOLDERS: Final = ("replays", "failures")
 CURVES_FILE: Final = "curves.jsonl"
 REWARD: Final = "episode/mean_reward"
-"""Curve for comparing runs."""
+"""Curve of the mean reward in training."""
 EVALUATED: Final = "evaluation/mean_reward"
 """Curve of evaluations."""
 AGREEMENT: Final = "teacher/agreement"
@@ -40,7 +40,7 @@ _REPLAY: Final = re.compile(r"step-(\d{1,18})\.replay")
 _WITHOUT_EFFECT: Final = (
     *("checkpoint_interval_s", "device", "num_threads", "peer_timeout_s", "microbatch_size"),
 )
-"""Trainer settings that change where or how fast it computes."""
+"""Trainer settings that do not change what a run learns, except by rounding."""
 
 Setting: TypeAlias = str | float | bool | None
 
@@ -49,7 +49,7 @@ def read_about(out: Path) -> Mapping[str, Any]:
     """The `run.json` in a folder; empty if there is none.
 
     Raises:
-        UsageError: it is not ours.
+        UsageError: it cannot be read, or another program wrote it.
     """
     path = out / RUN_FILE
     if not path.exists():
@@ -84,8 +84,8 @@ class TrainingRun:
     """Content of a training run's folder.
 
     Args:
-        about: content of `run.json`; in folders of earlier releases, of the checkpoint.
-        curves: by name; empty for folders of earlier releases.
+        about: content of `run.json`; if a folder has only a checkpoint, its config and seed.
+        curves: by name; empty if there is no `curves.jsonl`.
         clock: seconds of training at each step.
         num_broken: unreadable lines and values of `curves.jsonl`, skipped.
     """
@@ -98,7 +98,7 @@ class TrainingRun:
 
     @property
     def name(self) -> str:
-        """Name of the folder; without one, of the game."""
+        """Name of the folder; else of the game, else "run"."""
         return self.path.name or self.game or "run"
 
     @property
@@ -140,7 +140,7 @@ class TrainingRun:
     def best_evaluation(self) -> MeanReward | None:
         """The evaluation with the highest mean; the last of equals.
 
-        As the highest of many it is biased upward; its interval does not include this.
+        As the highest of many evaluations, its mean is biased upward; its interval ignores this.
         """
         curve = self.curves.get(EVALUATED)
         if curve is None:
@@ -158,7 +158,7 @@ class TrainingRun:
         return self.final_evaluation or self.final_reward
 
     def settings(self) -> dict[str, Setting]:
-        """Settings of game and trainer by name, such as `net.d_model`, without the seed."""
+        """Settings of game and trainer by name, such as `net.d_model`, and `num_envs`; no seed."""
         game, config = self.about.get("settings"), self.about.get("config")
         found = dict(_flat(game if isinstance(game, dict) else {}))
         found |= {"num_envs": _setting(self.about.get("num_envs"))}
@@ -237,7 +237,7 @@ def read_run(path: str | Path) -> TrainingRun:
         for name, value in values.items():
             if value is not None:
                 steps, found = points.setdefault(name, ([], []))
-                while steps and steps[-1] >= step:  # a later line supersedes
+                while steps and steps[-1] >= step:  # a later line replaces points from its step on
                     del steps[-1], found[-1]
                 steps.append(step)
                 found.append(value)
@@ -281,7 +281,7 @@ def _read_checkpoint(path: Path) -> TrainingRun:
 
 
 def parse_point(line: bytes) -> tuple[int, dict[str, float | None]]:
-    """Step and values of a line, None for values that are not numbers; step -1 if damaged."""
+    """Step and values of a line; None for values that are not finite, step -1 if damaged."""
     try:
         data = parse_json(line)
     except ValueError:
@@ -306,7 +306,7 @@ def _flat(data: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, S
 
 
 def _with_schedules(config: Mapping[str, object]) -> dict[str, object]:
-    """Trainer settings with schedules, their only lists, as text."""
+    """Trainer settings with schedules as text; no other trainer setting is a list."""
     return {
         name: _schedule_text(value)
         if isinstance(value, list) or (isinstance(value, dict) and "points" in value)

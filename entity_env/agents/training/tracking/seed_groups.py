@@ -21,7 +21,8 @@ class SeedGroup:
     """Runs that differ only in their seed.
 
     Args:
-        runs: one or more, by seed; of several with a seed, the run with most steps.
+        runs: one or more, in order of their seeds; of several with the same seed, only the run with
+            the most steps.
         is_evaluated: all have an evaluation, and scores are from the last one; otherwise scores are
             mean rewards of training.
     """
@@ -35,7 +36,7 @@ class SeedGroup:
 
     @cached_property
     def is_biased(self) -> bool:
-        """Scores are training means that are biased toward short episodes."""
+        """True if scores are training means, some of them biased toward short episodes."""
         return any(each.is_biased for each in map(self._reward, self.runs) if each is not None)
 
     @cached_property
@@ -49,7 +50,7 @@ class SeedGroup:
         return interquartile_mean([self.scores])
 
     def improvement_over(self, other: SeedGroup) -> Interval | None:
-        """Probability that a run is better than one of another group.
+        """Probability that a run of this group has a higher score than a run of `other`.
 
         None if the games differ, or only one group has evaluations.
         """
@@ -62,7 +63,11 @@ class SeedGroup:
 
 
 def seed_groups(runs: Sequence[TrainingRun]) -> list[SeedGroup]:
-    """Groups of runs with a score, sorted by game, then best mean first."""
+    """Groups of runs with a score.
+
+    Sorted by game, in the order of `runs`, then groups with evaluations first, then by mean,
+    highest first.
+    """
     found: dict[object, dict[object, TrainingRun]] = {}
     for run in sorted(runs, key=lambda run: str(run.path)):
         if run.score is not None:

@@ -23,7 +23,8 @@ class SettingsFile(NamedTuple):
 
     Args:
         trainer: fields of `PPOConfig`; "net" is a mapping.
-        run: options of the command, named with underscores, and "game".
+        run: options of the command, named with underscores, and "game", the game's name.
+        game: settings of the game; empty for a `run.json`, whose options include them.
     """
 
     trainer: Mapping[str, object]

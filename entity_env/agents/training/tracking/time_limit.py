@@ -16,7 +16,7 @@ _MOST_RESERVED: Final = 0.1
 
 
 class TimeLimit:
-    """Time of a call of `train`, starting with this object.
+    """Time of a call of `train`, from the creation of this object.
 
     Args:
         limit_s: `max_train_time_s` of the run; None = no limit.
@@ -34,7 +34,7 @@ class TimeLimit:
 
     @property
     def is_set(self) -> bool:
-        """True if schedules follow the time."""
+        """True if schedules follow the time, where it is ahead of the steps."""
         return self.limit_s is not None or self._given is not None
 
     @property
@@ -54,7 +54,7 @@ class TimeLimit:
 
     @property
     def fraction(self) -> float:
-        """Elapsed fraction of the training time, 0 to 1; 0 without a limit."""
+        """Elapsed fraction of the time without the reserved part, 0 to 1; 0 without a limit."""
         if self.limit_s is None:
             return 0.0
         elapsed_s = self.elapsed_s
@@ -72,7 +72,7 @@ class TimeLimit:
         self._given = fraction
 
     def start_update(self, gather: Callable[[float], Sequence[float]]) -> float:
-        """The fraction that an update follows: rank 0's; `gather` returns those of all ranks."""
+        """Rank 0's fraction, which the next update follows; `gather` returns those of all ranks."""
         if self.is_set:
             own = self.fraction if self._given is None else self._given
             self.update_fraction = gather(own)[0]
