@@ -201,9 +201,10 @@ class RunView:
     def reference(self) -> _Rewards | None:
         """Rewards without learning, if known.
 
-        Those of random play, else of the first episode of every row; the first episodes to end
-        would be the shortest, and not typical. None if first episodes ended late in the run and the
-        reward has not risen since: they may already show learning.
+        Those of random play, else of the first episode of every row, or with few rows of the first
+        20 episodes or more; the first episodes to end in many rows would be the shortest, and not
+        typical. None if first episodes ended late in the run and the reward has not risen since:
+        they may already show learning.
         """
         found = self.last.random_play
         if found is not None and found.is_like_training and found.num_episodes >= _LEAST_EPISODES:

@@ -65,10 +65,9 @@ def train(
             `rogue_net.initialized_from(path)` makes one with the weights of another run.
         out: folder for `checkpoint`, `run.json` (settings), `curves.jsonl` (one line per update)
             and `tensorboard`, if installed; other files stay. None = writes nothing.
-        resume: True continues from the checkpoint in `out`, a path from the checkpoint there, in
-            which case the run overwrites any checkpoint in `out`. Restores the network, optimizer,
-            random states and counters. Environments cannot be saved: they start new episodes, with
-            new seeds.
+        resume: True = continue from the checkpoint in `out`; a path = from the checkpoint there,
+            and overwrite any checkpoint in `out`. Restores the network, optimizer, random states
+            and counters. Environments cannot be saved: they start new episodes, with new seeds.
         on_update: called after every update.
         callbacks: observe the run, and can stop it; called in order, before `on_update`.
         recorders: get the settings and curves of the run, such as `WandbRecorder`.

@@ -27,7 +27,7 @@ class EvaluationResult:
     """Episodes that a run's network played outside training.
 
     Args:
-        step: decisions of training before it.
+        step: decisions of training before the evaluation.
         mean_reward, std_reward, mean_length: of these episodes, with the population's standard
             deviation.
         metrics: further metrics by name, such as a win rate.

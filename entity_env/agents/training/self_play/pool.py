@@ -101,10 +101,11 @@ class OpponentPool(Callback):
     """Opponents of a training run, with ratings; a callback of `train`, on the environments `vec`.
 
     Past selves are copies of the network, the first from before training. Beyond `size`, the pool
-    drops those closest to others: the first and the newest stay, and gaps grow toward the past.
-    Every update draws the few that play, with a weight of (1 - p)^2, at least 0.05, where p is the
-    learner's win rate against them (prioritized fictitious self-play, Vinyals et al. 2019,
-    "Grandmaster level in StarCraft II using multi-agent reinforcement learning").
+    drops those whose steps are close to others: the first and the newest stay, and gaps grow toward
+    the past. Every update draws the past selves for new games, each with a weight of (1 - p)^2, at
+    least 0.05, where p is the learner's win rate against it (prioritized fictitious self-play,
+    Vinyals et al. 2019, "Grandmaster level in StarCraft II using multi-agent reinforcement
+    learning").
 
     The curve `rating` is the learner's, in Elo points above the network before training; 400 more =
     10 times the odds. A past self starts with the learner's rating. `metrics/wins_NAME` are win

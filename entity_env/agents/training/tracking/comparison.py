@@ -15,11 +15,11 @@ from entity_env.authoring.identity import changed_rules, identity_of
 from entity_env.errors import CheckpointError, UsageError, shown
 
 _OF_THE_CLOCK: Final = ("charts/steps_per_s",)
-"""Curves that differ between any two runs."""
+"""Curves that depend on the machine's speed; not compared."""
 _NOT_COMPARABLE: Final = "scores are not comparable"
 _MAX_LISTED: Final = 5
 _EVALUATED: Final = "evaluation/"
-"""Prefix of evaluation curves; if time is short, there are fewer evaluations or episodes."""
+"""Prefix of evaluation curves; a run short of time has fewer evaluations, or fewer episodes."""
 _OF_THE_MACHINE: Final = ("cpu", "num_cpus", "platform")
 _OF_THE_RUN: Final = ("seed", "opponents", "num_threads", "num_ranks", "compiled_from_step")
 _WITHOUT_EFFECT: Final = ("compile", "checkpoint_interval_s", "num_threads", "max_train_time_s")

@@ -74,8 +74,8 @@ class RandomPlay:
     Args:
         mean_reward, std_reward, mean_length: of these episodes, with the population's standard
             deviation.
-        is_like_training: training rewards come from the same conditions. False if an agent plays
-            itself in training: then only evaluations are comparable.
+        is_like_training: training has the same conditions. False if, for example, several agents
+            learn together: then random play is comparable with evaluations only.
     """
 
     mean_reward: float
