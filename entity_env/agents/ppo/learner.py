@@ -71,7 +71,7 @@ class Learner:
     """State of training, without the environments.
 
     Args:
-        optimizer: Adam, over the parameters of `net` in order.
+        optimizer: AdamW, over the parameters of `net` in order.
         generator: samples actions.
         rng: shuffles minibatches.
         step: decisions so far.

@@ -169,7 +169,7 @@ class Preset:
             wanted = num_steps or max(_STEPS[0], min(length / 2, _STEPS[1]))
             num_envs = max(_LEAST_ENVS, min(round(size / (wanted * per_step)), _MOST_ENVS))
         num_steps = num_steps or max(_STEPS[0] // 2, round(size / (num_envs * per_step)))
-        # Not in short runs: environments that are reset early finish their episodes later.
+        # Less in short runs: environments that are reset early finish their episodes later.
         staggered = min(length, total / (num_envs * per_step) / _LEAST_EPISODES)
         settings |= {"total_steps": total, "num_steps": num_steps}
         settings["staggered_steps"] = int(staggered)

@@ -378,7 +378,7 @@ def _net(path: Path, like: Policy) -> Policy:
     net = copy.deepcopy(like)
     try:
         net.load_state_dict(as_tensors(read_agent(path).tensors))
-    except RuntimeError as error:  # of torch
+    except RuntimeError as error:  # raised by torch
         raise CheckpointError(f"{path} has a network of another kind or size") from error
     return net
 

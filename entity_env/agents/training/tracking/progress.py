@@ -29,8 +29,8 @@ class Losses:
         policy_loss: the negative clipped objective.
         value_loss: half the squared error of the value, see `clip_vloss` and `norm_returns`.
         entropy: nats per decision.
-        approx_kl: divergence of the new policy from the rollout's, (r - 1) - log r,
-            http://joschu.net/blog/kl-approx.html.
+        approx_kl: divergence of the new policy from the rollout's, (r - 1) - log r for the ratio r
+            of their probabilities, http://joschu.net/blog/kl-approx.html.
         clip_fraction: share of decisions with a clipped ratio.
         explained_variance: 1 - Var(return - value) / Var(return) before the update.
         teacher_kl: divergence from the teacher in nats per decision; NaN without a teacher.
