@@ -44,8 +44,7 @@ def train(
 ) -> TrainResult:
     """Trains a network on environments.
 
-    On a CPU, the same settings, environments and threads give the same network; for exceptions see
-    `compile` and `max_train_time_s` of `PPOConfig`.
+    On a CPU, equal arguments give equal networks; for exceptions see `compile`, `max_train_time_s`.
 
     If `torch.distributed` is initialized, its ranks train one network, each on its own
     environments; all call this with the same settings. Steps, minibatches and episodes are totals.
@@ -53,9 +52,8 @@ def train(
     `config.peer_timeout_s`, the others raise, after a checkpoint.
 
     Ctrl-C, SIGTERM and SIGHUP end the run at the next step, after a checkpoint; a second Ctrl-C
-    ends it immediately. Errors also write a checkpoint, except `TrainingDivergedError`. After
-    SIGTERM or SIGHUP the program continues only if it has a handler, which is called then. A
-    network that is not finite is never saved.
+    ends it immediately. Errors except `TrainingDivergedError` also write a checkpoint. After
+    SIGTERM or SIGHUP the program continues only if it has a handler, which is called then.
 
     Args:
         vec: the environments, with autoreset "same_step". They are reset, and not closed.
@@ -79,7 +77,7 @@ def train(
         ProtocolError: environments without actions, or without final observations.
         SchemaError: a number that is not finite, or `vec` is not a vector environment.
         StoppedBySignal: SIGTERM or SIGHUP that the program does not handle; a `SystemExit`.
-        TrainingDivergedError: a loss, a gradient or the network is not finite.
+        TrainingDivergedError: a loss, a gradient or the network is not finite; saves nothing.
         UsageError: `resume=True` without `out`; a checkpoint in `out` without `resume`, or from
             another run; an unwritable checkpoint or recorder; ranks that cannot train together.
         WorkerError: a rank exited, or did not answer in time; names it.
