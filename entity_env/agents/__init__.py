@@ -1,7 +1,7 @@
 """Agents that choose actions for a game: random, human, trained, or your own `decide`.
 
-`ppo` trains agents; `training` is shared by all trainers; `rogue_net` is their network. The `Agent`
-interface is in `authoring`.
+`ppo` trains agents, `training` holds what all trainers share, and `rogue_net` holds the networks.
+The `Agent` interface is in `authoring`.
 """
 
 from __future__ import annotations

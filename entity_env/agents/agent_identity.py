@@ -1,4 +1,4 @@
-"""`agent_identity`: name and digest of an agent, for files that it leaves."""
+"""`agent_identity`: name and digest of an agent, as replays and datasets store them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from entity_env.errors import CheckpointError
 
 
 def agent_identity(agent: Agent, name: str = "") -> dict[str, str]:
-    """Name of an agent, and SHA-256 of its network or bot file, as JSON.
+    """Name of an agent, and the SHA-256 of its network or bot file if it has one, as JSON.
 
     Args:
-        name: the name it was loaded by, such as a path; "" = the path of its network, or its class
-            name.
+        name: the name that the agent was loaded by, such as a path; "" = the path of its network
+            or, without one, its class name.
     """
     path = getattr(agent, "path", "")
     found = {"name": name or path or type(agent).__name__}

@@ -35,9 +35,9 @@ def against(game: Game, bots: str | BotSource | Sequence[str | BotSource]) -> Ga
     """The game for one learner, with bots in all other seats.
 
     Keeps the schema, settings and number of agents; the name differs. The episode's seed picks the
-    learner's seat, uniformly, and a new bot for each other seat. Only the learner is asked for
-    actions: in a `VecEnv` the rows of the other seats never become ready. An episode is one call of
-    `play`.
+    learner's seat, uniformly, and a new bot for each other seat; if the learner's seat takes no
+    part in the episode, the learner gets another one. Only the learner is asked for actions: in a
+    `VecEnv` the rows of the other seats never become ready. An episode is one call of `play`.
 
     The learner's episode ends last. Its metric `against/NAME` compares its final score with each
     bot's: 1 if it is ahead, 0.5 if they are equal, 0 if it is behind; the mean for a bot with
@@ -125,7 +125,7 @@ class _PlayAgainst:
         order = rng.sample(range(len(agents)), len(agents))
         names = rng.choices(list(self.bots), k=len(agents))
         seeds = [rng.getrandbits(_NUM_SEED_BITS) for _ in agents]
-        for learner in order:  # the next one, if the learner took no part in the episode
+        for learner in order:  # tries the next seat if this one took no part in the episode
             match = _Match(self._game, agents[learner])
             for i, name in enumerate(names):
                 bot = None if i == learner else self.bots[name](seeds[i])
@@ -162,19 +162,23 @@ class _Match:
         self.is_over = False
         """The learner's episode has ended; if the game starts another one, it is abandoned."""
         self.is_left = False
-        """The game was unwound: it ends episodes without asking for actions."""
+        """The game was unwound by `GameExit`: it kept ending episodes without calling `act`."""
         self._num_ignored = 0
         self.has_refused = False
-        """`act` has returned None since the end."""
+        """`act` has returned None because the episode was over."""
 
     def asks(self, seat: _Seat) -> bool:
-        """See `goes_on`."""
+        """Like `goes_on`; if False, `act` must return None."""
         goes_on = self.goes_on(seat)
         self.has_refused |= not goes_on
         return goes_on
 
     def goes_on(self, seat: _Seat) -> bool:
-        """Whether this episode continues; False if the seat was over and a new episode began."""
+        """True if this episode continues; False if the game has begun another one.
+
+        A call for a seat that is over begins another episode, if the learner is over, too. Raises
+        `GameExit` or `ProtocolError` after too many calls in other episodes.
+        """
         if seat.is_over and self.final is not None:
             self.end()
         if self.is_over:
@@ -213,7 +217,7 @@ class _Match:
         """Ends the episode after `play` returned; True if the learner had a part in it.
 
         Raises:
-            ProtocolError: `play` did not end a bot's episode.
+            ProtocolError: `play` did not end the episode of a seat that took part.
         """
         if self.is_stopped or self.is_over:
             return True

@@ -15,7 +15,10 @@ from entity_env.errors import UsageError
 
 T = TypeVar("T")
 Ask: TypeAlias = Callable[[Observation, Sequence[str]], str | None]
-"""Draws an observation above the lines and returns the line typed; None = the player leaves."""
+"""Draws an observation with the lines below it, and returns the line that the player types.
+
+None = the player leaves.
+"""
 
 
 class GameAgents:
@@ -30,7 +33,7 @@ class GameAgents:
     names: Sequence[str] = ()
 
     def seated(self, game: Game, count: int) -> Game:
-        """The game with one seat per named agent, if it supports that number."""
+        """The game with `count` seats, if it supports that number; unchanged by default."""
         return game
 
     def load(self, name: str, seed: int) -> Agent | None:
@@ -46,7 +49,7 @@ class GameAgents:
         return agent
 
     def human(self, ask: Ask) -> Agent | None:
-        """Human agent that reads typed moves; None = `HumanAgent`, which asks by keys."""
+        """Human agent that reads typed moves; None = `HumanAgent`, which reads keys."""
         return None
 
     def play_match_game(
@@ -58,9 +61,9 @@ class GameAgents:
         seed: int,
         step_timeout_s: float | None = None,
     ) -> Result:
-        """Result of one game of a match; `names` and `agents` are by seat.
+        """Plays one game of a match; `names` and `agents` have one item per seat.
 
-        Omits seats that took no part.
+        The result omits seats that took no part.
         """
         episodes = game.run(*agents, seed=seed, step_timeout_s=step_timeout_s)
         return Result(
@@ -86,7 +89,7 @@ def named_part(game: Game, keyword: str, kind: type[T]) -> T:
     """Imports the object that a keyword of a game names as `module:name`.
 
     Raises:
-        UsageError: it does not exist, or has another class.
+        UsageError: the object does not exist, or is not an instance of `kind`.
     """
     place: str = getattr(game, keyword)
     module, _, name = place.partition(":")

@@ -20,7 +20,7 @@ Scores: TypeAlias = Sequence[Sequence[float]] | NDArray[np.float64]
 
 _Z95: Final = 1.959963984540054
 _MANY: Final = 200
-"""Degrees of freedom from which the expansion is exact to 1e-10."""
+"""Degrees of freedom above which the expansion is exact to 1e-10."""
 _MAX_DRAWN: Final = 4_000_000
 
 
@@ -48,7 +48,7 @@ class Interval(NamedTuple):
 def student_t95(degrees: int) -> float:
     """97.5 % quantile of Student's t: half of a 95 % interval, in standard errors.
 
-    Up to 200 degrees of freedom solves the exact equations 26.7.3 and 26.7.4 of Abramowitz and
+    Up to 200 degrees of freedom, it solves the exact equations 26.7.3 and 26.7.4 of Abramowitz and
     Stegun; above, expansion 26.7.5, accurate to 1e-10. Infinite for 0 degrees.
     """
     if degrees < 1:
@@ -98,7 +98,7 @@ def mean_of(values: Sequence[float]) -> Interval:
 def interquartile_mean(scores: Scores) -> Interval:
     """Mean of the middle half of the scores, with an interval by stratified bootstrap.
 
-    The mean of all if fewer than 4 scores. No interval if no task has two runs.
+    With fewer than 4 scores, it is the mean of all. No interval if no task has two runs.
     """
     tasks = [np.asarray(task, np.float64) for task in scores]
     value = float(_iqm(np.concatenate(tasks)[None])[0])
@@ -133,9 +133,10 @@ def bootstrap(
     statistic: Callable[[Sequence[NDArray[Any]]], NDArray[np.float64]],
     num_resamples: int = 20_000,
 ) -> Interval:
-    """An estimate with percentiles of its statistic over samples drawn with replacement.
+    """95 % interval of an estimate: percentiles of a statistic over samples with replacement.
 
     Args:
+        value: the estimate.
         tasks: values of each task's runs; each task is resampled separately.
         statistic: maps `(num_samples, num_runs)` values per task to one number per sample.
     """
@@ -155,7 +156,7 @@ def bootstrap(
 
 
 def _iqm(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean of each row without its lowest and highest quarter, rounded down."""
+    """Mean of each row without its lowest and highest quarter (quarters are rounded down)."""
     count = rows.shape[1]
     cut = count // 4
     middle: NDArray[np.float64] = np.sort(rows, axis=1)[:, cut : count - cut].mean(axis=1)
@@ -163,7 +164,10 @@ def _iqm(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _shares_above(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Share of pairs in each row whose first value is higher: Mann-Whitney U / (n m)."""
+    """Share of pairs in each row with the higher value in `first`: Mann-Whitney U / (n m).
+
+    Ties count half.
+    """
     found: NDArray[np.float64] = np.zeros(len(first))
     for column in range(first.shape[1]):
         one = first[:, column, None]

@@ -47,7 +47,7 @@ class BinaryFile(Protocol):
 
 @runtime_checkable
 class Resource(Protocol):
-    """A result of `importlib.resources.files` for any kind of package; a `zipfile.Path`."""
+    """A package resource from `importlib.resources.files`, or a `zipfile.Path`."""
 
     def read_bytes(self) -> bytes: ...
 
@@ -74,17 +74,17 @@ def load_agent(
         source: "random", "human" (asks in the terminal), a bot `FILE.py:CLASS` (see
             `ScriptedAgent`), or a trained network: the folder of a checkpoint or a training run, an
             exported `.agent` file, the folder of an enn-trainer checkpoint, or a `.roguenet`
-            archive. A folder called `random` is `./random`. A path may lead into a zip: in a game
-            packed by zipapp, `Path(__file__).with_name(...)` still finds an exported agent. Or the
-            content of an exported agent: `bytes`, an open binary file (read to its end, left open),
-            or a package resource, `importlib.resources.files(...)`.
+            archive. For a folder called `random`, pass `./random`. The path of an exported agent
+            may lead into a zip: in a game packed by zipapp, `Path(__file__).with_name(...)` finds
+            it. The content of an exported agent is also accepted: `bytes`, an open binary file
+            (read to its end, left open), or a package resource, `importlib.resources.files(...)`.
         greedy: a trained agent takes the most probable action; otherwise it samples, as in
             training.
-        temperature: of sampling: above 1 more even, below 1 less even; 1 = as in training.
-        seed: of sampling; None = random.
+        temperature: above 1, samples are more even; below 1, less even; 1 = as in training.
+        seed: seed of a random or trained agent, or of a bot; None = random, but 0 for a bot.
         backend: of a trained network: "numpy" needs no other package and is faster for single
             observations, "torch" is faster for large batches. "auto" is numpy, even if torch is
-            installed: a seed gives the same samples everywhere.
+            installed, because a seed then gives the same samples everywhere.
         adapt: a trained agent also plays a game with more features (in any order) or more entity
             types than it was trained on. It ignores them, and can neither act for nor select such
             entities. By default every difference is an error.
@@ -95,10 +95,11 @@ def load_agent(
     Raises:
         UsageError: no such agent, folder or backend; a temperature not above 0; a name in `names`
             that the network lacks.
-        CheckpointError: the source holds no readable network. A network of another game raises at
-            the first observation and lists the differences, or, if the games share no entity type
-            and no action, names those of both; with `adapt`, only what cannot be ignored: a missing
-            feature or type, or another action.
+        CheckpointError: the source holds no readable network. Also raised at the first observation
+            if the network was trained for another game: the message lists the differences or, if
+            the games share no entity type and no action, the types and actions of both. With
+            `adapt`, only differences that cannot be ignored are errors: a missing feature or type,
+            or another action.
         MissingExtraError: the torch backend, or an enn-trainer checkpoint, needs a package that is
             not installed.
     """

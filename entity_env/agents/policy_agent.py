@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from entity_env.core.vec_obs import VecActions, VecObs
 
 _NOT_COPIED: Final = (type, FunctionType, ModuleType)
-"""`deepcopy` returns these objects unchanged."""
+"""`deepcopy` returns instances of these types unchanged."""
 
 
 class PolicyAgent(Agent):
@@ -57,8 +57,8 @@ class PolicyAgent(Agent):
     def think(self, observation: Observation) -> Thoughts | None:
         """Intermediate results for an observation, for display; None without a network.
 
-        The arrays are new. Has no side effects: `decide` returns what it would have returned
-        anyway.
+        The arrays are new. Has no side effects: the call does not change what `decide` returns
+        later.
         """
         return None
 
@@ -90,7 +90,9 @@ class PolicyAgent(Agent):
         return agent
 
     def copy_for_seat(self) -> Self:
-        """A deep copy that can play another seat at the same time; shares random generators.
+        """A deep copy that can play another seat at the same time.
+
+        Copies share the random generators, the `AgentRun` and the schema.
 
         Raises:
             UsageError: an attribute cannot be copied.
@@ -163,7 +165,7 @@ class PolicyAgent(Agent):
 def _shared_parts(agent: PolicyAgent) -> list[object]:
     """The parts of an agent that its copies share.
 
-    A copied generator would repeat its choices in every seat; a run refers to the whole match.
+    With a copied generator, all seats would draw the same numbers. A run refers to the whole match.
     """
     shared: tuple[type, ...] = (Random, AgentRun, Schema)
     if "numpy" in sys.modules:
@@ -190,7 +192,7 @@ class BatchPolicy(Protocol):
     """An agent that can choose actions for a batch of observations."""
 
     def decide_batch(self, obs: VecObs, schema: Schema) -> VecActions:
-        """One value per actor in the batch.
+        """Chooses actions for all actors in the batch, as `VecActions`.
 
         Raises:
             CheckpointError: the agent was trained for another schema.

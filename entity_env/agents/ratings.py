@@ -45,7 +45,7 @@ class Result:
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """Each seat's share of the win: 1, less if seats tie for first, or 0."""
+        """Each seat's share of the win: 1 for the winner, equal shares for a tie, 0 for others."""
         ranks = self.ranks
         first = ranks.count(max(ranks))
         return tuple(1 / first if rank == max(ranks) else 0.0 for rank in ranks)
@@ -61,7 +61,7 @@ class Standing:
 
     Attributes:
         num_games: games played against others.
-        wins: sum of win shares over all its seats.
+        wins: sum of the win shares of the agent's seats in those games.
         win_rate: `wins / num_games`; 0 without games.
         low, high: 95 % confidence interval of the win rate (Wilson 1927).
         mean_score: points per game and seat.
@@ -94,7 +94,7 @@ class Match(Generic[R]):
     def win_rate(self, name: str, other: str) -> tuple[float, float, float]:
         """Rate of games in which an agent was ahead of another, with its 95 % interval.
 
-        The mean of an agent's seats counts.
+        A tie counts half. If an agent has several seats in a game, the mean over pairs counts.
 
         Raises:
             UsageError: they have not played each other.
@@ -154,10 +154,10 @@ class Match(Generic[R]):
 def seatings(
     names: Sequence[T], num_seats: int, num_games: int
 ) -> Iterator[tuple[tuple[T, ...], int]]:
-    """Seats of each game of a match in which every combination of agents plays.
+    """Agents by seat, and index of the set, for each game of a match.
 
-    Games come in sets of `num_seats`, in which every agent has every seat once. Use one seed for
-    all games of a set.
+    Every combination of agents plays `num_games`, in sets of `num_seats` games: within a set, every
+    agent has every seat once. Use one seed for all games of a set.
     """
     for group in combinations(names, num_seats):
         for number in range(num_games):

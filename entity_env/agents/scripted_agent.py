@@ -41,8 +41,8 @@ _MAX_SHOWN: Final = 12
 class ScriptedAgent(PolicyAgent):
     """Base class of bots: `choose` gets the game's own objects and answers with them.
 
-    Answers are checked, and become actions for watchers and replays. Subclasses need not call
-    `super().__init__()`.
+    Its answers are checked, and converted to actions for watchers and replays. Subclasses need not
+    call `super().__init__()`.
 
     Example:
         >>> from entity_env.agents import RandomAgent, ScriptedAgent
@@ -68,16 +68,17 @@ class ScriptedAgent(PolicyAgent):
         """Answers an observation.
 
         Args:
-            obs: the game's argument of `act`, with its objects, including those hidden from
-                policies. `obs.of_class(Food)`, `obs.actors_of(action)` and `obs.allowed(action)`
-                list them; `score` and `global_features` are attributes. Do not modify anything.
-            actions: as in the game's call of `act`.
+            obs: the observation that the game passed to `act`, with the game's own objects,
+                including those hidden from policies. `obs.of_class(Food)` lists entities,
+                `obs.actors_of(action)` actors, and `obs.allowed(action)` allowed choices; `score`
+                and `global_features` are attributes. Do not modify anything.
+            actions: the actions that the game passed to `act`.
 
         Returns:
             For an Enum, a member; for `Categorical`, a list with one member per actor; for
             `SelectEntity`, a list with one observed entity per actor, None for an actor without a
-            target; for `Continuous`, `(num_actors, num_labels)` numbers. For several actions, a
-            tuple of these.
+            target; for `Continuous`, `(num_actors, num_labels)` numbers, or `(num_labels,)` for a
+            single actor. For several actions, a tuple of these.
         """
 
     def begin_episode(self) -> None:
@@ -87,7 +88,9 @@ class ScriptedAgent(PolicyAgent):
         raise ProtocolError(f"{self.label} sees the objects of a game: call act, not decide")
 
     def answer(self, obs: Obs, *actions: ActionKey) -> object:
-        """Return value of `act` without statistics, limits and watchers; call `join` first.
+        """Computes the return value of `act`; skips its statistics, limits and watchers.
+
+        Call `join` first.
 
         Raises:
             AnswerError: the answer does not fit the actions asked for.
@@ -198,7 +201,7 @@ def _position(
 
 
 def _is_same(actee: object, answer: object) -> bool:
-    """True for one object, or one row of an array."""
+    """True for the same object, or for arrays that share memory, such as views of one row."""
     if is_array(actee) and is_array(answer):
         return np.may_share_memory(actee, answer)
     return actee is answer
@@ -257,7 +260,7 @@ class _Wrapped(ScriptedAgent):
 
 @dataclass(frozen=True)
 class Bot:
-    """A bot, created again for every game; call it with a seed.
+    """Factory of a bot: calling it with a seed creates the bot for one game.
 
     Args:
         label: name for messages; default: file and name.
@@ -285,7 +288,8 @@ class Bot:
         """Creates the bot, with `seed=seed` if its constructor takes it.
 
         Raises:
-            UsageError: the constructor raised.
+            UsageError: the constructor raised an error that is not an `EntityEnvError`; those
+                propagate unchanged.
         """
         source = self.source
         if not isinstance(source, type):
@@ -319,12 +323,13 @@ def is_bot_file(name: str) -> bool:
 
 
 def load_bot(name: str) -> Bot:
-    """Loads the bot `FILE.py:CLASS`; without a class, the only bot in the file.
+    """Loads the bot `FILE.py:CLASS`; without a class name, the only bot class of the file.
 
-    Does not execute an imported file again.
+    A file that is already imported is not executed again.
 
     Raises:
-        UsageError: no such file or class, or it is not a bot. Other errors in the file propagate.
+        UsageError: no such file or class, or it is not a bot; a syntax error in the file; no class
+            name, and the file does not define exactly one bot. Other errors of the file propagate.
     """
     path, wanted = split_file_name(name) or (Path(name), None)
     try:

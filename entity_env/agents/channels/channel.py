@@ -42,14 +42,14 @@ class Channel(Protocol):
     def throw(self) -> None:
         """Raises `GameExit` where the game waits, and runs it until it waits again or finishes.
 
-        Starts a game that an interrupt kept from starting. `throw` and `close` work after an
-        interrupt in any of these methods.
+        If an interrupt kept the game from starting, starts it instead. `throw` and `close` work
+        after an interrupt in any method of the channel.
         """
 
     def settle(self) -> None:
         """Waits for the end of a turn that an interrupt of `resume` left running.
 
-        The game may end episodes in that turn.
+        The game may end episodes in that turn. Returns early if the game hangs.
         """
 
     def ready_again(self) -> None:

@@ -46,9 +46,9 @@ class TrainAgent(Agent):
         self.answer: Any = None
         self.last_score = 0.0
         self.is_playing = False
-        """It has observed something in the current episode."""
+        """The driver has read an observation of its current episode."""
         self.is_over = False
-        """Its episode has ended, but not those of all other agents."""
+        """Its episode has ended, and it must not act before the next one begins."""
         self.first_score = 0.0
         self.num_steps = 0
         """Actions chosen in this episode."""
@@ -128,7 +128,7 @@ class TrainAgent(Agent):
 
     def _refuse(self, what: str) -> NoReturn:
         if self._host.is_leaving:
-            self._suspend()  # raises GameExit again; after many times it never returns
+            self._suspend()  # raises GameExit; after MAX_SWALLOWED_EXITS times, never returns
         call = f"{self._host.name}: agent {self.agent_id} was {what}"
         if self.is_over and not self._host.game.respawns:
             raise ProtocolError(still_played(call))
@@ -171,7 +171,7 @@ class GameRunner:
     collected: CPython 3.11 never garbage-collects a suspended greenlet.
 
     Episode seeds follow from the seed of the run and `env_id`. With `holds_at_end`, the game also
-    waits at the end of an episode; the next `resume` starts the next episode.
+    waits when the episodes of all agents have ended; the next `resume` starts the next episode.
     """
 
     __slots__ = (
@@ -269,9 +269,10 @@ class GameRunner:
         self._new_run = seeds, number
 
     def restart(self, seed: int | EpisodeSeeds | None = None, number: int = 0) -> None:
-        """Unwinds the game, and runs its next episode until it waits.
+        """Unwinds a running episode, and runs the next one until the game waits.
 
-        Can be repeated after an interrupt, which drops the episode; no episode is played twice.
+        `seed` starts a new run, at the episode with index `number`; None continues the run. Can be
+        repeated after an interrupt, which drops the episode; no episode is played twice.
         """
         if self.is_closed:
             raise ClosedError(f"{self.name} is closed: make a new environment")
@@ -343,7 +344,7 @@ class GameRunner:
             agent.wait()
 
     def require_waiting(self) -> None:
-        """Checks that the game waits for an agent or is over: not unwound by anything else."""
+        """Raises `ProtocolError` if the game neither waits for an agent nor is over."""
         if not (self.is_over or self.waiting):
             raise ProtocolError(
                 f"{self.name}: the game stopped without asking any agent; it was unwound by "

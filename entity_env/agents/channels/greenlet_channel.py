@@ -25,7 +25,7 @@ from entity_env.errors import ClosedError, GameExit, ProtocolError
 _modules: Final = sys.modules
 
 _given_up: Final[list[greenlet.greenlet]] = []
-"""Games that catch every exit. Kept alive: greenlet raises in a greenlet when it is collected."""
+"""Games that catch every `GameExit`; kept, because greenlet raises in a collected greenlet."""
 
 
 class GreenletChannel:
@@ -54,8 +54,8 @@ class GreenletChannel:
         # A greenlet starts with an empty context; games see their creator's context variables.
         self._greenlet.gr_context = contextvars.copy_context()
         self._driver: greenlet.greenlet | None = None
-        # Not its id, which the next thread may reuse: greenlet crashes on a throw into a greenlet
-        # of a dead thread.
+        # The thread, not its id, which another thread may reuse later: greenlet crashes on a throw
+        # into a greenlet of a dead thread.
         self._thread = threading.current_thread()
         self._is_exiting = False
         self._num_swallowed = 0
@@ -63,7 +63,8 @@ class GreenletChannel:
 
     @property
     def is_finished(self) -> bool:
-        # Also if an interrupt hit the end of `_run`; if the thread has ended, `throw` raises.
+        # A dead greenlet counts: an interrupt may have hit the end of `_run`. After the end of the
+        # thread it does not count: `throw` reports that.
         return self._is_finished or (self._greenlet.dead and self._thread.is_alive())
 
     @property
@@ -126,7 +127,7 @@ class GreenletChannel:
         self._is_finished = True
 
     def settle(self) -> None:
-        """Nothing to wait for: an interrupt ends a turn, because both sides share the thread."""
+        """Does nothing: both sides share the thread, so an interrupt ends the turn."""
 
     def ready_again(self) -> None:
         self._is_exiting = False
@@ -179,7 +180,7 @@ def _call_in_default_mode(switch: Callable[[], object]) -> None:
     """Switches to another greenlet with torch in its default mode.
 
     torch keeps grad and inference mode per thread. Otherwise `with torch.no_grad()` on one side
-    affects the other, and two games that exit theirs out of order disable gradients for good.
+    affects the other, and two games that exit such blocks out of order disable gradients for good.
     """
     with _modules["torch"].inference_mode(False):
         switch()

@@ -169,7 +169,7 @@ class ThreadChannel:
                 del error  # its traceback refers to this frame
 
     def _end_hanging(self, hang: GameHangs) -> None:
-        """Raises `hang` in the game's thread, and waits for the thread to end."""
+        """Raises `GameHangs` in the game's thread, and waits a limited time for its turn to end."""
         thread = self._thread
         if thread is None or thread.ident is None:
             raise hang

@@ -68,14 +68,14 @@ class TrainAgentEnv(Environment):
             "thread" (about 15 µs; for games that use asyncio, or callbacks from C); None = the
             game's transport.
         seed: seed of the run; episode seeds follow from it and `env_id`.
-        env_id: index in the run.
+        env_id: index of this environment in the run.
     """
 
     def __init__(
         self, game: Game, *, transport: Transport | None = None, seed: int = 0, env_id: int = 0
     ) -> None:
         self._seeds: EpisodeSeeds | None = EpisodeSeeds(seed, env_id)
-        """Of the run that the first reset starts."""
+        """Seeds of the run that the first reset starts; None after it."""
         self._ends = _FinalObservations(game)
         self._host = GameRunner(
             game, transport=transport, env_id=env_id, on_end=self._ends.add, holds_at_end=True
@@ -89,7 +89,7 @@ class TrainAgentEnv(Environment):
 
     @property
     def episodes(self) -> Sequence[Episode]:
-        """Episodes that ended in the last step, at most one per agent."""
+        """Episodes that ended in the last step or reset, at most one per agent."""
         return [episode for _, episode in self._ends.ended.values()]
 
     @property
@@ -109,8 +109,8 @@ class TrainAgentEnv(Environment):
         The observation is `done` if the game ends the episode without asking for an action.
 
         Args:
-            seed: of the episode, as for `Game.play_episode`; later episodes follow from it. None =
-                the next episode.
+            seed: seed of the episode, as for `Game.play_episode`; later episodes follow from it.
+                None = the next episode of the run.
 
         Raises:
             ClosedError: after `close`.
@@ -125,7 +125,7 @@ class TrainAgentEnv(Environment):
 
         Raises:
             ClosedError: after `close`.
-            ProtocolError: before `reset`, or after an observation that was `done`.
+            ProtocolError: before `reset`, after an observation that was `done`, or after an error.
             SchemaError: an action is missing, of another kind, not allowed, or not asked for; the
                 game did not continue.
             WorkerError: the game called `sys.exit()`, or raised something else that is not an
@@ -162,7 +162,7 @@ class TrainAgentEnv(Environment):
         """Like `act`, with one mapping per agent; None for agents that do not wait.
 
         Raises:
-            ProtocolError: as `act`, or the actions are for other agents than those that wait.
+            ProtocolError: as `act`, or the actions are not for exactly the agents that wait.
             ClosedError, SchemaError: as `act`.
         """
         self._require_open()

@@ -51,12 +51,14 @@ class HumanAgent(PolicyAgent):
     """Asks a person for actions: arrow keys, letters and numbers, with labels from the schema.
 
     Offers only allowed actions, one actor at a time. On a terminal it reads single keys, and
-    restores the terminal's mode after every question. From other streams it reads lines: keys or
-    labels. q, Ctrl-C and the end of input stop the game.
+    restores the terminal's mode after every question. From other streams it reads lines, each with
+    a key or label. q, Ctrl-C and the end of input stop the game.
 
     With a board on a terminal, entities that can be selected show their keys there, and arrows move
-    between them. Enter repeats the actor's last choice, or selects the entity nearest to it; `.`
-    does this for all remaining actors.
+    between them. On a terminal, Enter takes a default: the actor's last choice or, on a board, the
+    entity nearest to its last target, at first to the actor itself. If neither exists and the
+    action has several actors, it is to do nothing, else the first allowed choice. `.` takes the
+    defaults of this actor and all later ones.
 
     Args:
         source: input; None = standard input.
@@ -134,7 +136,7 @@ class HumanAgent(PolicyAgent):
         return _Asking(question, words, places, lambda asked: draw(asked=asked))
 
     def _answer(self, asking: _Asking, *, is_last: bool) -> Action:
-        """Asks actor by actor; the person may choose the defaults for the rest."""
+        """Asks actor by actor; expired time, or `.` for all later ones, gives the default."""
         chosen: list[Any] = []
         is_asked = True
         num_actors = len(asking.question.actors)
@@ -221,8 +223,8 @@ class _Asking:
     """A question about an observation, in words and on the board.
 
     Args:
-        question: for all its actors.
-        places: of entities, if the board shows their keys.
+        question: for all actors of an action.
+        places: positions of entities on the board; empty without a board.
         draw: draws the observation and the question.
     """
 
@@ -274,7 +276,10 @@ class _Asking:
         return self.places.get(self.question.actees[chosen]) if self._is_select else None
 
     def nearest(self, actor: int, to: Place | None) -> int | None:
-        """The allowed choice nearest to a place, or to the actor; None off the board."""
+        """The allowed choice nearest to a place, or to the actor; the first if both are unknown.
+
+        None if no allowed choice is on the board.
+        """
         allowed = self.question.legal(actor)
         places = {i: place for i in allowed if (place := self.place_of(i)) is not None}
         near = to or self.places.get(self.question.actors[actor])

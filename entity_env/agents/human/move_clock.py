@@ -70,7 +70,7 @@ class MoveClock:
         self._now = now
         self._end_s: float | None = None
         self.last = LastChoices()
-        """The person's choices; the owner of the clock stores them."""
+        """The person's last choices; the owner of the clock records them."""
 
     def begin(self, step: int) -> None:
         """Starts the decision with this index in its episode."""

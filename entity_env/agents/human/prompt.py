@@ -69,14 +69,14 @@ class Choice:
 
 @dataclass(frozen=True)
 class Asked:
-    """A question, to draw it with the observation.
+    """A question, as a `BoardView` draws it with the observation.
 
     Args:
-        actor: None = the action is global.
-        keys: that select entities on the board.
+        actor: the entity that acts; None = the action is global.
+        keys: key of every entity that a key on the board selects.
         focus: the entity that Enter selects.
         menu: entities that the menu lists.
-        num_lines: of the menu, below the drawing.
+        num_lines: number of lines of the question, below the drawing.
     """
 
     actor: EntityID = None
@@ -135,12 +135,13 @@ class Prompt:
             title: above the choices.
             choices: all that are allowed.
             is_last: this is the decision's last question.
-            default: index of the choice that Enter selects, on a terminal.
+            default: index of the choice that Enter selects until the focus moves; None = no choice.
             has_rest: offer the defaults for this actor and all later ones.
             draw: called before the question is written, and when the focus moves.
 
         Raises:
             UserQuit: the person quits.
+            TimeIsUp: the time of the clock has expired.
             RestAsBefore: the person chooses the offer of `has_rest`.
         """
         has_keys = all(len(key) == 1 or key in _NAMED for c in choices for key in c.keys)
@@ -351,7 +352,7 @@ def keyed_choices(labels: Sequence[str], allowed: Sequence[int]) -> list[Choice]
     """Choices for the allowed labels, with keys that do not depend on the mask.
 
     Directions get the arrow keys and w, a, s, d; gamepad buttons the keys of emulators. Other
-    labels get their initials if these are distinct, else numbers.
+    labels get their initials if these are distinct and free, else numbers.
     """
     directions = _directions(labels)
     others = [label for i, label in enumerate(labels) if i not in directions]
@@ -384,7 +385,7 @@ def board_choices(
 ) -> list[Choice]:
     """Choices for the allowed texts, with single keys as far as these suffice.
 
-    Choices on the board are also listed if there are at most `most_listed`.
+    Choices on the board are also listed if at most `most_listed` choices are allowed.
     """
     is_listed = len(allowed) <= most_listed
     return [

@@ -1,4 +1,4 @@
-"""Settings of behavioral cloning; reading them does not import torch."""
+"""Settings of behavioral cloning; importing this module does not import torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class CloneConfig:
     """Settings of behavioral cloning.
 
     Raises:
-        UsageError: a setting is not usable.
+        UsageError: a setting is invalid.
     """
 
     epochs: _Count = 100

@@ -35,11 +35,11 @@ class DatasetRecorder:
     """Watches `Game.run`, and collects every decision of every agent.
 
     Imitation without files: `game.run(agent, episodes=100, watch=recorder)`, then
-    `recorder.dataset()`. Several runs accumulate; they must be of one game, with any settings.
+    `recorder.dataset()`. Several runs accumulate; their games must have the same spaces.
 
     Args:
-        watch: another watcher, called after each turn.
-        agents: names the agents were loaded by; default: their classes.
+        watch: another watcher, called with each turn.
+        agents: names that the agents were loaded by; default: see `agent_identity`.
     """
 
     def __init__(self, watch: Watch | None = None, *, agents: Sequence[str] = ()) -> None:
@@ -64,7 +64,7 @@ class DatasetRecorder:
         self._open: dict[int, int] = {}
         """Index of each active agent's last decision."""
         self._first = 0
-        """Index of the first episode of this run."""
+        """Index of the current run's first episode."""
 
     @property
     def num_decisions(self) -> int:
@@ -210,7 +210,7 @@ class DatasetRecorder:
 
 
 def _no_seed(number: int) -> None:
-    """Seed of an episode whose seed is unknown."""
+    """None: the seed of every episode is unknown."""
 
 
 def _seeds_as_array(seeds: Sequence[int | None]) -> NDArray[np.uint64] | None:

@@ -37,15 +37,15 @@ class RelposEncodingConfig:
     with `radial` and `distance` angles, rings, or both.
 
     Args:
-        extent: per position feature the largest distance in cells; or the number of angles, of
-            rings, or of both.
+        extent: for a grid, the largest distance in cells per position feature; otherwise the
+            number of angles, of rings, or of both in this order.
         position_features: names of the position features of every entity.
         scale: size of a cell or ring.
         per_entity_values: values also depend on the type of the key entity.
-        exclude_entities: types without a position; rogue-net does not support any.
+        exclude_entities: types without a position; a type of the game is an error, as in rogue-net.
         value_relpos_projection, key_relpos_projection: adds a projection of the position itself.
-        per_entity_projections: one projection per type. As in rogue-net, all of them are added for
-            queries of the first type, and none for others.
+        per_entity_projections: one projection per type. As in rogue-net, the sum of all of them is
+            added for queries of the first type, and nothing for other queries.
         radial: buckets by angle.
         distance: buckets by distance.
         rotation_vec_features: two features, the direction of an entity; angles are relative to it.
@@ -91,7 +91,7 @@ class RelposEncodingConfig:
         _require_kind(self)
 
     def __str__(self) -> str:
-        """The syntax of --relpos, `x=10,y=10`; with other settings TOML, as for --set-train."""
+        """The syntax of --relpos, `x=10,y=10`; TOML (see --set-train) if other settings differ."""
         own = {
             each.name: value
             for each in fields(self)
@@ -136,9 +136,9 @@ class TranslationConfig:
     """Moves positions so that a reference entity is at the origin, as in rogue-net 0.1.9.
 
     Args:
-        reference_entity: type of that entity, exactly one in an observation with other entities.
-            Its own features do not change.
-        position_features: names of the position features; entities without them do not change.
+        reference_entity: type of the reference entity. An observation with other entities must
+            contain exactly one. Its own features do not change.
+        position_features: names of the position features; types without them do not change.
         rotation_vec_features: two features, the direction of the reference: positions are rotated
             to make it point along the first axis.
         rotation_angle_feature: the direction as one angle, in radians.
@@ -235,7 +235,7 @@ class RogueNetConfig:
         relpos_encoding: relative positions in attention; None = none.
         translation: moves positions so that one entity is at the origin; None = no move.
         separate_value: the value has its own network, of the same size, instead of a head on the
-            network of the policy.
+            policy's network.
         value_scale: the value head predicts normalized returns, see `ValueScale`.
         pooling: "mean", "max" or "meanmax" of all visible entities instead of attention, at a cost
             that grows linearly with their number; None = attention. Excludes `relpos_encoding`, and
@@ -243,7 +243,7 @@ class RogueNetConfig:
         dropout: share of activations (of embeddings, attention weights and the output of each
             layer) that are zeroed in training; 0 = none. Never used while acting.
 
-    Options may also be given as JSON.
+    `relpos_encoding` and `translation` may also be given as JSON objects.
 
     Raises:
         UsageError: a size is invalid or beyond `MAX_LAYERS`, `MAX_WIDTH` or `MAX_NUMBERS`, or
@@ -282,7 +282,7 @@ class RogueNetConfig:
         return self.d_model // self.n_head
 
     def to_json(self) -> dict[str, object]:
-        """JSON, without unused options."""
+        """JSON, without options that are off."""
         return {
             name: value
             for name, value in asdict(self).items()
@@ -313,7 +313,7 @@ class MLPConfig:
     Args:
         hidden: widths of the hidden layers, at least one, of both the policy and the value.
         norm_inputs: features are normalized by their running mean and deviation, see `InputNorm`.
-            In a file it is false unless stated: networks of earlier releases do not have it.
+            A file without this setting means false, for networks of earlier releases.
 
     Raises:
         UsageError: no width, or not an integer from 1 to `MAX_WIDTH`; `norm_inputs` that is
@@ -415,10 +415,10 @@ class CNNConfig:
 
 @dataclass(frozen=True)
 class OwnNetConfig:
-    """Stands for a network of another class in a checkpoint; only its author can create it.
+    """Stands for a network of a custom class in a checkpoint; only its own program can create it.
 
     Args:
-        name: of the class.
+        name: module and name of the class.
     """
 
     name: str

@@ -112,10 +112,10 @@ class TrainedAgent(PolicyAgent):
         seed: int | None = None,
         adapt: bool = False,
     ) -> Self:
-        """Loads a network from any of the files of `read_network`.
+        """Loads a network from any path that `read_network` accepts.
 
         Raises:
-            CheckpointError: there is none, or it cannot be read.
+            CheckpointError: there is no network, or it cannot be read.
         """
         weights = read_network(path)
         agent = cls.of(weights, greedy=greedy, temperature=temperature, seed=seed, adapt=adapt)
@@ -178,7 +178,7 @@ class TrainedAgent(PolicyAgent):
 
         Raises:
             CheckpointError: the game has other spaces, as for `decide`.
-            ProtocolError: with `adapt`, before it has joined a game, which may show more.
+            ProtocolError: with `adapt`, before the agent has joined a game, whose spaces it needs.
             SchemaError: an observation that does not fit the spaces, or an actor without any
                 allowed choice.
         """
@@ -226,10 +226,11 @@ class TrainedAgent(PolicyAgent):
         return self.choose_batch(obs if self._adaptor is None else self._adaptor.batch(obs))
 
     def require_game(self, schema: Schema) -> None:
-        """Checks that it can play a game.
+        """Checks that the agent can play a game.
 
         Raises:
-            CheckpointError: it was trained for another game.
+            CheckpointError: it was trained for another game, or, with `adapt`, the game lacks a
+                feature, type or action that the network needs.
         """
         if schema is not self._checked:
             self._fit_to(schema, is_declared=True)
@@ -239,7 +240,7 @@ class TrainedAgent(PolicyAgent):
         return ObservationBatcher(*self._spaces, "the observation".format)
 
     def _batch_of_one(self, observation: Observation) -> VecObs:
-        """A checked batch of one observation, valid until the next one."""
+        """A checked batch of one observation, valid until the next call."""
         self._batcher.clear()
         self._batcher.add(observation)
         flag, index = np.zeros(1, dtype=np.bool_), np.zeros(1, dtype=np.int64)
@@ -284,7 +285,7 @@ def _parts(spaces: Spaces) -> str:
 
 
 def _joined(expected: Spaces, shown: Spaces) -> Spaces:
-    """Spaces of a game that declares none: from its observation, else the expected spaces."""
+    """Spaces of a game that declares none: the shown ones, plus expected types and actions."""
     (obs_space, actions), (shown_obs, shown_actions) = expected, shown
     entities = {**obs_space.entities, **shown_obs.entities}
     return ObsSpace(shown_obs.global_features, entities), {**actions, **shown_actions}

@@ -1,16 +1,16 @@
 """Transfers weights of a trained network to a changed game, matching names.
 
-Behavior in the common part stays: an observation of the old game, shown in the new one, gets the
-same values, and the same probabilities among the old choices.
+Behavior in the common part is preserved: an observation of the old game, shown in the new one, gets
+the same values, and the same probabilities among the old choices.
 
-- A new feature has weights of zero, and new statistics. A removed feature counts as its mean; as
-  zero if features are not normalized, as in a CNN.
+- A new feature has weights of zero, and new statistics. A removed feature counts as its mean, or
+  as zero if features are not normalized, as in a CNN.
 - A new entity type gets the mean embedding of the old types, whatever its features: an untrained
   embedding can upset everything that attends to it.
 - A new action, and a new number of a continuous action, starts untrained.
 - A new choice of an action starts with the mean logit of the others: its probability is their
   geometric mean. A removed choice leaves its share to the others.
-- Other bounds of a continuous action do not change the numbers that are sampled.
+- Changed bounds of a continuous action do not change the samples, apart from clipping.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _MAX_LISTED: Final = 5
 _EPSILON: Final = 1e-5
 """Of a layer norm, as in torch."""
 _LEAST_DEVIATION: Final = 1e-6
-"""Relative to the mean; below, a float32 was constant."""
+"""Least deviation, relative to the mean, of a float32 that was not constant."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class Transferred:
     """Parameters for the new spaces.
 
     Args:
-        tensors: as `expected_tensors` of the new network lists them.
-        is_new: `(num_features,)` bool, features with new statistics: per `InputNorm`, by the
-            prefix of its tensors.
+        tensors: by name, as in `expected_tensors` of the new network.
+        is_new: `(num_features,)` bool per `InputNorm`, by the prefix of its tensors: True for
+            features with new statistics.
     """
 
     tensors: dict[str, NDArray[Any]] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Transferred:
 
 
 def space_changes(old: Spaces, new: Spaces) -> list[str]:
-    """Additions and removals, one sentence each."""
+    """Additions, removals and other changes, one sentence each."""
     (old_obs, old_actions), (new_obs, new_actions) = old, new
     shared = _Names(old_obs.global_features, new_obs.global_features)
     entities = _Names([*old_obs.entities], [*new_obs.entities])
@@ -167,15 +167,15 @@ def _labels(space: ActionSpace) -> Sequence[str]:
 def require_transferable(old: Weights, spaces: Spaces, *, adapt: bool, where: str) -> list[str]:
     """Checks that a network can initialize one for other spaces; returns what starts neutral.
 
-    These are `space_changes`, features that never changed, and values dropped by an export.
+    Starting neutral: `space_changes`, features that never varied, and values dropped by an export.
 
     Args:
         adapt: the spaces may differ.
         where: name of the network, for errors.
 
     Raises:
-        CheckpointError: the spaces differ without `adapt`; they have nothing in common, or a
-            picture of another size. Names every difference.
+        CheckpointError: the spaces differ without `adapt`, have nothing in common, or have a
+            picture of another size. The message names the differences.
     """
     theirs = (old.obs_space, old.action_space)
     found = differences(theirs, spaces)
@@ -388,8 +388,8 @@ def _with_statistics(
 ) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
     """Statistics of columns from their old places (-1 = new); and a mask of untrained columns.
 
-    Those are new or constant: no weight of a constant column was ever trained, and a deviation of
-    nearly zero would blow it up as soon as it varies.
+    Untrained columns are new or were constant. The weights of a constant column were never trained,
+    and its deviation of nearly zero would blow up the column as soon as it varies.
     """
     is_new = (source < 0) | ~_varied(before)[source]
     taken = {
@@ -430,7 +430,7 @@ def _normed(bias: Floats) -> Floats:
 
 
 def _relpos(old: Weights, fresh: Weights, names: list[EntityName], found: Transferred) -> None:
-    """Tables by type, with the mean for a new type; nothing else depends on types."""
+    """Tables and projections with parts per type; a new type gets the mean of a table."""
     relpos = fresh.rogue_net_config().relpos_encoding
     if relpos is None:
         return
@@ -473,7 +473,7 @@ def _relpos(old: Weights, fresh: Weights, names: list[EntityName], found: Transf
 
 
 def _value_head(old: Weights, fresh: Weights, name: str) -> dict[str, NDArray[Any]]:
-    """Value head and its scale, with the new network's scale."""
+    """Tensors of the value head, with a return scale if the new network has one."""
     tensors, scale = old.tensors, f"{name}_scale."
     mine = [f"{name}.{part}" for part in _LINEAR]
     has_old, has_new = (f"{scale}mean" in each.tensors for each in (old, fresh))
@@ -521,7 +521,7 @@ def _numbers(
     old: ContinuousActionSpace,
     new: ContinuousActionSpace,
 ) -> dict[str, NDArray[Any]]:
-    """Rows of real numbers, in units of half the range from its middle."""
+    """Rows of the numbers of a continuous action; outputs are in half ranges from the middle."""
     tensors = {part: np.array(each) for part, each in start.items()}
     for i, at in enumerate(labels.source):
         if at < 0:
