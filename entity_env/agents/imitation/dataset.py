@@ -52,7 +52,7 @@ from entity_env.errors import SchemaError, UsageError
 _MAX_RECORDINGS: Final = 1000
 _PARTS: Final = "actors", "actees", "mask"
 _TOLERANCE: Final = 1e-5
-"""For sums of float32 rewards, relative to the larger of 1 and the largest reward."""
+"""For sums of float32 rewards, relative to the larger of 1 and the largest absolute sum."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +75,7 @@ class Dataset:
         agent_id: `(num_decisions,)` int64.
         step: `(num_decisions,)` int64, number of the agent's earlier turns in this episode,
             including turns without a question.
-        seed: `(num_decisions,)` uint64, `Episode.seed`; None unless known for all rows, as in files
+        seed: `(num_decisions,)` uint64, `Episode.seed`; None if unknown for any row, as for files
             of earlier releases.
         recordings: sources of the decisions as JSON, one entry per game, agents and run: `game`,
             its name; `settings`; `identity` of its rules; `agents`, with `name` and `sha256`;
@@ -119,7 +119,7 @@ class Dataset:
             gamma: discount per decision of the agent, 0 to 1.
 
         Raises:
-            UsageError: another discount, or returns that do not fit float32.
+            UsageError: a discount outside 0 to 1, or returns that do not fit float32.
         """
         _require_discount(gamma)
         order, starts = self._trajectories()
@@ -139,8 +139,8 @@ class Dataset:
     def known_share(self, gamma: float) -> NDArray[np.float32]:
         """`(num_decisions,)` float32: known share of each return, 0 to 1.
 
-        1 if the agent's episode terminates. Otherwise `1 - gamma**n` for `n` decisions up to the
-        truncation: their share of the discounted weights of an endless episode.
+        1 if the agent's episode terminates. Otherwise `1 - gamma**n`, where `n` is the number of
+        decisions up to the truncation: their share of the weights in an endless discounted sum.
 
         Raises:
             UsageError: a discount outside 0 to 1.
@@ -167,13 +167,15 @@ class Dataset:
         """The decisions of successful agents.
 
         Args:
-            rows: `(num_decisions,) bool`, only these, such as `dataset.agent_id == 0`; None = all.
-            winners: only agents with the largest reward of their episode, including ties, among all
-                agents of this dataset, independent of `rows`.
+            rows: `(num_decisions,)` bool, decisions to keep, such as `dataset.agent_id == 0`;
+                None = all.
+            winners: only agents with the largest reward of their episode, including ties; compares
+                all agents of the dataset, not only those in `rows`.
             min_reward: only agents that earned at least this much in their episode.
 
         Raises:
-            UsageError: `winners` where every episode has a single agent, or no decisions are left.
+            UsageError: `winners` where every episode has a single agent, `winners` or `min_reward`
+                leave no decisions, or `rows` has a wrong length.
         """
         keep = np.ones(len(self), dtype=np.bool_)
         if rows is not None:
@@ -239,7 +241,7 @@ class Dataset:
     def concat(datasets: Sequence[Dataset]) -> Dataset:
         """The decisions of several datasets, with episodes renumbered.
 
-        The result has final observations if all datasets do.
+        The result has final observations, and seeds, only if all datasets have them.
 
         Raises:
             SchemaError: there are no datasets, or their spaces differ.
@@ -374,7 +376,10 @@ def _batch(
     prefix: str,
     is_shown: NDArray[np.bool_],
 ) -> EntityBatch:
-    """Checks and returns the observations in the columns with a prefix; empty where not shown."""
+    """Checks and returns the observations in the columns with a prefix.
+
+    Rows must be empty where `is_shown` is False.
+    """
     missing = [
         name
         for name, kind in shown_columns(spaces).items()

@@ -165,7 +165,7 @@ def _require_ending(path: Path) -> None:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Converts any error to a `UsageError` about the file."""
+    """Converts errors to a `UsageError` about the file, except missing extras and memory."""
     try:
         yield
     except (MissingExtraError, UsageError, MemoryError):
@@ -410,7 +410,7 @@ def _require_size(metadata: Any) -> None:  # noqa: ANN401 - pyarrow's
 
 
 def _whole(table: Any, name: str, kind: Any) -> Any:  # noqa: ANN401 - pyarrow's
-    """A column in one piece, without nulls."""
+    """A column in one piece; raises `SchemaError` if it has nulls."""
     column = table.column(name).cast(kind).combine_chunks()
     if column.null_count:
         raise SchemaError(f"column {name!r} has {column.null_count} empty values")

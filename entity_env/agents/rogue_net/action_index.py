@@ -50,7 +50,7 @@ class Actees:
 
     @cached_property
     def slots(self) -> Ints:
-        """`(num_actees,)` slot of each actee, of `num_rows * max_actees`."""
+        """`(num_actees,)` slot of each actee among `num_rows * max_actees` slots."""
         return _slots(self.mask.actees, self.max_actees)
 
     @cached_property
@@ -62,7 +62,7 @@ class Actees:
 
     @cached_property
     def actor_slots(self) -> Ints:
-        """`(num_actors,)` slot of each actor, of `num_rows * max_actors`."""
+        """`(num_actors,)` slot of each actor among `num_rows * max_actors` slots."""
         return _slots(self.mask.actors, self.max_actors)
 
 
@@ -72,9 +72,10 @@ class Choices:
 
     Args:
         packed: `(num_actors,)` packed index of every actor.
-        rows: `(num_actors,)` its observation.
+        rows: `(num_actors,)` observation of every actor.
         allowed: `(num_actors, num_choices)` bool; None = everything.
-        actees: of a select action; a choice is an index into the actees of the observation.
+        actees: None unless the action selects entities; then a choice is an index into the actees
+            of the observation.
     """
 
     packed: Ints
@@ -105,7 +106,11 @@ def find_choices(action: ActionName, mask: VecActionMask, layout: Layout) -> Cho
 
 
 def find_row_choices(action: ActionName, mask: VecActionMask) -> Choices:
-    """`find_choices` for a network with one output per row: actors are rows, for any entity."""
+    """Like `find_choices`, for a network with one vector per row: `packed` are the actors' rows.
+
+    Raises:
+        SchemaError: a select action, or an actor without any allowed choice.
+    """
     rows = mask.actors.row_index
     if isinstance(mask, VecSelectEntityActionMask):
         raise SchemaError(f"action {action!r} selects entities, which a network of rows cannot")

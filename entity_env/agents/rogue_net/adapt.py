@@ -65,7 +65,7 @@ def renamed(weights: Weights, names: Mapping[str, str]) -> Weights:
     """The network with other names.
 
     Args:
-        names: new name for old, of entity types, features, actions and choices.
+        names: new names of entity types, features, actions and choices, by old name.
 
     Raises:
         UsageError: the network lacks a name, or two names would become equal.
@@ -229,7 +229,7 @@ class FeatureAdaptor:
         return taken
 
     def _mask(self, action: ActionName, mask: ActionMask, observation: Observation) -> ActionMask:
-        """The mask for the agent; "every entity" becomes every type it knows."""
+        """The mask for the agent; "every entity" becomes every entity of a type it knows."""
         if isinstance(mask, GlobalCategoricalActionMask):
             return mask
         actors = self._types(action, "act", mask.actor_ids, mask.actor_types, observation)
@@ -246,7 +246,7 @@ class FeatureAdaptor:
         types: Sequence[EntityName] | None,
         observation: Observation,
     ) -> Sequence[EntityName] | None:
-        """The known ones among the given types; None = entities are given by ids."""
+        """The types among `types` that the agent knows; None if entities are given by ids."""
         named = list(self._widths if types is None else types)
         for name in self._widths.keys() - self._columns.keys():
             count = observation.num_entities(name)
@@ -260,7 +260,7 @@ class FeatureAdaptor:
         return None if ids is not None else [name for name in named if name in self._columns]
 
     def _shifts(self, obs: Batch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Shift of the entity indices of each type, and their end: both `(num_types, num_rows)`."""
+        """`(num_types, num_rows)` shift of each type's entity indices, and their end before it."""
         counts = {name: obs.features[name].lengths for name in self._shown}
         stops = np.cumsum(list(counts.values()), axis=0)
         place = np.cumsum([counts[name] for name in self._seen], axis=0)

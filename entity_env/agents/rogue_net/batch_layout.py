@@ -1,8 +1,8 @@
 """Layout of the entities of a batch: packed by type, ordered by observation, or padded.
 
 The network keeps all entities of a batch in one packed matrix, ordered by type. Attention reads
-them ordered by observation: by place, or, for batched matrix products, in slots, `max_length` per
-nonempty observation.
+them ordered by observation: at consecutive places, or, for batched matrix products, in padded
+slots, `max_length` per nonempty observation.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Layout:
         lengths: `(num_rows,)` number of entities in each observation.
         offsets: `(num_rows + 1,)` their cumulative sum from 0.
         rows: `(num_entities,)` observation of each packed entity.
-        places: `(num_entities,)` place of each packed entity, ordered by observation.
-        order: `(num_entities,)` packed entity at each place.
+        places: `(num_entities,)` place of each packed entity in the order by observation.
+        order: `(num_entities,)` packed index of the entity at each place.
         visible: `(num_entities,)` bool, for each packed entity; None = all are.
     """
 
@@ -76,7 +76,7 @@ class Layout:
         """Attention mask, True = masked; None = nothing is.
 
         `(num_padded, max_length, max_length)` or `(num_padded, max_length, 1)` bool, key before
-        query. Empty slots are masked for all queries, invisible entities for visible ones.
+        query. Empty slots are masked for all queries, invisible entities for visible queries.
         """
         is_empty = np.arange(self.max_length) >= self.lengths[self.lengths > 0][:, None]
         if self.visible is None:

@@ -2,30 +2,31 @@
 
 `operations` lists them for a configuration, with all tensors of the network. A buffer may be
 overwritten: its content at the time of reading counts. A RogueNet starts with the buffers
-`features/TYPE`, the arrays of `Inputs`, an MLP with `features`, the vector of `FlatFeatures`, and a
-CNN also with `picture`, `(num_rows, height, width, channels)`. At the end `action/NAME` is the
-distribution of an action, and `value` has one number per row (observation).
+`features/TYPE`, the arrays of `Inputs`; an MLP with `features`, the vector of `FlatFeatures`; and a
+CNN with `picture`, `(num_rows, height, width, channels)`, and `features`, if there are others. At
+the end `action/NAME` is the distribution of an action, and `value` has one number per row
+(observation).
 
 | kind | output |
 |---|---|
 | `normalize` | the input, normalized by `count`, `mean` and `squares_sum`, clipped |
-| `linear` | `x @ weight.T + bias`, and the `activation` of it, if any: `gelu`, `relu`, … |
+| `linear` | `x @ weight.T + bias`, then the `activation`, if any: `gelu`, `relu`, … |
 | `layer_norm` | rows with mean 0 and deviation 1, times `weight` plus `bias` |
 | `add` | the first input, with the second added in place |
 | `repeat` | the tensor `embedding` for every row of the input |
 | `concatenate` | rows of all inputs, the types `entities`; later operations use these entities |
 | `positions` | keys and values of every pair of entities, with the `options` of `Relpos` |
 | `attend` | query, key, value, and maybe positions and gate: `n_head` heads side by side |
-| `pool` | per observation the `mean`, `max` or `meanmax` of its visible entities |
+| `pool` | per nonempty observation the `mean`, `max` or `meanmax` of its visible entities |
 | `spread` | for every entity the row of its observation |
 | `mean` | per observation the mean of its entities, 0 without any |
 | `convolve` | pictures, with a `stride` and an `activation` |
 | `flatten` | vectors of pictures, channel by channel |
 | `join` | columns of both inputs |
-| `actors`, `actees` | rows of those of the `action`; in an MLP or CNN, of their observations |
+| `actors`, `actees` | rows of the `action`'s actors or actees; in an MLP or CNN, of their rows |
 | `compare` | dot products of actors and actees, divided by the root of their width |
 | `categorical` | a distribution over the allowed choices of the `action`, from logits |
-| `gaussian` | a distribution from means, with `log_std`, in units of `low` to `high` |
+| `gaussian` | a distribution from means and `log_std`; -1 is `low`, and 1 is `high` |
 | `scale` | the input times `std` plus `mean` |
 """
 
@@ -82,7 +83,7 @@ class Operation:
         inputs: buffers that it reads.
         output: buffer that it writes.
         layer: prefix of its tensors' names.
-        tensors: parameters and statistics, by the rest of their names.
+        tensors: parameters and statistics, by their names without the prefix.
         constants: numbers and names, as JSON.
     """
 
@@ -94,7 +95,7 @@ class Operation:
     constants: Mapping[str, Any]
 
     def of(self, tensors: Mapping[str, _Tensor]) -> dict[str, _Tensor]:
-        """Its own tensors, by the rest of their names."""
+        """Its own tensors, by their names without the prefix."""
         return {part: tensors[self.layer + part] for part in self.tensors}
 
     def to_json(self) -> dict[str, object]:
@@ -245,7 +246,7 @@ def _positions(config: RogueNetConfig, relpos: RelposEncodingConfig, inputs: Inp
 
 
 def projections(relpos: RelposEncodingConfig, names: Sequence[EntityName]) -> list[str]:
-    """Layers that project positions."""
+    """Prefixes of the layers that project positions."""
     used = {"vproj": relpos.value_relpos_projection, "kproj": relpos.key_relpos_projection}
     inner = [f"{name}." for name in names] if relpos.per_entity_projections else [""]
     return [f"{part}.{name}" for part, is_used in used.items() if is_used for name in inner]
@@ -341,7 +342,7 @@ class Picture(NamedTuple):
     Args:
         name: the entity type that is a picture.
         shape: height, width and channels.
-        config: sizes of the network, all set.
+        config: sizes of the network, none of them None.
         width: length of the vector of all other features.
         num_convolved: numbers in the last convolution's output.
     """
@@ -354,7 +355,11 @@ class Picture(NamedTuple):
 
     @classmethod
     def of(cls, obs_space: ObsSpace, action_space: Actions, config: CNNConfig) -> Picture:
-        """Raises `SchemaError` unless `is_flat` with one picture, or for too large a kernel."""
+        """The inputs for these spaces.
+
+        Raises:
+            SchemaError: spaces that are not flat with one picture, or a kernel that is too large.
+        """
         name = picture_of(obs_space)
         width = FlatFeatures(obs_space, action_space, name).width
         shape = None if name is None else obs_space.entities[name].shape

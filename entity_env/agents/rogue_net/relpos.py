@@ -27,11 +27,11 @@ class RelposBuckets:
     """Buckets of every pair of entities in an observation: query first, then key.
 
     Args:
-        keys: `(num_rows, length, length)` rows of the table of keys; several arrays if neighboring
-            buckets are interpolated.
-        values: likewise for the table of values.
+        keys: `(num_rows, length, length)` int64, row of the table of keys for each pair; several
+            arrays if neighboring buckets are interpolated.
+        values: likewise, rows of the table of values.
         weights: float32 weight of each array of buckets; empty if there is one.
-        relative: `(num_rows, length, length, 3)` relative position and distance, only for
+        relative: `(num_rows, length, length, 3)` relative position and distance; None without
             projections.
         is_first: `(num_rows, length)` bool: the query is of the first entity type.
     """
@@ -48,10 +48,10 @@ class Relpos:
 
     Args:
         config: kind and size of the buckets.
-        features: names per entity type.
+        features: names of the features of each entity type.
 
     Raises:
-        SchemaError: a type without a position.
+        SchemaError: a type without a position, or an excluded type.
     """
 
     def __init__(

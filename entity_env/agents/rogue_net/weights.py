@@ -58,7 +58,7 @@ class Weights:
 
     @property
     def has_value(self) -> bool:
-        """True if it predicts values: a head of zeros is untrained, or dropped by an export."""
+        """False if a RogueNet's value head is all 0: untrained, or dropped by an export."""
         if not isinstance(self.config, RogueNetConfig):
             return True
         prefix = (VALUE_NET if self.config.separate_value else "") + "auxiliary_heads.value."
@@ -130,7 +130,7 @@ def expected_tensors(
 
 
 def num_bytes(specs: Iterable[TensorSpec]) -> int:
-    """Size of these tensors."""
+    """Size of tensors with these specs."""
     return sum(prod(spec.shape) * spec.dtype.itemsize for spec in specs)
 
 

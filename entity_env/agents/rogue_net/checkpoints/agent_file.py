@@ -7,8 +7,8 @@
     ...        the description in JSON: sizes of the network, spaces
     ...        the parameters, in the format of safetensors
 
-Needs only numpy. The checksum detects damage, not forgery: nothing in the file is executed, and
-everything in it is checked.
+Needs only numpy. The checksum detects damage, not forgery. Therefore nothing in the file is
+executed, and everything in it is checked.
 """
 
 from __future__ import annotations
@@ -42,12 +42,16 @@ _MAX_BYTES: Final = 4 * MAX_NUMBERS + MAX_HEADER + _MAX_DESCRIPTION + _BODY + 8
 
 
 def is_agent_file(path: Path) -> bool:
-    """Whether `path` is a file with the suffix of an agent."""
+    """True if `path` is a file with the suffix of an agent."""
     return path.suffix == SUFFIX and path.is_file()
 
 
 def write_agent(path: str | Path, weights: Weights) -> None:
-    """Writes an agent to a file, atomically, if `read_agent` will accept it."""
+    """Writes an agent to a file, atomically.
+
+    Raises:
+        CheckpointError: another suffix, or `read_agent` would refuse the file.
+    """
     file = Path(path)
     if file.suffix != SUFFIX:
         raise CheckpointError(f"an agent file must be named *{SUFFIX}, got {file.name!r}")
@@ -74,7 +78,11 @@ def agent_bytes(weights: Weights) -> bytes:
 
 
 def read_agent(path: Path) -> Weights:
-    """Reads an `.agent` file, and checks that its tensors fit its description."""
+    """Reads an `.agent` file, and checks that its tensors fit its description.
+
+    Raises:
+        CheckpointError: the file cannot be read, is not an agent, or is damaged.
+    """
     try:
         content = read_file(path, _MAX_BYTES)
     except OSError as error:
@@ -83,9 +91,9 @@ def read_agent(path: Path) -> Weights:
 
 
 def agent_from_bytes(content: bytes, where: str) -> Weights:
-    """Reads the content of an `.agent` file; the tensors are read-only and share its memory.
+    """Reads the content of an `.agent` file; the tensors are read-only.
 
-    `where` names it in errors. Raises as `read_agent`.
+    `where` names the file in errors. Raises as `read_agent`.
     """
     if content[: len(MAGIC)] != MAGIC:
         raise CheckpointError(f"{where} is not an agent file: create one with `entity-env export`")

@@ -52,7 +52,7 @@ CONFIG, MODEL, OPTIMIZER = "config.json", "model.safetensors", "optimizer.safete
 _NEW: Final = re.compile(r"(.+)\.([0-9a-f]{16})\.new")
 """Temporary file name, with the id of its save."""
 _LOCKS_FOLDERS: Final = sys.platform != "win32"
-"""Otherwise locks a file in the folder."""
+"""True if a folder itself can be locked; otherwise a file in it is locked."""
 _PATIENCE_S: Final = 60.0
 """Longest wait for another writer."""
 _PAUSE_S: Final = 0.005
@@ -65,7 +65,7 @@ class Header:
     Args:
         training: settings and progress of the trainer, as JSON; may be empty.
         save: id of the save, 16 hexadecimal digits; empty in checkpoints of release 1.0.
-        files: names of the other files in that save; empty if `save` is.
+        files: names of the other files in that save; empty if `save` is empty.
     """
 
     obs_space: ObsSpace
@@ -88,9 +88,9 @@ class Header:
         return (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()
 
     def place_of(self, folder: Path, name: str) -> Path | None:
-        """Path of a file in this save, if it has it.
+        """Path of a file of this save; None if the save lacks it.
 
-        The temporary name takes precedence: the other file is older.
+        The temporary name takes precedence: then the file with the final name is older.
         """
         if self.save and name not in self.files:
             return None
@@ -163,14 +163,14 @@ _MAX_PREPARATIONS: Final = 10
 
 
 def old_of(path: Path) -> Path:
-    """Path of the checkpoint `path` if release 1.0 was killed during a save."""
+    """Path where release 1.0 left the checkpoint `path` if it was killed during a save."""
     if path.name in ("", ".."):  # the current or the parent folder, which exists
         return path
     return path.with_name(f"{path.name}.old")
 
 
 def require_place(path: Path, is_ours: Callable[[Path], bool] | None = None) -> None:
-    """Checks that `path` is a checkpoint, an empty folder, or does not exist."""
+    """Raises `UsageError` unless `path` is a checkpoint, an empty folder, or does not exist."""
     if path.is_symlink() and not path.exists():
         raise UsageError(
             f"{path} is a symbolic link to {os.readlink(path)}, which does not exist: make that "

@@ -60,7 +60,7 @@ def read_network(path: str | Path) -> Weights:
             or `.roguenet` archive of enn-trainer.
 
     Raises:
-        CheckpointError: there is none, it is damaged, or it does not describe a network.
+        CheckpointError: there is no network, or it is damaged or of a custom class.
         MissingExtraError: a checkpoint of enn-trainer needs msgpack.
     """
     found = find_network(Path(path))
@@ -75,7 +75,7 @@ def read_network(path: str | Path) -> Weights:
 def read_checkpoint(folder: Path, *names: str) -> tuple[Header, dict[str, bytes]]:
     """Reads `config.json` and other files of a checkpoint folder, all from one save.
 
-    Retries if another process saves meanwhile.
+    Retries if another process saves meanwhile. Raises `CheckpointError` if they cannot be read.
     """
     before = _places(folder, names)
     for _ in range(_MAX_READS):

@@ -81,7 +81,8 @@ def _read(content: bytes) -> dict[str, NDArray[Any]]:
             f"a header of {length} bytes is beyond its {len(content)} bytes, or {MAX_HEADER}"
         )
     text = content[8:begin]
-    # An entry has 3 brackets in 50 bytes or more. A list of empty lists takes 30 times its text.
+    # An entry has 3 brackets in 50 bytes or more. A list of empty lists takes 30 times the memory
+    # of its text.
     if text.count(b"[") + text.count(b"{") > 1000 + length // 8:
         raise ValueError(f"a header of {length} bytes has too many brackets")
     entries: list[_Entry] = []
@@ -113,7 +114,7 @@ def _read(content: bytes) -> dict[str, NDArray[Any]]:
 
 
 def _entry_or_dict(entries: list[_Entry], found: dict[str, Any]) -> _Entry | dict[str, Any]:
-    """Replaces and lists every entry as soon as it is read, to save memory."""
+    """Converts a tensor's JSON to an `_Entry` as soon as it is read, and adds it to `entries`."""
     match found:
         case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(stop)]}:
             if dtype not in _DTYPES:

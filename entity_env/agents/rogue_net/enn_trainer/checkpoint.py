@@ -59,13 +59,18 @@ def is_enn_checkpoint(path: Path) -> bool:
 
 
 def find_enn_checkpoint(path: Path) -> Path | None:
-    """`path` itself, or the newest checkpoint of the training run in it."""
+    """`path` itself, or the newest checkpoint of the training run in it; None without one."""
     newest_first = sorted(path.glob(LATEST), reverse=True)
     return next((place for place in (path, *newest_first) if is_enn_checkpoint(place)), None)
 
 
 def read_enn_checkpoint(path: Path) -> Weights:
-    """Reads a folder or an archive."""
+    """Reads a folder or an archive.
+
+    Raises:
+        CheckpointError: a file is missing or damaged, or does not describe a network.
+        MissingExtraError: msgpack is not installed.
+    """
     if path.is_dir():
         return parse_enn_checkpoint({name: _read(path / name) for name in FILES}, str(path))
     members = read_tar(_read(path), str(path))
@@ -171,7 +176,7 @@ def with_copies(weights: Weights) -> dict[str, NDArray[Any]]:
 def _without_copies(
     tensors: dict[str, NDArray[Any]], n_layer: int, where: str
 ) -> dict[str, NDArray[Any]]:
-    """Drops the copies of relative position tensors, which must be equal."""
+    """Drops the copies of relative position tensors, which must equal the originals."""
     shared = [name for name in tensors if name.startswith(RELPOS)]
     for name in shared:
         for i in range(n_layer):
@@ -221,15 +226,16 @@ def write_enn_checkpoint(path: str | Path, weights: Weights, *, step: int = 0) -
     """Writes a checkpoint of enn-trainer to the folder `path`, without an optimizer.
 
     Args:
-        path: created if missing. In an existing checkpoint of enn-trainer, only files with equal
-            names are replaced.
-        step: number of decisions that it was trained on.
+        path: created if missing. In an existing checkpoint of enn-trainer, only `FILES` are
+            replaced.
+        step: number of decisions that the network was trained on.
 
     Raises:
-        CheckpointError: rogue-net does not support it: a continuous action, or a name that its
-            modules cannot have.
+        CheckpointError: rogue-net does not support the network: a continuous action, pooling, or a
+            name that its modules cannot have.
         MissingExtraError: msgpack is not installed.
         OSError: the disk is full or not writable; the previous checkpoint stays readable.
+        SchemaError: the network is not a RogueNet.
         UsageError: `path` is a file, or a folder with other files.
     """
     _require_names(weights)
@@ -277,7 +283,7 @@ def write_enn_checkpoint(path: str | Path, weights: Weights, *, step: int = 0) -
 
 
 def refused_names(names: Iterable[str]) -> list[str]:
-    """Names that a torch module, and so rogue-net's entities and actions, cannot have."""
+    """Names that torch modules cannot have, and so neither rogue-net's entities and actions."""
     taken = _TAKEN.split()
     return [name for name in names if not name or "." in name or name in taken or name[0] == "_"]
 

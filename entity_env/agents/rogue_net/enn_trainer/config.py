@@ -34,7 +34,7 @@ _OLD_RELPOS: Final[Mapping[int, Mapping[str, bool]]] = {
     3: {"enable_negative_distance_weight_bug": True},
 }
 _SIZES: Final = ("d_model", "n_layer", "n_head", "d_qk")
-_WITHOUT_EFFECT: Final = ("embd_pdrop", "resid_pdrop", "attn_pdrop")  # only in training
+_WITHOUT_EFFECT: Final = ("embd_pdrop", "resid_pdrop", "attn_pdrop")  # dropout, ignored here
 _NET: Final = {*_SIZES, *_WITHOUT_EFFECT, "pooling", "relpos_encoding", "translation"}
 
 
@@ -62,7 +62,7 @@ def config_from_ron(ron: Ron, where: str) -> RogueNetConfig:
 
 
 def config_to_ron(config: RogueNetConfig) -> Struct:
-    """The part `net` of a `config.ron`, without dropout, which enn-trainer also applies in play."""
+    """The part `net` of a `config.ron`; without dropout, which enn-trainer applies even in play."""
     if config.pooling is not None:
         raise CheckpointError(
             f"the network pools ({config.pooling}) instead of attending, which rogue-net 0.1.9 "

@@ -48,8 +48,9 @@ _ONE, _ROW, _NONE = 1, LANES, 0
 class _Observation(NamedTuple):
     """The `length` entities of an observation, and the start of each in flat matrices.
 
-    The next `num_later` entities belong to later observations. `places` are indices into matrices
-    of queries, keys and values, `outs` into matrices with `width` columns, all heads of `d_head`.
+    The next `num_later` entities belong to later observations, and are prefetched. `places` index
+    the matrix of queries, keys and values, `outs` matrices of `width` columns: all heads, of
+    `d_head` columns each.
     """
 
     entities: Untyped
@@ -267,11 +268,12 @@ def kernels() -> tuple[Callable[..., None], Callable[..., None]]:
 
     Arrays are flat float32 and int64. `d_head` is a multiple of 8; `scale` is the factor of the
     logits. The shares of one head and observation are in blocks of 8 queries, with one vector per
-    key, rounded up to a multiple of 4; shares of a single entity are not written.
+    key, rounded up to a multiple of 4 keys. With two to four entities they are a 4 x 4 matrix,
+    query before key; shares of a single entity are not written.
 
     forward(qkv, order, offsets, visible, n_head, scale, mixed, shares, max_length)
         Reads `(num_entities, 3 * n_head * d_head)` queries, keys and values, and the fields of
-        `PackedAttention`; writes `(num_entities, n_head * d_head)` mixed values and the shares.
+        `PackedLayout`; writes `(num_entities, n_head * d_head)` mixed values and the shares.
     backward(qkv, order, offsets, n_head, scale, shares, gradient, moved, max_length)
         Reads the gradient of the mixed values; writes the gradient of `qkv` to `moved`.
     """

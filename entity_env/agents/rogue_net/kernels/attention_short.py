@@ -1,7 +1,8 @@
 """Attention among up to four entities, forward and backward.
 
-A vector of 8 queries and one key would be half empty; here a vector holds the logits of two queries
-and four keys. Lists of places are padded to four with the last entity; shares of padding are 0.
+A vector of 8 queries and one key would be at least half empty; here a vector holds the logits of
+two queries and four keys. Lists of places are padded to four with the last entity; shares of padding
+are 0.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ FEW: Final = 4
 def limit_few(
     entities: Untyped, length: int, visible: Untyped, limits: Untyped, real: Untyped
 ) -> None:
-    """Writes upper bounds of the logits of four queries and four keys.
+    """Writes upper bounds of the logits of four queries and four keys to `limits`.
 
     `real` gets 1 for a query, and 0 for padding.
     """

@@ -27,8 +27,8 @@ _EPS: Final = np.float32(1e-5)
 """Added to the variance: torch's default."""
 # Rational approximations in the square of x, fitted by least squares with weights that minimize the
 # largest error: x * _P / _Q is the normal distribution function at x minus 1/2, x * _R / _S the
-# derivative of GELU at x minus 1/2. Errors in float32 are at most 2e-7 and 4e-7. Constant outside
-# their range.
+# derivative of GELU at x minus 1/2. Errors in float32 are at most 2e-7 and 4e-7. Outside its
+# range, a function is constant.
 _CDF_END: Final = np.float32(5.2)
 _P: Final = _float32s(
     0.39894226, 0.032543533, 0.0046085836, 0.0001568513, 6.4078304e-06, 2.4732017e-08
@@ -51,7 +51,7 @@ def _polynomial(u: np.float32, factors: tuple[np.float32, ...]) -> np.float32:
 def _normal_cdf(x: np.float32) -> np.float32:
     near = min(max(x, -_CDF_END), _CDF_END)
     cdf = _HALF + near * _polynomial(near * near, _P) / _polynomial(near * near, _Q)
-    return cdf if x > -_CDF_END else ZERO  # exactly: it is multiplied by any x
+    return cdf if x > -_CDF_END else ZERO  # exactly 0: GELU multiplies it by x, however large
 
 
 @vectorized
@@ -277,7 +277,10 @@ def to_out_backward(
     by_x: Floats,
     rows: int,
 ) -> None:
-    """Backward of `to_out`; recomputes activations, which is faster than reading them."""
+    """Backward of `to_out`: overwrites `by_mixed` and `by_x`, adds to the other gradients.
+
+    Recomputes activations, which is faster than reading them.
+    """
     width, inner = by_out.shape[1], len(rise_bias)
     normal, by_normal = np.empty((rows, width), np.float32), np.empty((rows, width), np.float32)
     stats = np.empty((rows, 2), np.float32)

@@ -32,7 +32,10 @@ def embed_rows(
     kept: tuple[Floats, Floats, Floats],
     out: Floats,
 ) -> None:
-    """Normalizes features, then linear, ReLU, layer norm."""
+    """Writes embeddings to `out`: normalize, linear, ReLU, layer norm.
+
+    `kept` gets the activations for the backward pass.
+    """
     inputs, hidden, stats = kept
     num_rows, num_features = features.shape
     for r in range(num_rows):

@@ -11,7 +11,7 @@ from entity_env.core.ragged import Ints
 
 @vectorized
 def place_all(counts: Ints, offsets: Ints, rows: Ints, places: Ints, order: Ints) -> None:
-    """Writes the fields of a `Layout` with these names."""
+    """Writes fields of a `Layout`, given `(num_types, num_rows)` counts of entities."""
     num_types, num_rows = counts.shape
     offsets[0] = 0
     for r in range(num_rows):

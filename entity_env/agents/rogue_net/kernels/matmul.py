@@ -22,7 +22,7 @@ _LANES: Final = 8
 """Numbers per vector."""
 _CODEGEN: Final[Any] = registry.cpu_target.target_context.codegen()
 _IS_WIDE: Final = "+avx512f" in _CODEGEN.magic_tuple()[2]
-"""True if the machine has registers of two vectors, and twice as many."""
+"""True if registers hold two vectors, and there are twice as many registers."""
 _ROWS: Final = 8 if _IS_WIDE else 4
 _MOST: Final = 4 if _IS_WIDE else 2
 """Rows per tile, and vectors per row: its sums and factors just fit the registers."""

@@ -13,14 +13,14 @@ from entity_env.core.ragged import Floats, Ints
 _FORBIDDEN: Final = np.float32(-1e30)
 """Logit of a choice that is not allowed, as in `torch_net.distributions`."""
 _NEVER: Final = np.float32(-87.0)
-"""Logarithm treated as probability 0."""
+"""Choices with a lower log-probability do not count in the entropy."""
 _SHORTEST: Final = np.float32(1e-30)
 """Smallest draw of a race: 0 would win every race with 0 / 0."""
 
 
 @vectorized
 def label_logits(x: Floats, packed: Ints, weight: Floats, bias: Floats, logits: Floats) -> None:
-    """Writes the output of a linear layer for some entities."""
+    """Writes the output of a linear layer for the entities with the indices `packed`."""
     num_actors, num_labels = logits.shape
     width = x.shape[1]
     for a in range(num_actors):
@@ -36,7 +36,7 @@ def label_logits(x: Floats, packed: Ints, weight: Floats, bias: Floats, logits: 
 def actee_logits(
     x: Floats, queries: Floats, rows: Ints, packed: Ints, offsets: Ints, logits: Floats
 ) -> None:
-    """Writes the dot product of every actor's query with each entity it may select."""
+    """Writes the dot product of every actor's query with each actee of its row; 0 in padding."""
     num_actors, width = queries.shape
     for a in range(num_actors):
         start = offsets[rows[a]]
@@ -61,7 +61,10 @@ def draw_categorical(
     logprobs: Floats,
     entropy: Floats,
 ) -> None:
-    """Draws a choice for every actor."""
+    """Draws a choice for every actor by an exponential race; empty `allowed` = all.
+
+    Overwrites logits with log-probabilities; adds those of the samples, and the entropy, by row.
+    """
     num_actors, num_choices = logits.shape
     for a in range(num_actors):
         top = np.float32(-np.inf)
@@ -91,7 +94,7 @@ def draw_categorical(
 def mean_values(
     x: Floats, order: Ints, offsets: Ints, weight: Floats, bias: Floats, values: Floats
 ) -> None:
-    """Writes the output of a linear layer for the mean entity of each observation."""
+    """Writes a linear layer's single output for the mean entity of each observation."""
     width = x.shape[1]
     for r in range(len(values)):
         total = ZERO

@@ -126,14 +126,14 @@ def advance(_: Untyped, pointer: Untyped, count: Untyped) -> Typed:
 
 @_intrinsic
 def get(_: Untyped, pointer: Untyped, index: Untyped) -> Typed:
-    """`get(pointer, index)`: the number there."""
+    """`get(pointer, index)`: the number at the index."""
     signature = pointer.dtype(pointer, types.int64)
     return _typed(signature, lambda builder, given: builder.load(builder.gep(given[0], [given[1]])))
 
 
 def _make_load(kind: F32Vector) -> Callable[..., Typed]:
     def make(_: Untyped, pointer: Untyped, index: Untyped) -> Typed:
-        """`load(pointer, index)`: the vector starting there."""
+        """`load(pointer, index)`: the vector that starts at the index."""
         return _typed(
             kind(pointer, types.int64),
             lambda builder, given: builder.load(
@@ -150,7 +150,7 @@ load_16: Untyped = _intrinsic(_make_load(F32X16))
 
 @_intrinsic
 def store(_: Untyped, pointer: Untyped, index: Untyped, vector: Untyped) -> Typed:
-    """`store(pointer, index, vector)`: writes the vector there."""
+    """`store(pointer, index, vector)`: writes the vector at the index."""
 
     def emit(builder: Untyped, given: Untyped) -> None:
         builder.store(given[2], _vector_at(builder, given[0], given[1], vector), align=4)
@@ -160,7 +160,7 @@ def store(_: Untyped, pointer: Untyped, index: Untyped, vector: Untyped) -> Type
 
 @_intrinsic
 def load_splat(_: Untyped, pointer: Untyped, index: Untyped) -> Typed:
-    """`load_splat(pointer, index)`: the number there in all 8 lanes."""
+    """`load_splat(pointer, index)`: the number at the index, in all 8 lanes."""
 
     def emit(builder: Untyped, given: Untyped) -> Untyped:
         return _splat(builder, builder.load(builder.gep(given[0], [given[1]])), F32X8)
@@ -274,7 +274,7 @@ def _exchanged(distance: int) -> tuple[list[int], list[int]]:
 
 @_intrinsic
 def transpose(_: Untyped, source: Untyped, places: Untyped, out: Untyped) -> Typed:
-    """`transpose(source, places, out)`: `out[8 * c + r] = source[places[r] + c]`, both below 8."""
+    """`transpose(source, places, out)`: `out[8 * c + r] = source[places[r] + c]`; c, r < 8."""
 
     def emit(builder: Untyped, given: Untyped) -> None:
         rows = []
@@ -325,7 +325,7 @@ def row_sums(
 
 def _make_prefetch(is_written: bool) -> Callable[..., Typed]:
     def make(_: Untyped, pointer: Untyped, index: Untyped) -> Typed:
-        """`prefetch(pointer, index)`: starts loading the numbers there, without waiting."""
+        """`prefetch(pointer, index)`: starts loading the numbers at the index, without waiting."""
 
         def emit(builder: Untyped, given: Untyped) -> None:
             place = builder.gep(given[0], [given[1]])

@@ -155,7 +155,7 @@ class SingleObservationReader:
 
 
 def _as_float(array: NDArray[Any]) -> Floats:
-    """As float32; larger numbers become infinite, which the network detects."""
+    """As float32; numbers that do not fit become infinite, which the network detects."""
     if array.dtype == np.float32:
         return array
     with np.errstate(over="ignore"):  # a microsecond, so only if needed
@@ -180,13 +180,14 @@ class NumpyAgent(TrainedAgent):
     A seed gives the same samples on every machine, but not those of `NeuralAgent`.
 
     Args:
-        weights: must fit its description, see `Weights.require_fit`.
+        weights: tensors must fit their description, see `Weights.require_fit`.
         greedy, temperature: see `Choosing`.
         adapt: see `TrainedAgent`.
 
     Raises:
         UsageError: a temperature that is not above 0.
-        CheckpointError: no network has such parts; later as `TrainedAgent`.
+        CheckpointError: no network has such spaces and options; on the first decision, see
+            `TrainedAgent`.
     """
 
     def __init__(
@@ -311,7 +312,7 @@ def _probs_of(distributions: Mapping[ActionName, Distribution]) -> dict[ActionNa
 
 
 def _encode(fused: FusedNet, one: _SingleObservation) -> Floats | None:
-    """Embeddings of actors and actees, action by action; None if there are none."""
+    """States of actors and actees, action by action; None if there are none, see `encode`."""
     asked = [each for action in one.asked for each in (action.actors, action.actees)]
     present = [each for each in asked if each is not None and len(each)]
     if not present:

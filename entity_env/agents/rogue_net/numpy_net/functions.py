@@ -21,7 +21,7 @@ Activation: TypeAlias = Callable[[Floats], Floats]
 CLIP: Final = np.float32(5.0)
 """Limit of normalized features, in standard deviations."""
 EPSILON: Final = np.float32(1e-5)
-"""Of every layer norm, as in torch."""
+"""Added to the variance by every layer norm, as in torch."""
 HIDDEN: Final = np.float32(-1e9)
 """Logit of an entity hidden from attention."""
 
@@ -74,7 +74,7 @@ def gelu_calls(u: Floats, piece: NDArray[np.intp], part: Floats) -> list[Call]:
 
 
 def gelu(x: Floats) -> Floats:
-    """In place, accurate to a few float32 roundings."""
+    """GELU in place, accurate to a few float32 roundings."""
     x *= np.float32(SCALE)
     x += np.float32(SHIFT)
     for call, arguments in gelu_calls(x, np.empty(x.shape, np.intp), np.empty_like(x)):
@@ -97,7 +97,7 @@ ACTIVATIONS: Final[Mapping[str, Activation]] = {
     "sigmoid": sigmoid,
     "tanh": lambda x: np.tanh(x, out=x),
 }
-"""In place."""
+"""Activations by name; all work in place."""
 
 
 def layer_norm(x: Floats, weight: Floats, bias: Floats) -> Floats:
@@ -134,7 +134,7 @@ def softmax(logits: Floats) -> Floats:
 
 
 def input_statistics(tensors: Mapping[str, NDArray[Any]]) -> tuple[Floats, Floats]:
-    """Mean and standard deviation of the features, `(num_features,)` each."""
+    """Mean and standard deviation, `(num_features,)` each; 0 and 1 until two rows were counted."""
     count, mean = tensors["count"], tensors["mean"]
     if not count > 1:
         return np.zeros_like(mean), np.ones_like(mean)
@@ -164,7 +164,7 @@ class InputScale:
             self._known, self._scale = content, input_statistics(self._tensors)
 
     def __call__(self, x: Floats) -> Floats:
-        """`(…, num_features)`, a new array."""
+        """Normalizes `(…, num_features)`; returns a new array."""
         mean, deviation = self._scale
         normed: Floats = x - mean
         normed /= deviation
@@ -183,7 +183,7 @@ def product(x: Floats, y: Floats, out: Floats | None = None) -> Floats:
     """`x @ y`, of two or more dimensions each, in this thread.
 
     More BLAS threads save nothing on the small matrices of a decision. If the processors are busy,
-    waiting for them takes a hundred times as long.
+    waiting for these threads takes a hundred times as long.
     """
     if _is_small(x, y):
         if out is None:
@@ -211,7 +211,7 @@ def product(x: Floats, y: Floats, out: Floats | None = None) -> Floats:
 
 
 def product_call(x: Floats, y: Floats, out: Floats) -> Call:
-    """The call of `product` with a contiguous `out`, which may skip the size check."""
+    """A call equal to `product(x, y, out)`, for a contiguous `out`; if small, without its checks."""
     if not _is_small(x, y):
         return product, (x, y, out)
     return (x.dot, (y, out)) if x.ndim == 2 else (np.matmul, (x, y, out))

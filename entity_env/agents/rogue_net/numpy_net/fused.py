@@ -33,7 +33,7 @@ from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, EntityName
 _MAX_PLANS: Final = 256
 """Maximum number of cached plans, of about 30 kB each."""
 _MAX_ENTITIES: Final = 256
-"""Limit for cached plans: creating larger ones takes negligible time."""
+"""Largest observation with a cached plan; for larger ones, creating it is negligible."""
 _NO_FEATURES: Final = np.zeros((1, 0), dtype=np.float32)
 
 
@@ -77,7 +77,8 @@ class FusedNet:
             (NumpyRelpos(each, weights.tensors) for each in listed if each.kind == "positions"),
             None,
         )
-        # Options need all features of an entity in one array; otherwise `Plan` takes them.
+        # Relative positions and translation need an entity's own and global features in one array;
+        # otherwise `Plan` joins them.
         self._is_joined = self._relpos is not None or translation is not None
         num_shared = 0 if self._is_joined else len(weights.obs_space.global_features)
         embeddings = dict(zip(self._names, _embeddings(listed).values(), strict=True))
@@ -121,9 +122,9 @@ class FusedNet:
         visible: NDArray[np.bool_] | None = None,
         wanted: NDArray[np.int64] | None = None,
     ) -> Floats | None:
-        """States of all entities, or of those wanted, ordered by type; see `plan`.
+        """States (see `layers`) of the entities in `wanted`; None = all, ordered by type.
 
-        None if there is no entity, or a feature that is not finite, or beyond 1e19.
+        Returns None if there is no entity, or a feature is not finite or too large (about 1e19).
         """
         arrays = own
         with np.errstate(all="ignore"):

@@ -39,7 +39,7 @@ Rows: TypeAlias = NDArray[np.intp] | None
 _CONSTANT: Final = 8.0
 """The constant hidden unit, before and after the GELU."""
 _MAX_SCORES: Final = 1 << 15
-"""Largest matrix for comparing states."""
+"""Largest size of the matrix that compares states."""
 _MIN_SUM = 1e-25
 _MAX_SUM = 1e30
 """Unnormalized attention sums between these are accurate enough; others are recomputed."""
@@ -56,8 +56,8 @@ class FusedEmbedding:
     entities. One product applies the linear layers of all types.
 
     Args:
-        operations: of all types, by name and in order.
-        num_shared: number of global features, the last ones.
+        operations: of every entity type, by its name and in order.
+        num_shared: number of global features, which are the last columns of every type.
     """
 
     def __init__(
@@ -107,7 +107,11 @@ class FusedEmbedding:
         return _kinds(operations) in (["repeat"], ["normalize", "linear relu", "layer_norm"])
 
     def bind(self, plan: Plan) -> Floats:
-        """Contiguous and of equal size: numpy is slow at short rows, such as of 9 or 32 numbers."""
+        """Adds the calls; returns the states.
+
+        Their arrays are contiguous and of equal shape: broadcasting over short rows, such as 9 or
+        32 numbers, is slow in numpy.
+        """
         wide, floats = plan.wide, plan.floats
         length, d_model = len(wide), len(self._state)
         highest, lowest = (floats(name, *wide.shape) for name in ("highest", "lowest"))
@@ -159,7 +163,8 @@ class FusedAttention:
         self._is_bounded = False
         """True if all attention logits are known to stay within ± `_MAX_LOGIT`."""
         self._scores: Floats | None = None
-        """Compares queries with normed states instead of keys; None = too large."""
+        """Compares queries with normed states instead of keys; None = too large, or with relative
+        positions."""
         if self._has_relpos or n_head * (d_model + 1) ** 2 > _MAX_SCORES:
             return
         heads = attention[:, : n_head * (3 * d_head + 1)].reshape(d_model + 1, n_head, -1)
@@ -273,7 +278,7 @@ class FusedFeedforward:
 
 
 def fused_head(layer: Doubles, factor: float = 1.0) -> Floats:
-    """Applies a linear layer, times a factor, to the embeddings in states."""
+    """Matrix that applies a linear layer, times a factor, to the embeddings in states."""
     weight, bias = layer["weight"].T * factor, layer["bias"] * factor
     constant = bias / _constant(len(weight))
     return _f32(np.concatenate((weight, constant[None], weight.sum(axis=0, keepdims=True))))
@@ -284,7 +289,7 @@ def _kinds(operations: Iterable[Operation]) -> list[str]:
 
 
 def _heads(layers: Mapping[str, Doubles], n_head: int) -> tuple[Double, Double]:
-    """Query, key, value and a one, head by head; then the gate of relative positions, if any."""
+    """Merged weight and bias: query, key, value and a one per head, then the gate, if any."""
     d_model = len(layers["query"]["bias"])
     d_head = d_model // n_head
     weights: list[Double] = []
@@ -356,7 +361,7 @@ def _shift(logits: Floats) -> None:
 
 
 def _repeat_unless_exact(total: Floats, calls: list[Call]) -> None:
-    """Repeats calls if a sum is too small, too large, or NaN."""
+    """Runs `calls`, which repeat the attention exactly, if a sum is too small, large, or NaN."""
     if not (total[total.argmin()] > _MIN_SUM and total[total.argmax()] < _MAX_SUM):
         for call, arguments in calls:
             call(*arguments)

@@ -39,10 +39,10 @@ _RUN: Final = "run"
 
 
 class NumpyNet:
-    """Action distributions and values of batches; only reads their arrays.
+    """Action distributions and values of batches; does not modify a batch.
 
     Args:
-        weights: must fit its description, see `Weights.require_fit`.
+        weights: tensors must fit their description, see `Weights.require_fit`.
 
     Raises:
         SchemaError: no network has such spaces and options.
@@ -55,7 +55,7 @@ class NumpyNet:
         self._norms = [each for each, _, _ in self._steps if isinstance(each, InputScale)]
 
     def read_statistics(self) -> None:
-        """Recomputes feature statistics whose tensors have changed."""
+        """Rereads the tensors of feature statistics, which may have changed in place."""
         for norm in self._norms:
             norm.read()
 
@@ -72,8 +72,9 @@ class NumpyNet:
     ) -> tuple[dict[ActionName, Distribution], Floats, Floats | None]:
         """`distributions` of a batch of one observation, and its attention weights.
 
-        These are `(n_layer, n_head, num_entities, num_entities)`, query before key, in the order of
-        the space, with the entity of the global features last; None if nothing attends.
+        The weights are `(n_layer, n_head, num_entities, num_entities)`, query before key. Entities
+        are in the order of the space, with the entity of the global features last. None if the
+        network has no attention.
         """
         run = _Run(batch)
         run.attention = []

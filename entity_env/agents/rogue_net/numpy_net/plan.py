@@ -52,7 +52,7 @@ class Buffers:
         """The mark of the plan that last set type-dependent content."""
 
     def floats(self, name: str, *shape: int) -> Floats:
-        """An uninitialized contiguous array; always the same memory for a name."""
+        """An uninitialized contiguous array; the same memory per name, until a larger size."""
         return self._array(name, np.float32, shape)
 
     def indices(self, name: str, *shape: int) -> NDArray[np.intp]:
@@ -105,8 +105,8 @@ class PlannedEmbedding(Protocol):
     """Layers from features to states, for all types at once.
 
     Attributes:
-        columns: of every type.
-        limit: `(num_columns,)` of the centered features.
+        columns: columns of every type.
+        limit: `(num_columns,)`, largest absolute value of the centered features.
         scale, shift: one row per type.
     """
 
@@ -123,7 +123,7 @@ class PlannedLayer(Protocol):
     """A layer from states to states."""
 
     mixes: bool
-    """A state depends on other entities' states."""
+    """True if a state depends on other entities' states."""
 
     def bind(self, plan: Plan, x: Floats, rows: NDArray[np.intp] | None) -> Floats:
         """Adds calls; returns the states of all entities, or of `rows`."""
@@ -171,15 +171,17 @@ class Plan:
         wanted: NDArray[np.int64] | None,
         tables: RelposArrays | None,
     ) -> Floats | None:
-        """New states, `(num_wanted, d_model + 2)`; None if a feature or its square is not finite.
+        """New states, `(num_wanted, d_model + 2)`; None if a feature is not finite or too large.
+
+        Checks the sum of squares of few features, and the plain sum of many.
 
         Args:
             counts: number of entities of each type.
             arrays: features of every type with entities.
             shared: the global features.
-            visible: `(num_entities,)`; read if one is hidden.
-            wanted: entities whose states are returned.
-            tables: of relative positions, if the network has them.
+            visible: `(num_entities,)` bool; required if an entity is hidden.
+            wanted: entities whose states are returned, in this order; None = all.
+            tables: keys and values of relative positions, if the network has them.
         """
         if self._buffers.laid_out is not self._mark or counts != self._counts:
             self._lay_out(counts)
@@ -234,7 +236,7 @@ class Plan:
         self.calls += gelu_calls(u, piece, self.floats("part", *u.shape))
 
     def take(self, x: Floats, rows: NDArray[np.intp] | None, name: str, axis: int = 0) -> Floats:
-        """Adds a call that takes these rows; no call for None = all."""
+        """Adds a call that copies these rows; None = all, without a call or copy."""
         if rows is None:
             return x
         shape = *x.shape[:axis], len(rows), *x.shape[axis + 1 :]
@@ -255,7 +257,10 @@ class Plan:
         return normed
 
     def divide_by_deviation(self, x: Floats, out: Floats) -> None:
-        """Divides centered rows, without their last column, by the root of the sum of squares."""
+        """Adds calls that divide centered rows by the root of their sum of squares.
+
+        The last column is part of the sum, but not of the output.
+        """
         deviation = self.floats("deviation", len(x))
         self.add(row_dot, x, x, deviation)
         self.add(np.sqrt, deviation, deviation)

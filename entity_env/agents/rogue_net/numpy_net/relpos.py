@@ -65,7 +65,7 @@ class NumpyRelpos:
         ]
         if not self._config.per_entity_projections:
             return each[0]
-        # Like rogue-net: adds the projections of all types, only for entities of the first type.
+        # As in rogue-net: the sum of all types' projections, only for queries of the first type.
         total: Floats = np.sum(each, axis=0) * is_first[:, :, None, None]
         return total
 

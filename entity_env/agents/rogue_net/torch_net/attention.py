@@ -2,7 +2,7 @@
 
 Numba kernels work on packed entities. Batched torch products pad every observation to the longest,
 which took half of the time of a training step on MultiSnake. They remain for GPUs, few entities,
-relative positions, and without numba.
+large heads, relative positions, dropout, and without numba.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from entity_env.agents.rogue_net.torch_net.tensors import (
 from entity_env.core.ragged import Floats
 
 LARGEST_HEAD = 64
-"""Batched products are faster for larger heads."""
+"""Largest head of the kernels; for larger heads, batched products are faster."""
 HIDDEN = -1e9
 """Added to the logit of an entity hidden from attention."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackedLayout:
-    """A `Layout` for the attention kernel, which moves no entity.
+    """A `Layout` for the attention kernel, which reads entities in their packed order.
 
     Args:
         order, offsets: int64, as for `Layout`.
@@ -71,8 +71,8 @@ class PaddedLayout:
     Args:
         slots, source: int64, as for `Layout`.
         num_padded, max_length: shape of the slots.
-        bias: `(num_padded * n_head, max_length, max_length)` float32, key before query: 0 or
-            `HIDDEN`; None = nothing is hidden.
+        bias: `(num_padded * n_head, max_length, max_length)` float32 with keys before queries: 0
+            or `HIDDEN`; None = nothing is hidden.
         relpos: keys and values of relative positions.
     """
 
@@ -191,7 +191,10 @@ class Pool(nn.Module):
         self.pooling = config.pooling or ""
 
     def forward(self, x: Tensor, layout: PooledLayout) -> Tensor:
-        """Maps packed `(num_entities, d_model)` to the same shape; 0 if no entity is visible."""
+        """Maps packed `(num_entities, d_model)` to the same shape.
+
+        If no entity of an observation is visible, the input of `proj` is 0.
+        """
         x, rows = linear(self.prepool, x), layout.rows
         if layout.seen is not None:
             x, rows = x.index_select(0, layout.seen), rows.index_select(0, layout.seen)
@@ -322,7 +325,7 @@ def _widened(x: Floats, d_head: int) -> Floats:
 
 
 def _narrowed(x: Floats, d_head: int) -> Floats:
-    """Every head without that padding."""
+    """Every head without the padding of `_widened`."""
     if d_head % 8 == 0:
         return x
     wide = d_head + -d_head % 8

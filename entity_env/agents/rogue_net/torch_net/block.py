@@ -1,7 +1,7 @@
 """A transformer block: attention, then an MLP, each on normalized input.
 
-A torch operation takes longer to call than to normalize a thousand entities, and its result has
-left the cache before the next one reads it. With numba kernels, a block is a few passes over its
+Calling a torch operation takes longer than normalizing a thousand entities, and its result has left
+the cache before the next operation reads it. With numba kernels, a block is a few passes over its
 entities, with a handwritten gradient.
 """
 
@@ -30,7 +30,7 @@ from entity_env.core.ragged import Floats
 _SLICE: Final = 192
 """Entities per pass, to keep activations in the cache."""
 LARGEST_MODEL: Final = 128
-"""torch computes wider blocks: its BLAS is faster."""
+"""Widest block for the kernels; for wider blocks, torch's BLAS is faster."""
 
 
 class TransformerBlock(nn.Module):
@@ -65,8 +65,8 @@ class TransformerBlock(nn.Module):
         return isinstance(layout, PackedLayout) and len(self.ln1.weight) <= LARGEST_MODEL
 
     def begin(self, x: Tensor, layout: AttentionLayout) -> tuple[Tensor, Tensor, nn.Linear]:
-        """All but the last layer: `x`, the input of that layer, and the layer."""
-        mixed = self.attn.forward(layer_norm(self.ln1, x), layout)  # type: ignore[arg-type]  # its
+        """Computes all but the last layer; returns `x`, the input of that layer, and the layer."""
+        mixed = self.attn.forward(layer_norm(self.ln1, x), layout)  # type: ignore[arg-type]  # fits
         x = x + dropped(self.drop, mixed)
         first, last = self.mlp[0], cast(nn.Linear, self.mlp[2])
         return x, functional.gelu(linear(first, layer_norm(self.ln2, x))), last

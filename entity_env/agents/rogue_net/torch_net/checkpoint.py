@@ -49,7 +49,7 @@ class Checkpoint:
     """A network and its training state.
 
     Args:
-        net: the network, on the CPU.
+        net: the network, on the CPU unless the caller passed it.
         training: settings, progress and random states as JSON; may be empty.
         optimizer: its tensors by name; may be empty.
         path: the folder or file it was read from.
@@ -111,13 +111,14 @@ def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
 
 
 def load_checkpoint(path: str | Path, policy: Policy | None = None) -> Checkpoint:
-    """Reads a checkpoint folder, a training run's last checkpoint, or a checkpoint of enn-trainer.
+    """Reads any path that `read_network` accepts.
 
-    The latter has no `training` and no `optimizer`: training can start from its network, but its
-    run cannot be resumed.
+    An exported agent and a checkpoint of enn-trainer have no `training` and no `optimizer`:
+    training can start from the network, but the run cannot be resumed.
 
     Args:
-        policy: a network of your own class, to load the tensors into.
+        policy: a network of your own class, to load the tensors into; ignored for checkpoints of
+            other networks.
 
     Raises:
         CheckpointError: it is missing, damaged, or its tensors do not fit its description.
@@ -155,7 +156,8 @@ def initialized_from(
             which `run.json` repeats. By default every difference is an error.
         net: required kind and size of the network. The new network takes only `dropout` and
             `value_scale` from it.
-        policy: makes the network for a checkpoint of your own class, for equal spaces only.
+        policy: makes the network for a checkpoint of your own class, for equal spaces only; `adapt`
+            and `net` are ignored.
 
     Returns:
         A function of an observation space and an action space; the network is on the CPU. It raises
@@ -192,7 +194,7 @@ def initialized_from(
 
 
 def _identity(path: Path) -> dict[str, str]:
-    """Path and SHA-256 of a network; only the path for enn-trainer's."""
+    """Path and SHA-256 of a network; only the path for a folder of enn-trainer."""
     with suppress(CheckpointError):
         return {"path": str(path), "sha256": network_digest(path)}
     return {"path": str(path)}

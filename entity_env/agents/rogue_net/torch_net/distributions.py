@@ -75,7 +75,8 @@ class ActionDistribution(ABC):
     def agrees_with(self, teacher: Self) -> Tensor:
         """`(num_actors,)` bool: the most probable sample equals the teacher's.
 
-        Real numbers agree if every mean is within one standard deviation of the teacher's.
+        Real numbers agree if every mean is at most one standard deviation of the teacher away from
+        the teacher's mean.
         """
 
     @abstractmethod
@@ -86,8 +87,8 @@ class ActionDistribution(ABC):
     def at_temperature(self, temperature: float) -> ActionDistribution:
         """The distribution with densities to the power of `1 / temperature`, normalized.
 
-        Above 1 it is more even, below 1 more peaked; multiplies a standard deviation by the square
-        root of the temperature.
+        It is more even above 1, and more peaked below 1. A standard deviation is multiplied by the
+        square root of the temperature.
         """
 
 
@@ -108,8 +109,8 @@ class CategoricalDistribution(ActionDistribution):
         return self.logprobs.argmax(dim=1)
 
     def draw(self, generator: torch.Generator | None) -> Tensor:
-        # An exponential race: the smallest of `Exp(1) / p` has probability p. Exponential draws on
-        # the CPU can be 0, and 0 / 0 would win every race.
+        # An exponential race: choice i has the smallest `Exp(1) / p[i]` with probability p[i].
+        # Exponential draws on the CPU can be 0, and 0 / 0 would win every race.
         race = torch.empty(self.logprobs.shape, device=self.logprobs.device)
         race = race.exponential_(generator=generator).clamp_min_(1e-30)
         return (self.logprobs.exp() / race).argmax(dim=1)

@@ -22,7 +22,7 @@ from entity_env.agents.rogue_net.torch_net.tensors import (
 from entity_env.core.spaces import EntityName
 
 LARGEST_WIDTH: Final = 32
-"""torch embeds more features: its BLAS is faster."""
+"""Largest number of features for the kernel; for more, torch's BLAS is faster."""
 CLIP = 5.0
 """Limit of normalized features, in standard deviations."""
 
@@ -35,8 +35,8 @@ class InputNorm(nn.Module):
 
     Buffers: `count` (a scalar), `mean` and `squares_sum` (`(num_features,)`, the sum of squared
     distances from the mean), all float32. After `go_on`, `is_new` (`(num_features,)` bool, not in
-    checkpoints) marks features with their own count: their `squares_sum` is scaled to `count` rows
-    with their deviation.
+    checkpoints) marks features that are counted separately: their `squares_sum` is scaled so that
+    `count` rows give their own deviation.
     """
 
     count: Tensor
@@ -139,7 +139,7 @@ class InputNorm(nn.Module):
         return features.sub(mean).div_(deviation).clamp_(-CLIP, CLIP)
 
     def scale(self) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation; 0 and 1 if nothing was counted."""
+        """Mean and standard deviation; 0 and 1 until two rows were counted."""
         return self._scale() or (torch.zeros_like(self.mean), torch.ones_like(self.mean))
 
     def _scale(self) -> tuple[Tensor, Tensor] | None:
@@ -248,7 +248,7 @@ class EntityEmbedding(nn.Module):
 
     @property
     def has_statistics(self) -> bool:
-        """True if any batch was counted; after `InputNorm.go_on`, also for new features."""
+        """True if any type was counted, and no new feature (see `InputNorm.go_on`) is uncounted."""
         norms = [module for module in self.modules() if isinstance(module, InputNorm)]
         is_new = [norm for norm in norms if norm.is_new is not None and not norm.has_statistics]
         return not is_new and any(norm.has_statistics for norm in norms)

@@ -53,7 +53,7 @@ class SelectEntityHead(nn.Module):
         self.scale = 1.0 / math.sqrt(d_qk)
 
     def forward(self, x: EncodedEntities, choices: Choices) -> ActionDistribution:
-        """Maps packed `(num_entities, d_model)` to a distribution over `max_actees` places."""
+        """Maps packed `(num_entities, d_model)` to a distribution over `max_actees` positions."""
         actees = choices.actees
         if actees is None or not len(choices.packed):
             return CategoricalDistribution(_rows(x.x, choices), x.x.new_zeros(0, 1))

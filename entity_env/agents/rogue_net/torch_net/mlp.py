@@ -269,10 +269,10 @@ class MLPEvaluation(NamedTuple):
 
     Args:
         logprobs, entropy, values: `(num_rows,)`.
-        of_logprobs, of_entropy: `(num_outputs, num_rows)`, their gradients with respect to the
-            outputs of the head, and to `log_std` of a continuous action, whose entropy has
-            `(num_outputs, 1)`.
-        policy, value: `(width, num_rows)` input of every layer.
+        of_logprobs, of_entropy: gradients of `logprobs` and `entropy` with respect to the outputs
+            of the head, `(num_outputs, num_rows)`. For a continuous action, rows for `log_std`
+            follow, and `of_entropy` has a single column.
+        policy, value: `(width, num_rows)` input of every layer of the two networks.
     """
 
     logprobs: Floats
@@ -317,7 +317,7 @@ class MLPGradient:
     def of(
         cls, net: Policy, obs: EntityBatch, samples: Mapping[ActionName, Draws]
     ) -> MLPGradient | None:
-        """For all decisions of a rollout; None if only torch can compute it.
+        """The gradient for all decisions of a rollout; None if only torch can compute it.
 
         The network must be an unmodified `MLPPolicy` with one action, on the CPU, and every
         observation must have one actor.
@@ -361,7 +361,7 @@ class MLPGradient:
         Args:
             found: result of `evaluate` with the same parameters; its arrays are overwritten.
             of_logprobs, of_values: `(num_rows,)` float32.
-            of_entropy: for the entropy of each row.
+            of_entropy: the gradient of every row's entropy, one number for all rows.
         """
         outputs = found.of_logprobs * of_logprobs
         outputs += found.of_entropy * of_entropy
@@ -442,8 +442,8 @@ def _forward(layers: Layers, x: Floats) -> tuple[Floats, list[Floats]]:
 def _backward(layers: Layers, inputs: Sequence[Floats], slopes: Floats) -> Iterator[Floats]:
     """Gradients of weight and bias, from the last layer to the first; overwrites the inputs.
 
-    With `slopes`, the gradient of the outputs, it is `slopes @ x.T` for the weight and
-    `weight.T @ slopes` for x; the derivative of tanh with output x is `1 - x**2`.
+    If `slopes` is the gradient of a layer's outputs, the gradient of its weight is `slopes @ x.T`,
+    and that of its input `weight.T @ slopes`; the derivative of tanh with output x is `1 - x**2`.
     """
     for i in range(len(layers) - 1, -1, -1):
         x = inputs[i]
@@ -460,8 +460,8 @@ def _weigh_labels(
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """The first four fields of an `MLPEvaluation` without values, from `(num_choices, num_rows)`.
 
-    With probabilities p and entropy H, the derivative of `log p[i]` is `(i == j) - p[j]`, and of H,
-    `-p[j] * (log p[j] + H)`.
+    With probabilities p and entropy H, the derivative by logit j is `(i == j) - p[j]` for
+    `log p[i]`, and `-p[j] * (log p[j] + H)` for H.
     """
     if allowed is not None:
         logits = np.where(allowed, logits, FORBIDDEN)
@@ -483,7 +483,8 @@ def _weigh_numbers(
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Like `_weigh_labels`, from `(num_labels, num_rows)`; gradients for the mean, then `log_std`.
 
-    With d = (sample - mean) / std: `d / std` and `d**2 - 1`; for the entropy, 0 and 1.
+    With d = (sample - mean) / std, the gradients of the log-probability are `d / std` and
+    `d**2 - 1`; those of the entropy are 0 and 1.
     """
     inverse = np.exp(-log_std)
     distance = (samples - mean) * inverse
@@ -498,7 +499,11 @@ def _weigh_numbers(
 def make_policy(
     obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace], config: NetConfig
 ) -> RogueNet | MLPPolicy | CNNPolicy:
-    """The untrained network of a configuration; raises `SchemaError` for other classes."""
+    """The untrained network of a configuration.
+
+    Raises:
+        SchemaError: an `OwnNetConfig`, or no network has such spaces and options.
+    """
     if isinstance(config, MLPConfig):
         return MLPPolicy(obs_space, action_space, config)
     if isinstance(config, CNNConfig):

@@ -54,8 +54,8 @@ class _Head(Protocol):
 class RogueNet(Policy):
     """Policy and value network over entities.
 
-    Only `update_statistics` and an optimizer change the network. It is created in evaluation mode;
-    training mode only adds dropout.
+    Only `update_statistics`, `scale_values` and an optimizer change the network. It is created in
+    evaluation mode; training mode only adds dropout.
 
     Args:
         obs_space: the order of entities and features matters.

@@ -71,9 +71,11 @@ class Evaluation:
     """Log-probabilities, entropy and values of given samples: `(num_rows,)`, with gradients.
 
     Args:
-        teacher_kl: KL(teacher || policy) in nats, summed over the actors and actions of a row.
+        teacher_kl: KL(teacher || policy) in nats, summed over the actors and actions of a row; None
+            without a teacher.
         agreement: share of the choices in a row that equal the teacher's, see
-            `ActionDistribution.agrees_with`, without gradients; 1 without actors.
+            `ActionDistribution.agrees_with`, without gradients; 1 without actors; None without a
+            teacher.
     """
 
     logprobs: Tensor
@@ -88,7 +90,7 @@ class Policy(nn.Module, ABC):
 
     Your own network implements `distributions`. `act`, `evaluate` and `values` follow from it; you
     may override them with faster ones. The trainer acts in evaluation mode and learns in training
-    mode. Arrays of a batch may only be read, during a call.
+    mode. The arrays of a batch are read-only, and valid only during the call.
     """
 
     def __init__(self, obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> None:
@@ -136,7 +138,7 @@ class Policy(nn.Module, ABC):
     def labels(
         self, action: ActionName, logits: Tensor, batch: EntityBatch
     ) -> CategoricalDistribution:
-        """The distribution of an action with labels, for networks with one output per row.
+        """The distribution of an action with labels, for networks with logits per row.
 
         Args:
             logits: `(num_rows, num_labels)`; each actor takes those of its row.
@@ -200,7 +202,7 @@ class Policy(nn.Module, ABC):
 
     @torch.inference_mode()
     def values(self, batch: EntityBatch) -> NDArray[np.float32]:
-        """`(num_rows,)` float32 value estimates, in units of the reward; masks are optional."""
+        """`(num_rows,)` float32 value estimates, in units of the reward; `batch` needs no masks."""
         if not batch.action_masks:
             batch = self._without_actors(batch)
         values: NDArray[np.float32] = self.distributions(batch)[1].cpu().numpy()
@@ -224,8 +226,8 @@ class ValueScale(nn.Module):
     """Mean and deviation of returns, which turn the output of a value head into a value.
 
     The head predicts normalized returns, so one learning rate suits rewards of any size. When the
-    statistics change, its last layer changes to keep values constant (PopArt): van Hasselt et al.,
-    "Learning values across many orders of magnitude" (2016), equations 3 to 5.
+    statistics change, the head's layer changes to keep values constant (PopArt): van Hasselt et
+    al., "Learning values across many orders of magnitude" (2016), equations 3 to 5.
     """
 
     mean: Tensor
@@ -241,7 +243,7 @@ class ValueScale(nn.Module):
 
     @torch.no_grad()
     def change(self, mean: float, std: float, head: nn.Linear) -> None:
-        """Sets new statistics, and adapts the last layer of the value."""
+        """Sets new statistics, and adapts `head` so values stay equal."""
         ratio = float(self.std) / std
         head.weight.mul_(ratio)
         head.bias.mul_(ratio).add_((float(self.mean) - mean) / std)

@@ -62,7 +62,7 @@ class RelposEncoding(nn.Module):
         return RelposTables(keys, values, self)
 
     def gate(self, x: Tensor) -> Tensor | None:
-        """Maps `(…, d_model)` to the gate of every query's values, `(…, d_head)`."""
+        """Maps key entities `(…, d_model)` to gates of their values, `(…, d_head)`."""
         match self.relpos.value_gate:
             case None:
                 return None

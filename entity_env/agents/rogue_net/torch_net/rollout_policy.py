@@ -61,8 +61,8 @@ class _Embedding(NamedTuple):
 class _Head(NamedTuple):
     """Linear layer from states to logits: `(num_labels, d_model)` and `(num_labels,)`.
 
-    For a select action `(d_model, d_model)` and `(d_model,)`, query and key projection in one: the
-    dot product with an encoded actee is a logit.
+    For a select action `(d_model, d_model)` and `(d_model,)`, which merge query and key projection:
+    the dot product of the output with an encoded actee is a logit.
     """
 
     weight: Floats

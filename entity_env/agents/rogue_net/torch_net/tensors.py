@@ -16,7 +16,7 @@ from torch.nn import functional
 from entity_env.core.validation import has_numba
 
 FEW = 32
-"""Up to this many entities, torch computes."""
+"""Up to this many entities, torch is used instead of kernels."""
 FEW_PRODUCTS = 1 << 18
 """Maximum multiplications of a product in numpy: above, OpenBLAS starts threads."""
 
@@ -49,7 +49,7 @@ def use_kernels(num_entities: int, device: torch.device) -> bool:
 
 
 def as_tensor(array: NDArray[np.generic], device: torch.device) -> Tensor:
-    """A tensor on `device`, without a copy if possible: torch has no read-only tensors."""
+    """A tensor on `device`; copies only for another device, or a read-only array."""
     if not array.flags.writeable:
         array = array.copy()
     return torch.from_numpy(array).to(device)

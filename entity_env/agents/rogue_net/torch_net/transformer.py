@@ -61,7 +61,7 @@ class Transformer(nn.Module):
         return x
 
     def encode(self, x: Tensor, layout: AttentionLayout) -> EncodedEntities:
-        """Like `forward` without dropout; without a kernel, the result applies the last layer."""
+        """Like `forward` without dropout; without a kernel, readers apply the last layer."""
         blocks = [cast(TransformerBlock, block) for block in self.blocks]
         for block in blocks[:-1]:
             x = block.forward(x, layout)
@@ -74,8 +74,8 @@ class Transformer(nn.Module):
 class EncodedEntities:
     """Packed output of the transformer: `x + last(hidden)`, or only `x`.
 
-    Heads gather actors and the value head takes a mean: if few entities act, most products of the
-    last layer, which is linear, are unnecessary.
+    Heads read only actors and actees, and the value head reads a mean. The last layer is linear, so
+    if few entities are read, most of its products are unnecessary.
 
     Args:
         x: `(num_entities, d_model)`.
@@ -124,9 +124,9 @@ def _sum_rows(x: Tensor, layout: Layout) -> Tensor:
     return x.new_zeros(len(layout.lengths), x.shape[1]).index_add(0, rows, x)
 
 
-# Each reader passes the entities on to the next. In the backward pass, each adds in place to the
-# gradient of its successor, so nothing else may use `x` in between. Torch would allocate and add a
-# matrix for each, which was a tenth of a CherryPick minibatch.
+# Each reader passes the entities on to the next reader. In the backward pass, it adds its gradient
+# in place to that of the next reader, so nothing else may use `x` in between. Torch would allocate
+# and add a matrix per reader, which took a tenth of a CherryPick minibatch.
 class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
