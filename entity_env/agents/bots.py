@@ -176,8 +176,8 @@ class _Match:
     def goes_on(self, seat: _Seat) -> bool:
         """True if this episode continues; False if the game has begun another one.
 
-        A call for a seat that is over begins another episode, if the learner is over, too. Raises
-        `GameExit` or `ProtocolError` after too many calls in other episodes.
+        If the learner's episode has ended, a call for a seat that is over begins another one.
+        Raises `GameExit` or `ProtocolError` after too many calls in other episodes.
         """
         if seat.is_over and self.final is not None:
             self.end()

@@ -56,9 +56,9 @@ class HumanAgent(PolicyAgent):
 
     With a board on a terminal, entities that can be selected show their keys there, and arrows move
     between them. On a terminal, Enter takes a default: the actor's last choice or, on a board, the
-    entity nearest to its last target, at first to the actor itself. If neither exists and the
-    action has several actors, it is to do nothing, else the first allowed choice. `.` takes the
-    defaults of this actor and all later ones.
+    entity nearest to its last target, at first to the actor itself. If neither exists and there are
+    several actors, the default is to do nothing, else the first allowed choice. `.` takes the
+    defaults of this actor and all later ones. With a clock, see `MoveClock.default`.
 
     Args:
         source: input; None = standard input.

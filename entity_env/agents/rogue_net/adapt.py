@@ -260,7 +260,10 @@ class FeatureAdaptor:
         return None if ids is not None else [name for name in named if name in self._columns]
 
     def _shifts(self, obs: Batch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """`(num_types, num_rows)` shift of each type's entity indices, and their end before it."""
+        """Shift of each type's entity indices, and their end in the game.
+
+        Both are `(num_types, num_rows)`, in the order of the game's types.
+        """
         counts = {name: obs.features[name].lengths for name in self._shown}
         stops = np.cumsum(list(counts.values()), axis=0)
         place = np.cumsum([counts[name] for name in self._seen], axis=0)

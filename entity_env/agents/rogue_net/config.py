@@ -313,7 +313,7 @@ class MLPConfig:
     Args:
         hidden: widths of the hidden layers, at least one, of both the policy and the value.
         norm_inputs: features are normalized by their running mean and deviation, see `InputNorm`.
-            A file without this setting means false, for networks of earlier releases.
+            In a file, a missing setting means false, as in networks of earlier releases.
 
     Raises:
         UsageError: no width, or not an integer from 1 to `MAX_WIDTH`; `norm_inputs` that is

@@ -283,7 +283,7 @@ def write_enn_checkpoint(path: str | Path, weights: Weights, *, step: int = 0) -
 
 
 def refused_names(names: Iterable[str]) -> list[str]:
-    """Names that torch modules cannot have, and so neither rogue-net's entities and actions."""
+    """Names that rogue-net's entities and actions cannot have, because torch modules cannot."""
     taken = _TAKEN.split()
     return [name for name in names if not name or "." in name or name in taken or name[0] == "_"]
 

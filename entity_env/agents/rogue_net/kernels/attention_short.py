@@ -1,8 +1,8 @@
 """Attention among up to four entities, forward and backward.
 
 A vector of 8 queries and one key would be at least half empty; here a vector holds the logits of
-two queries and four keys. Lists of places are padded to four with the last entity; shares of padding
-are 0.
+two queries and four keys. Lists of places are padded to four with the last entity; shares of
+padding are 0.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def softmax(block: Untyped, length: int, num_rows: int) -> None:
 def softmax_backward(
     block: Untyped, shares: Untyped, scale: np.float32, length: int, num_rows: int
 ) -> None:
-    """Converts the gradient of the shares to the gradient of the logits, in place."""
+    """Converts the gradient of the shares, in `block`, to the gradient of the logits, in place."""
     for j in range(length, num_rows):
         store(block, 8 * j, zeros())
     total = twice(zeros())

@@ -211,7 +211,7 @@ def product(x: Floats, y: Floats, out: Floats | None = None) -> Floats:
 
 
 def product_call(x: Floats, y: Floats, out: Floats) -> Call:
-    """A call equal to `product(x, y, out)`, for a contiguous `out`; if small, without its checks."""
+    """A call equal to `product(x, y, out)`, for a contiguous `out`; skips the check if small."""
     if not _is_small(x, y):
         return product, (x, y, out)
     return (x.dot, (y, out)) if x.ndim == 2 else (np.matmul, (x, y, out))

@@ -163,8 +163,7 @@ class FusedAttention:
         self._is_bounded = False
         """True if all attention logits are known to stay within ± `_MAX_LOGIT`."""
         self._scores: Floats | None = None
-        """Compares queries with normed states instead of keys; None = too large, or with relative
-        positions."""
+        """Compares queries with normed states instead of keys; None = always compares with keys."""
         if self._has_relpos or n_head * (d_model + 1) ** 2 > _MAX_SCORES:
             return
         heads = attention[:, : n_head * (3 * d_head + 1)].reshape(d_model + 1, n_head, -1)

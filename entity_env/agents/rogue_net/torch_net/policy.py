@@ -90,7 +90,7 @@ class Policy(nn.Module, ABC):
 
     Your own network implements `distributions`. `act`, `evaluate` and `values` follow from it; you
     may override them with faster ones. The trainer acts in evaluation mode and learns in training
-    mode. The arrays of a batch are read-only, and valid only during the call.
+    mode. Do not modify the arrays of a batch, or keep them after a call.
     """
 
     def __init__(self, obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> None:
@@ -138,7 +138,7 @@ class Policy(nn.Module, ABC):
     def labels(
         self, action: ActionName, logits: Tensor, batch: EntityBatch
     ) -> CategoricalDistribution:
-        """The distribution of an action with labels, for networks with logits per row.
+        """The distribution of an action with labels, for networks that compute logits per row.
 
         Args:
             logits: `(num_rows, num_labels)`; each actor takes those of its row.
