@@ -86,9 +86,9 @@ class Agent(ABC):
         Args:
             obs: the observation. The first `act` after `game_over` starts a new episode; in a
                 multi-agent game only after all agents' episodes have ended, unless it `respawns`.
-            actions: an Enum for one choice (the answer is a member), `Categorical(Move)` or
-                `SelectEntity(Food)` for a list with one answer per actor, None for an actor with
-                nothing to select.
+            actions: an Enum for one choice (the answer is a member); `Categorical(Move)` or
+                `SelectEntity(Food)` for a list with one answer per actor, which is None for an
+                actor with nothing to select; `Continuous` for `(num_actors, num_labels)` float32.
 
         Returns:
             The answer, or a tuple for several actions. None: the game is being closed, and `play`
@@ -139,7 +139,7 @@ class Agent(ABC):
         """Closes the agent's resources; may be called twice."""
 
     def join(self, run: AgentRun) -> None:
-        """Sets the run in which the agent takes part; called by `Game.run`.
+        """Sets the run in which the agent takes part; called by `take_seat`.
 
         Raises:
             ProtocolError: this agent belongs to an environment.

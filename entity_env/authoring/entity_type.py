@@ -127,7 +127,7 @@ class EntityType:
 
     @property
     def stride(self) -> int:
-        """Numbers that a writer appends per entity: `width`, or 1 filler if there are none."""
+        """Numbers that a writer appends per entity: `width`, or 1 filler without features."""
         return max(self.width, 1)
 
     @cached_property
@@ -206,9 +206,12 @@ class EntityType:
         return [flat[i : i + width] for i in range(0, len(flat), self.stride)]
 
     def rows(self, rows: NDArray[Any]) -> NDArray[np.float32]:
-        """Checks numpy-backed entities, `(num_entities, width)` of any numeric dtype.
+        """Checks numpy-backed entities, `(num_entities, width)` of any bool or numeric dtype.
 
-        Returns the same memory if float32.
+        Returns them as float32: the same memory if they already have this dtype, else a copy.
+
+        Raises:
+            SchemaError: the wrong shape or dtype.
         """
         if rows.ndim != 2 or rows.shape[1] != self.width:
             raise SchemaError(
@@ -256,11 +259,14 @@ def fits_float32(value: object) -> bool:
 def entity_type(cls: type) -> EntityType:
     """The `EntityType` of a dataclass, cached.
 
-    Numbers and bools are features unchanged; an Enum or a `Literal` is one-hot (`stance.is_Calm`),
-    a `Flag` has one feature per bit. A nested dataclass adds a dotted prefix (`pos.x`); a tuple of
+    A number or bool is one feature; an Enum or a `Literal` is one-hot (`stance.is_Calm`), a `Flag`
+    has one feature per bit. A nested dataclass adds a dotted prefix (`pos.x`); a tuple of
     fixed length or an array, `Annotated[np.ndarray, 3]`, adds the index (`cooldowns.0`).
     `x: float | None` is two features, `has_x` and `x`, both 0 for None. For other classes see
     `Features`.
+
+    Raises:
+        SchemaError: not a dataclass, a field that cannot become features, or a repeated name.
     """
     if not _is_dataclass(cls):
         raise SchemaError(
@@ -456,7 +462,7 @@ def _is_number(kind: object) -> bool:
 
 
 def _is_collection(cls: object) -> bool:
-    """Whether a class is a list, dict, set or tuple type."""
+    """Whether a class is a collection, such as a list or dict, except text, bytes and arrays."""
     is_one = isinstance(cls, type) and issubclass(cls, Collection)
     is_array = "numpy" in sys.modules and cls is np.ndarray
     return is_one and cls not in (str, bytes) and not is_array

@@ -37,8 +37,9 @@ _MAX_VERSION: Final = 64
 Transport: TypeAlias = Literal["greenlet", "thread"]
 """How a stepped game waits for its actions.
 
-`greenlet`: all games of a process share one thread; under a microsecond. `thread`: one OS thread
-per game, for games that run an event loop (asyncio) or are called back from C."""
+`greenlet`: all games of a process share one thread, and switching takes 1 to 2 µs
+(`benchmarks/inversion.py`). `thread`: one OS thread per game, for games that run an event loop
+(asyncio) or are called back from C."""
 
 
 @runtime_checkable
@@ -68,10 +69,10 @@ class Game:
         play: the loop. With several agents its first argument is a list of them. It must take
             `seed`; its other keyword-only arguments are the game's settings.
         entities: dataclasses in observations, in the order of the observation space.
-        actions: Enums, `Categorical`, `SelectEntity` and `Continuous`.
+        actions: Enums, frozen dataclasses of Enums, and `ActionType`s such as `Categorical(Move)`.
         global_features: dataclass of the features of the whole observation.
-        respawns: an agent whose episode has ended may start the next one while others still play;
-            in a `VecEnv` only with autoreset "same_step". By default it may act again once the
+        respawns: True lets an agent whose episode has ended start the next one while others still
+            play, in a `VecEnv` only with autoreset "same_step". False makes it wait until the
             episodes of all participating agents have ended.
         name: default: the name of `play`, or of its module if the function is called `play`.
         look: `module:name` of an `entity_env.views.Look` that draws the game, imported only for
@@ -81,17 +82,17 @@ class Game:
         training: trainer settings that differ from the defaults, by name,
             `{"preset": "board", "net": {"n_layer": 1}}`; or the `module:name` of an
             `entity_env.vec.GameTraining`, imported only to train or evaluate.
-        max_entities: for each type of varying number, the maximum with the default settings: the
-            size of fixed arrays for other libraries.
-        transport: how its copies wait for their actions: "thread" for a game that runs an event
-            loop. A `VecEnv` may override it.
-        version: version of the rules, a short text or a number that you change with them. Stored in
-            runs, datasets and replays; commands report differences.
+        max_entities: by name of the entity type, for types whose number of entities varies: the
+            largest number with the default settings. Other libraries get arrays of this size.
+        transport: how stepped copies wait for their actions, see `Transport`: "thread" for a game
+            that runs an event loop. A `VecEnv` may override it.
+        version: version of the rules, a line of 1 to 64 characters or an integer; change it when
+            you change the rules. Stored in runs, datasets and replays; commands report differences.
 
     Raises:
-        UsageError: an unknown transport, or a version that is neither a number nor a line of text.
-        SchemaError: a class that cannot be featurized, or a `play` that has no `seed`, is `async`
-            or is a generator.
+        UsageError: an unknown transport or an invalid version.
+        SchemaError: a class that cannot be featurized, fewer than one agent, or a `play` that has
+            no `seed`, is `async` or is a generator.
     """
 
     def __init__(
@@ -155,8 +156,8 @@ class Game:
     def open_settings(self, settings: Mapping[str, object]) -> dict[str, object]:
         """The settings that could name a file or anything else outside the game.
 
-        These are texts other than listed choices. Numbers, flags, and members of an Enum or a
-        `Literal` are data, which a file may choose.
+        These are all values except numbers, flags, None, and members of an Enum or a `Literal`:
+        those are data, which a file may choose.
         """
         return {
             name: value
@@ -216,8 +217,8 @@ class Game:
 
         Args:
             agents: `num_agents` agents. One object may fill several seats: it plays the first, and
-                copies with their own state play the others. Copies share its network and random
-                stream, so seeded agents choose differently than separate objects.
+                copies with their own state play the others. All share one network and one random
+                stream, so they choose differently than separate agents with the same seed.
             seed: seed of the run, 0 or more.
             episodes: number of episodes; afterwards `act` returns None.
             watch: called with a `Turn` after every decision and at the end of every episode; a
@@ -232,8 +233,8 @@ class Game:
         Raises:
             UsageError: wrong number of agents, an invalid setting, or an agent that fills several
                 seats and cannot be copied.
-            ProtocolError: `play` returned in the middle of an episode without `game_over`, or
-                continues after `act` returned None.
+            ProtocolError: `play` returned without `game_over`, or continues after `act` returned
+                None.
             WorkerError: the game hangs, calls `sys.exit()`, or raises another exception that is not
                 an `Exception`. Exceptions of agents, and Ctrl-C, are raised unchanged.
         """
@@ -368,7 +369,7 @@ class Ungrouped:
 
     A game may wrap them in a group, as `asyncio.TaskGroup` does. Groups with other errors pass
     unchanged. Not a `contextmanager` generator: that sets the traceback of every exception that
-    passes, which a frozen dataclass refuses.
+    passes, which fails for an exception that is a frozen dataclass.
     """
 
     def __enter__(self) -> None:
@@ -402,7 +403,7 @@ def _seats(agents: Sequence[Agent], runs: Sequence[AgentRun]) -> list[Agent]:
 
 
 def _place_of(runs: Sequence[AgentRun], seeds: EpisodeSeeds, first: int) -> str:
-    """Position of a call of `play` that began with episode `first`, for `WorkerError`."""
+    """Seed, episode and step of an error in a call of `play` that began with episode `first`."""
     playing = [run for run in runs if run.is_playing]
     last = max(first, *(run.number - 1 for run in runs))  # the ended episode, if none is running
     number = max((run.number for run in playing), default=last)
@@ -411,7 +412,7 @@ def _place_of(runs: Sequence[AgentRun], seeds: EpisodeSeeds, first: int) -> str:
 
 
 def no_game_over(game: str, agent_ids: Sequence[int]) -> ProtocolError:
-    """Error for a `play` that returned in the middle of an episode."""
+    """Error for a `play` that returned during an episode, or without playing one."""
     which = ", ".join(map(str, agent_ids))
     return ProtocolError(
         f"{game}: play returned without game_over for agent {which}; end every episode with "

@@ -43,13 +43,13 @@ _GAMES: Final = os.path.join(_PACKAGE, "games")
 
 
 def is_failure(error: BaseException) -> bool:
-    """True for an exception raised by a game; False for `GameExit` and an interrupt by a signal.
+    """True for an exception raised by a game; False for its unwinding and interrupts by signals.
 
-    A game that calls `sys.exit()`, or raises another exception that is not an `Exception`, fails.
-    An exception is an interrupt if it, or one in its chain, comes from a signal handler. Python's
-    default Ctrl-C handler leaves no frame in the traceback: while it is set, every
-    `KeyboardInterrupt` counts as Ctrl-C, even if the game raised it. Worker processes set another
-    handler.
+    `GameExit` and `GreenletExit` unwind a game. Every `Exception`, and `GameHangs`, is a failure.
+    Any other exception, such as `SystemExit`, is a failure unless it, or one in its chain, comes
+    from a signal handler. Python's default Ctrl-C handler leaves no frame in the traceback: while
+    it is set, every `KeyboardInterrupt` counts as Ctrl-C, even if the game raised it. Worker
+    processes set another handler.
     """
     if is_a(error, Exception) or is_a(error, GameHangs):
         return True
@@ -194,7 +194,7 @@ def summary_of(error: BaseException) -> str:
 
 
 def name_of(error: BaseException) -> str:
-    """Class name of an exception, independent of its metaclass."""
+    """Class name of an exception, even if its metaclass overrides `__name__`."""
     return str(type.__dict__["__name__"].__get__(type(error)))
 
 

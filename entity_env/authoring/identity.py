@@ -70,7 +70,8 @@ def all_settings(game: Game) -> dict[str, object]:
 def changed_rules(before: object, now: Identity) -> str:
     """Differences between two identities of a game, in words; "" if the rules are the same.
 
-    Only keys present in both are compared: older files have no identity.
+    Compares the source digest and the version if both identities have them: older files have no
+    identity. If one differs, also names the packages and commits that differ.
     """
     if not isinstance(before, Mapping):
         return ""

@@ -184,10 +184,9 @@ def execute_file(name: str, file: Path) -> ModuleType:
 
 
 def file_below(name: str) -> Path | None:
-    """The file at or below the current folder that a dotted name imports.
+    """The file at or below the current folder that a dotted name imports; None if there is none.
 
-    `load_module` imports it as a module of its packages; `import_named` also from folders that are
-    not packages.
+    In the current folder, which may be inside the package, it is found by the end of its name.
     """
     parts = name.split(".")
     if not all(map(str.isidentifier, parts)):

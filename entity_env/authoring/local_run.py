@@ -115,7 +115,7 @@ class AgentRun:
         self.is_over = False
         """Its episode has ended, but other agents of the match still play."""
         self.match: Sequence[AgentRun] = ()
-        """Runs of all agents, if the next episode waits for all to end."""
+        """Runs of all agents; empty in a game that `respawns`, where agents do not wait."""
         self.episodes: list[Episode] = []
         self.number = 0
         """Index of the current or next episode; earlier ones may have been skipped."""
@@ -213,7 +213,7 @@ class AgentRun:
         self._resume_game()
 
     def game_over(self, obs: Obs | None, *, truncated: bool) -> None:
-        """Ends the episode; after the last one, stops."""
+        """Ends the episode; after the last one, `act` returns None."""
         self._require_not_over("given game_over")
         if self.is_stopped and not self.is_playing:
             # A loop over episodes without requests would never end.
@@ -288,7 +288,7 @@ class Player(Protocol):
 
 
 def end_episode(agent: Player, match: Sequence[Player]) -> None:
-    """Sets `is_over` of an agent if other agents of the match still play."""
+    """Sets `is_over` of an agent if others of the match still play; else clears it for all."""
     agent.is_over = any(other.is_playing for other in match)
     if not agent.is_over:
         for other in match:
@@ -296,7 +296,7 @@ def end_episode(agent: Player, match: Sequence[Player]) -> None:
 
 
 def still_played(call: str) -> str:
-    """Error for calling an agent between its own end and the end of the match."""
+    """Error text for calling an agent whose episode has ended while others still play."""
     return (
         f"{call} after its game_over, while other agents still play: its next episode begins "
         "when those of all agents have ended, or at once in a Game(respawns=True)"

@@ -30,7 +30,7 @@ class Rows(Sequence[Any]):
     Args:
         cls: dataclass whose features are the columns.
         values: the rows; kept, not copied.
-        entities: the objects behind the rows, if any, for select actions.
+        entities: the objects behind the rows, which select actions return; default: the rows.
     """
 
     __slots__ = ("cls", "entities", "values")
@@ -58,8 +58,8 @@ Group: TypeAlias = "list[Any] | tuple[Any, ...] | Rows"
 class Obs:
     """An observation for one agent: entities, actors, masks, and the score so far.
 
-    Methods return this object, so calls can be chained. Sequences are kept, not copied, and read
-    during `act`.
+    Methods return this object, so calls can be chained. Lists, tuples and float32 arrays are kept,
+    not copied, and read during `act`.
 
     Args:
         score: running score of this agent; its reward is the change since its last observation.
@@ -114,7 +114,7 @@ class Obs:
         return self.entities(actors, of)
 
     def globals(self, features: object) -> Obs:
-        """Sets the instance of the declared dataclass."""
+        """Sets the global features, an instance of the declared dataclass."""
         self.global_features = features
         return self
 
@@ -209,7 +209,9 @@ class Obs:
         return rows[0] if is_global else rows
 
     def frozen(self) -> Obs:
-        """A deep copy.
+        """A copy that does not change when the game changes its entities, masks or metrics.
+
+        It stores the features as arrays; select actions still return the game's own objects.
 
         Raises:
             SchemaError: an entity that cannot be featurized.
@@ -294,7 +296,7 @@ def _shape_of(mask: Any) -> tuple[int, ...] | None:  # noqa: ANN401 - whatever a
 
 
 def _actors_hint(kind: ActionType[Any], obs: Obs, wanted: int) -> str:
-    """Which entities perform an action, and how to change that, unless all are of one class."""
+    """Which entities perform an action, and how to change that; empty if all are of one class."""
     call = f"SelectEntity({kind.actee.__name__})" if isinstance(kind, SelectEntity) else repr(kind)
     acting = [(obs.groups[i], performs) for i, performs in obs.actor_groups or ()]
     mine = [group for group, performs in acting if group and (not performs or kind in performs)]

@@ -24,12 +24,14 @@ class Schema:
 
     Args:
         entities: dataclasses of observations, in the order of the observation space.
-        actions: Enums (one choice for the whole observation) and `ActionType`s.
+        actions: Enums and frozen dataclasses of Enums (one choice for the whole observation), and
+            `ActionType`s.
         global_features: dataclass whose fields describe the whole observation.
         game: name used in errors.
 
     Raises:
-        SchemaError: a class that cannot be featurized, or a duplicate name.
+        SchemaError: a class that cannot be featurized, a `SelectEntity` of an undeclared class, or
+            an invalid or duplicate name.
     """
 
     def __init__(
@@ -112,14 +114,14 @@ class Schema:
         )
 
     def no_actors(self, kind: ActionType[Any]) -> SchemaError:
-        """Error for a request per actor without actors."""
+        """Error for a per-actor action in an observation that marks no actors."""
         return SchemaError(
             f"{self.game}: {kind!r} asks every actor, but the observation marks none: "
             "show them with obs.actors(...) instead of obs.entities(...)"
         )
 
     def require_declared(self, kinds: Iterable[ActionType[Any]]) -> None:
-        """Raises SchemaError if a mask or actors belong to an undeclared action: no effect."""
+        """Raises SchemaError for an undeclared action, whose mask or actors would do nothing."""
         for kind in kinds:
             if kind not in self._kinds:
                 raise SchemaError(
@@ -128,7 +130,11 @@ class Schema:
                 )
 
     def require_globals(self, cls: type | None) -> None:
-        """Raises SchemaError unless global features have the declared class; None if absent."""
+        """Raises SchemaError unless global features have the declared class.
+
+        Args:
+            cls: their class; None if the observation has none.
+        """
         if cls is (self.globals and self.globals.cls):
             return
         if self.globals is None:

@@ -20,10 +20,10 @@ _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0"
 
 
 def parse_setting(text: str, annotation: object, where: str) -> object:
-    """Parses a value of an annotation.
+    """Parses the text of a setting according to its annotation; `UsageError` if impossible.
 
-    Supports int, float, bool, str, Enums (by member name), `Literal`, their unions with None, and
-    `Annotated` of any of these.
+    Supports int, float, bool, str, Enums (by member name), `Literal`, None, unions of these, and
+    `Annotated` of any of these. Without an annotation the value is the text.
     """
     for kind in _kinds(annotation):
         try:
@@ -34,7 +34,7 @@ def parse_setting(text: str, annotation: object, where: str) -> object:
 
 
 def check_setting(value: object, annotation: object, where: str) -> object:
-    """Returns `value` if the annotation allows it."""
+    """Returns `value` if the annotation allows it, else raises `UsageError`."""
     for kind in _kinds(annotation):
         if typing.get_origin(kind) is typing.Literal:
             # True == 1, but a listed 1 does not allow True.
@@ -54,7 +54,7 @@ def check_setting(value: object, annotation: object, where: str) -> object:
 
 
 def is_plain_setting(value: object, annotation: object) -> bool:
-    """Whether a value is a number, flag, None or listed choice."""
+    """Whether a value, parsed if it is text, is a number, flag, None or listed choice."""
     if isinstance(value, str):
         try:
             value = parse_setting(value, annotation, "")

@@ -1,4 +1,4 @@
-"""Loops over the observations of a step: in C if that module was built, else in Python.
+"""Loops over the observations of a step, in C if the C module was built, else in Python.
 
 Installing the package compiles `_speedups.c` if there is a C compiler. Without it, generated Python
 gives equal results more slowly (`benchmarks/vec.py`).
@@ -35,8 +35,8 @@ def pack_floats(numbers: list[Any], out: NDArray[np.float32] | array[float], sta
     """Writes numbers into a contiguous single-precision array, from index `start` on.
 
     Returns:
-        `FINITE`; `NOT_FINITE` if a number is not finite as float32; `NO_NUMBER` if one is not a
-        real number: then some may not be written.
+        `FINITE`; `NOT_FINITE` if a number is not finite as float32; `NO_NUMBER` if a value is not a
+        real number, and then some values may not be written.
 
     Raises:
         Exception: raised by a `__float__`, except TypeError, ValueError and OverflowError.
@@ -67,7 +67,8 @@ def reader_of(
 
     Args:
         cls: the class; instances of subclasses are not read.
-        slots: name of each slot to read; with an object, whether the slot holds that object.
+        slots: slots to read: `(name,)` for the value, or `(name, object)` for whether the slot
+            holds that object.
     """
     if not IS_COMPILED:
         return None

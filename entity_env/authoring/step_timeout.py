@@ -76,7 +76,7 @@ class StepTimeout:
 
 
 class _Timer(Protocol):
-    """Raises `GameHangs` in the main thread a timeout after `start`, until `stop`."""
+    """Raises `GameHangs` in the main thread one timeout after `start`, unless stopped before."""
 
     def open(self) -> None: ...
 
@@ -104,7 +104,7 @@ if sys.platform != "win32":
             self._num_ticks = 0
             self._handler: signal._HANDLER = signal.SIG_DFL
             self._replaced = (0.0, 0.0)
-            """The timer that was set before, and its interval."""
+            """Seconds left on the timer that was set before, and its interval in seconds."""
             self._opened = 0.0
 
         def open(self) -> None:
@@ -140,7 +140,7 @@ if sys.platform != "win32":
 
 
 class _Watchdog:
-    """Timer of a thread, which ends when no step has begun for a timeout; the next starts it again.
+    """Timer in a thread, which ends if no step runs for one timeout; `start` makes a new one.
 
     `close` does nothing: a game may be played again soon.
     """
@@ -185,10 +185,10 @@ class _Watchdog:
     def _absorb(self) -> None:
         """Catches an exception that the main thread may not have raised yet.
 
-        To cancel it would slow this process down: CPython 3.11 then looks for it forever.
+        Canceling it would slow this process down: CPython 3.11 then looks for it forever.
         """
         try:
-            raise_in(_main_ident(), self._kind)  # in its place, or again
+            raise_in(_main_ident(), self._kind)  # replaces a pending one
             while True:
                 pass
         except self._kind:
@@ -201,7 +201,7 @@ class _Watchdog:
                 self._num_ticks += 1
                 if self._num_ticks < _TICKS:
                     continue
-                self._num_ticks = 0  # a restarted game has the full time again
+                self._num_ticks = 0  # a restarted game gets the full time
                 if not self._is_running:
                     self._thread = None
                     return
@@ -215,14 +215,14 @@ def _main_ident() -> int:
 
 def raise_in(ident: int, kind: type[BaseException] | None) -> None:
     """Raises an exception in another thread once it runs Python; None cancels that."""
-    import ctypes  # 5 ms of the import of a package that rarely needs it
+    import ctypes  # takes 5 ms, and is rarely needed
 
     what = None if kind is None else ctypes.py_object(kind)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), what)
 
 
 def require_timeout(timeout_s: object, name: str = "step_timeout_s") -> None:
-    """Checks a number of seconds; None is allowed."""
+    """Raises `UsageError` unless a timeout is None, or above 0 and at most `_MAX_S` seconds."""
     if timeout_s is None:
         return
     is_flag = isinstance(timeout_s, bool)

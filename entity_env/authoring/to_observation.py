@@ -54,9 +54,10 @@ def to_observation(
     truncated: bool = False,
     plain: bool = False,
 ) -> Observation:
-    """Converts an `Obs` to an `Observation` that owns its memory; ids are positions in the `Obs`.
+    """Converts an `Obs` to an `Observation`; ids are positions in the `Obs`.
 
-    If `plain`, makes a `PlainObservation`, without numpy.
+    Features are copied; masks and visibility flags may be the arrays of the `Obs`. If `plain`,
+    makes a `PlainObservation`, without numpy.
     """
     schema.require_declared(obs.actions_named)
     if not math.isfinite(reward):
@@ -105,7 +106,7 @@ def _finite_numbers(name: EntityName, cls: type, group: Group) -> list[list[floa
     if type(group) is Rows:
         return list(_finite(name, cls, group).tolist())
     rows = entity_type(cls).numbers(group)
-    if not all(math.isfinite(sum(row)) for row in rows):  # finite float32s cannot overflow it
+    if not all(math.isfinite(sum(row)) for row in rows):  # a sum of float32s cannot overflow
         raise _not_finite(name, cls, rows)
     return rows
 
