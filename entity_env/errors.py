@@ -11,11 +11,11 @@ EntityEnvError
 ├── TrainingDivergedError  a number in training is no longer finite: its settings, or the rewards
 ├── CheckpointError    a checkpoint is unreadable or belongs to another game: the file
 ├── ReplayError        a replay is unreadable or cannot be played: the file
-├── UsageError         a name, path or setting that the user typed does not exist: the user
+├── UsageError         a name, path, setting or argument does not exist or is invalid: the user
 └── MissingExtraError  an optional package is not installed: the installation
 
 A message says what was expected, what was given, where, and how to fix it.
-`GameExit` is not an error: it unwinds a suspended game when its driver closes it.
+`GameExit` is not an error: it unwinds a game that is being closed.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class ReplayError(EntityEnvError, ValueError):
 
 
 class UsageError(EntityEnvError, ValueError):
-    """A game, file or setting named by the user does not exist or is unreadable."""
+    """A game, file, setting or argument from the user does not exist or is invalid."""
 
 
 class MissingExtraError(EntityEnvError, ImportError):
@@ -162,7 +162,8 @@ class WorkerError(EntityEnvError, RuntimeError):
 
 
 class GameExit(BaseException):
-    """Raised inside a suspended `agent.act` when the game is closed.
+    """Raised inside `agent.act` when a suspended game is closed.
 
-    A `BaseException`: `except Exception` in a game does not catch it.
+    In `Game.run`, it is raised by `act` or `game_over` after a game has ignored many Nones from
+    `act`. A `BaseException`: `except Exception` in a game does not catch it.
     """

@@ -13,8 +13,8 @@ import sys
 def _end_at_once() -> None:
     """Makes Ctrl-C end the process without a traceback, if it runs `entity-env`.
 
-    Imports take most of a second and need no cleanup. The default handler ends the process even in
-    long C calls, and shells can tell that it was Ctrl-C.
+    Imports take most of a second and need no cleanup. The system's default handler ends the process
+    even in long C calls, and shells can tell that it was Ctrl-C.
     """
     # Background jobs of a shell ignore SIGINT; programs that embed this package handle it.
     if _is_program() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -50,7 +50,7 @@ _LONGEST_IMPORT_S: Final = 10.0
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Context in which Ctrl-C raises `KeyboardInterrupt`; outside, this becomes a `SystemExit`."""
+    """Context in which Ctrl-C raises `KeyboardInterrupt`; leaving it turns that to `SystemExit`."""
     before = signal.getsignal(signal.SIGINT)
     is_main = threading.current_thread() is threading.main_thread()
     is_handled = is_main and before in (signal.SIG_DFL, signal.default_int_handler)
@@ -72,10 +72,10 @@ def interruptible() -> Iterator[None]:
 
 
 class _Handler:
-    """Raises `KeyboardInterrupt`, delayed until after an import.
+    """Signal handler that raises `KeyboardInterrupt`, during an import only after its end.
 
-    An import could swallow it, turn it into another error, or print it. A second Ctrl-C does not
-    wait.
+    An import could swallow it, turn it into another error, or print it. It waits at most
+    `_LONGEST_IMPORT_S`, and not at all for a second Ctrl-C.
     """
 
     def __init__(self) -> None:

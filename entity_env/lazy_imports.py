@@ -59,14 +59,14 @@ def late_names(
     Args:
         package: its `__name__`.
         modules: for each name, the module below the package that defines it.
-        extra: what to install if a module needs torch or a similar package that is missing.
+        extra: the extra of this package that installs torch and the like.
         deprecated: for each old name, the new one with its package, such as
             "entity_env.replay.record". An old name works for one more minor release, with a
             DeprecationWarning.
 
     Returns:
-        A function that raises AttributeError for unknown names, and MissingExtraError if a package
-        is not installed.
+        A function that raises AttributeError for unknown names, and MissingExtraError if torch,
+        safetensors or warp is needed but not installed.
     """
 
     def find(name: str) -> object:

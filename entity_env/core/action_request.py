@@ -85,7 +85,7 @@ class Question:
 
     @property
     def choices(self) -> Sequence[str]:
-        """The labels, or the ids of the actees."""
+        """The labels, or the ids of the actees as text."""
         match self.space:
             case SelectEntityActionSpace():
                 return [str(actee) for actee in self.actees]
@@ -127,7 +127,7 @@ class Question:
         """The values of an action, one per actor, as in `VecActions`.
 
         Raises:
-            SchemaError: no action, the wrong kind, or a choice that is not allowed.
+            SchemaError: no action, the wrong kind, other actors, or a choice that is not allowed.
         """
         values: list[Any]
         match self.space, action:
@@ -296,7 +296,7 @@ def selected(
 def require_in_bounds(
     name: ActionName, space: ContinuousActionSpace, values: Sequence[Any] | NDArray[Any]
 ) -> None:
-    """Checks `(num_actors, num_labels)` real numbers against the bounds of the space."""
+    """Raises `SchemaError` unless `(num_actors, num_labels)` real numbers are within the bounds."""
     if not len(values):
         return
     try:

@@ -36,7 +36,8 @@ class Environment(ABC):
 
         Args:
             seed: makes the episode reproducible; None continues the environment's own random
-                stream. A `reset` without this parameter works everywhere, but is not reproducible.
+                stream. A `reset` without this parameter is allowed, but its episodes are not
+                reproducible, and `EpisodeEnv.reset_with_index` refuses it.
         """
 
     @abstractmethod
@@ -66,7 +67,11 @@ class Environment(ABC):
 def filter_observation(
     observation: Observation, obs_space: ObsSpace, obs_filter: ObsSpace
 ) -> Observation:
-    """A copy of `observation` with only what `obs_filter` names, in its order."""
+    """A copy of `observation` with only what `obs_filter` names, in its order.
+
+    Raises:
+        SchemaError: `obs_filter` names an entity or feature that `obs_space` does not have.
+    """
     features: dict[EntityName, Features] = {}
     for name, wanted in obs_filter.entities.items():
         if name not in obs_space.entities:

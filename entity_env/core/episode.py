@@ -15,7 +15,7 @@ class Episode:
     """Statistics of one agent's finished episode.
 
     Args:
-        reward: sum of its rewards: final minus initial score.
+        reward: sum of its rewards; in a `Game`, final minus initial score.
         length: number of actions taken.
         terminated: ended by the game's rules.
         truncated: stopped early, for instance by a time limit.

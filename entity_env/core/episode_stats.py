@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from entity_env.core.episode import Episode
 
 NUM_INTS: Final = 8
-"""Rows of `FinishedEpisodes.ints`, in this order."""
+"""Number of rows of `FinishedEpisodes.ints`, which have the following order."""
 ROW, AGENT, LENGTH, TERMINATED, TRUNCATED, SEED, NUMBER, NUM_METRICS = range(NUM_INTS)
 REWARD, LAST_REWARD = range(2)
 """Rows of `FinishedEpisodes.floats`."""
@@ -34,8 +34,10 @@ class EpisodeStats:
         counts: `(3, num_rows)` float64: `reward`, `length` and `number`, one array for kernels.
         reward: `(num_rows,)` sum of rewards so far.
         length: `(num_rows,)` number of actions so far, minus `clock`.
-        number: `(num_rows,)` number of previous episodes; -1 before the first.
-        clock: steps taken by all rows together. Callers either advance it or add to `length`.
+        number: `(num_rows,)` index of the current episode; -1 before the first.
+        seed: `(num_rows,)` seed of the current episode.
+        clock: number of steps in which every row took an action. For each step, a caller either
+            advances it or adds to `length`.
     """
 
     def __init__(
@@ -53,7 +55,11 @@ class EpisodeStats:
         self.number[rows] += 1
 
     def reset(self, rows: NDArray[Any] | slice, *, is_late: bool = False) -> None:
-        """Sets reward and length of some rows to 0, without changing the number."""
+        """Sets reward and length of some rows to 0, without changing the number.
+
+        With `is_late`, the length starts at -1: the next advance of `clock` is for a step before
+        the episode.
+        """
         self.reward[rows] = 0
         self.length[rows] = -self.clock - is_late
 

@@ -24,13 +24,13 @@ _KINDS: Final = {
 }
 _SPARE_BRACKETS: Final = 1000
 _BYTES_A_BRACKET: Final = 12
-"""The spaces of a game with the shortest possible names take 14."""
+"""JSON with fewer bytes per bracket is refused; spaces with the shortest names have 14."""
 _LOCKED_BYTE: Final = 1 << 30
 """Windows locks this byte. Others cannot read locked bytes, so it lies beyond the content."""
 
 
 class Descriptor:
-    """File descriptor closed with its owner at the latest, even after an interrupt."""
+    """File descriptor, closed by `close`, or at the latest when this object is collected."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -41,7 +41,11 @@ class Descriptor:
 
 
 def read_file(path: Path, max_bytes: int) -> bytes:
-    """Content of a regular file, or of the target of a symbolic link."""
+    """Content of a regular file, or of the target of a symbolic link.
+
+    Raises:
+        OSError: not a regular file, larger than `max_bytes`, or unreadable.
+    """
     _size_of(os.stat(path), path)  # before opening, which has side effects on some devices
     with open(path, "rb", opener=_open_without_waiting) as file:
         size = _size_of(os.fstat(file.fileno()), path)
@@ -89,12 +93,15 @@ def lock_file(descriptor: int) -> None:
             import fcntl
 
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except PermissionError as error:  # of some systems
+    except PermissionError as error:  # on some systems
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
 
 
 def parse_json(content: bytes) -> object:
-    """Parses JSON of bounded size: a list of empty lists takes 20 times its text in memory."""
+    """Parses JSON; ValueError if it is invalid, has too many brackets or is nested too deeply.
+
+    Bounds the memory: a list of empty lists takes 20 times the memory of its text.
+    """
     num_brackets = content.count(b"[") + content.count(b"{")
     if num_brackets > _SPARE_BRACKETS + len(content) // _BYTES_A_BRACKET:
         raise ValueError(f"{len(content)} bytes hold {num_brackets} brackets, which are too many")
@@ -105,7 +112,7 @@ def parse_json(content: bytes) -> object:
 
 
 def code_digest(path: Path) -> str:
-    """SHA-256 of a file, of a package's Python files, or of all files of another folder.
+    """SHA-256 of a file, of a package's Python files, or of the files directly in another folder.
 
     Raises:
         OSError: there are no such files, or they are unreadable.

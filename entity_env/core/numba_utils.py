@@ -34,9 +34,9 @@ def array_of(dtype: str) -> types.Array:
 BYTES, LONGS, WORDS = array_of("uint8"), array_of("int64"), array_of("uint64")
 ADDRESS = types.intp
 
-# Flags that change results only by rounding, except `reassoc`, which would remove the range
-# reduction of sine and cosine. Exact division (no `arcp`, no `afn`) costs nothing here, and
-# vectorized and scalar loops agree bit for bit.
+# Flags that change finite results only by rounding. Not `reassoc`, which would remove the range
+# reduction of sine and cosine. Not `arcp` and `afn`: exact division costs nothing here, and without
+# them vectorized and scalar loops agree bit for bit.
 FAST_MATH = frozenset({"contract", "nsz", "nnan", "ninf"})
 
 
@@ -79,10 +79,11 @@ def _package(function: Callable[..., object]) -> Path:
 
 @cache
 def _sources(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    """Path, mtime and size of the files that its functions depend on: its own, this one, `seeding`.
+    """Path, mtime and size of the files that functions in a folder may depend on.
 
-    numba checks only the file of the function. After a change in another file, such as a memory
-    layout, cached code would write to wrong addresses.
+    These are the Python files of the folder, this file and `seeding`. numba checks only the file of
+    the function. After a change in another file, such as a memory layout, cached code would write
+    to wrong addresses.
     """
     stats = [
         (str(source), source.stat())
@@ -94,9 +95,9 @@ def _sources(folder: Path) -> tuple[tuple[str, int, int], ...]:
 def loaded(function: Function, *signature: object) -> Function:
     """Machine code of a compiled function for one list of argument types.
 
-    Calling it skips the type lookup, which takes as long as 64 steps of CartPole. It checks only
-    array arguments and their item size (TypeError): an array with the wrong number of dimensions
-    overwrites memory.
+    Calling it skips the type lookup, which takes as long as 64 steps of CartPole. It raises
+    TypeError only for an array argument that is not an array or has another item size: an array
+    with the wrong number of dimensions overwrites memory.
     """
     compiler: Any = function
     return cast(Function, compiler.compile(signature))
@@ -144,7 +145,7 @@ splitmix64 = compiled(inline=True)(vec_env_base.splitmix64)
 
 @compiled()
 def count_bits(bits: np.uint64) -> np.int64:
-    """Number of set bits, in one machine instruction."""
+    """Number of set bits, compiled to one machine instruction."""
     bits -= (bits >> _U[1]) & _PAIRS
     bits = (bits & _FOURS) + ((bits >> _U[2]) & _FOURS)
     bits = (bits + (bits >> _U[4])) & _EIGHTS

@@ -19,7 +19,7 @@ Features: TypeAlias = "NDArray[np.floating] | NDArray[np.integer] | Sequence[Seq
 BoolMask: TypeAlias = (
     "NDArray[np.bool_] | NDArray[np.integer] | Sequence[int] | Sequence[Sequence[int]]"
 )
-"""True (or 1) = allowed. Any numpy dtype is accepted if all values are 0 or 1."""
+"""True (or 1) = allowed. Bools and numbers of any dtype are accepted if all are 0 or 1."""
 
 
 @dataclass(frozen=True, init=False)
@@ -112,7 +112,7 @@ class CategoricalAction:
 
     Args:
         actors: ids of the acting entities, in mask order.
-        indices: `(num_actors,)` int64, index of the chosen label.
+        indices: `(num_actors,)` int64, index of the chosen label; a list for a `PlainObservation`.
         probs: `(num_actors, num_choices)` float32, the agent's probabilities, if known.
     """
 
@@ -166,7 +166,12 @@ class SelectEntityAction:
 
 @dataclass(frozen=True)
 class ContinuousAction:
-    """Real numbers per actor; `values` is `(num_actors, num_labels)` float32."""
+    """Real numbers per actor.
+
+    Args:
+        values: `(num_actors, num_labels)` float32; a sequence of numbers per actor for a
+            `PlainObservation`.
+    """
 
     actors: Sequence[EntityID]
     values: NDArray[np.float32]
@@ -281,7 +286,7 @@ class Observation:
         return index_of
 
     def actor_indices(self, action: ActionName, obs_space: ObsSpace) -> NDArray[np.int64]:
-        """Index of every entity that performs `action`, in mask order; empty if it is absent.
+        """Index of every entity that performs `action`, in mask order; empty if not requested.
 
         The actor of a global action has the index after the last entity's.
 
@@ -291,7 +296,7 @@ class Observation:
         return _as_array(self.actor_positions(action, obs_space))
 
     def actee_indices(self, action: ActionName, obs_space: ObsSpace) -> NDArray[np.int64]:
-        """Index of every entity that `action` can select, in mask order.
+        """Index of every entity that `action` can select, in mask order; empty if not requested.
 
         Raises:
             SchemaError: not a select action, or an id or type that is not in this observation.
@@ -395,8 +400,8 @@ class Observation:
 class PlainObservation(Observation):
     """An observation whose numbers and masks are lists; it needs no numpy.
 
-    For agents that read a game's objects, such as `ScriptedAgent`, if no observer reads arrays.
-    Features hold single-precision numbers, masks hold bools.
+    For agents that read a game's objects, such as `ScriptedAgent`, if the watcher needs no arrays.
+    Features hold numbers rounded to single precision, masks hold bools.
     """
 
 

@@ -12,14 +12,14 @@ from typing import Final, TypeAlias
 from entity_env.errors import SchemaError, shown
 
 EntityName: TypeAlias = str
-"""Name of an entity type: the name of its class."""
+"""Name of an entity type: in a `Game`, the name of its class."""
 ActionName: TypeAlias = str
-"""Name of an action: by default the name of its class of choices."""
+"""Name of an action; for the default names in a `Game` see the subclasses of `ActionType`."""
 
 GLOBAL_ENTITY = "__global__"
 """Name of the entity that holds a batch's global features, one row per observation."""
 _NO_NAME: Final = re.compile("[\0\ud800-\udfff]")
-"""Characters not allowed in the member names of files."""
+"""Characters that names of arrays in a file cannot hold: NUL and unpaired surrogates."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class GlobalCategoricalActionSpace(_Labelled):
 
 @dataclass(frozen=True)
 class SelectEntityActionSpace:
-    """Each actor selects one other entity."""
+    """Each actor selects one entity."""
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ def spaces_to_json(
 
 
 def spaces_from_json(data: object) -> tuple[ObsSpace, dict[ActionName, ActionSpace]]:
-    """Inverse of `spaces_to_json`."""
+    """Inverse of `spaces_to_json`; raises SchemaError for other data."""
     spaces = _as_dict(data, "spaces")
     entities = [_as_dict(item, "an entity") for item in _items(spaces, "entities")]
     actions = [_as_dict(item, "an action") for item in _items(spaces, "actions")]

@@ -42,7 +42,7 @@ def of_selectors(
     """Splits the `(num_actors, num_actees)` mask of a select action; None = everything is allowed.
 
     Returns `(num_actors,) bool`, True = the actor has a target, None if all have one; and the mask
-    rows of those actors, None if they allow everything. Raises as `as_mask`.
+    rows of the actors with a target, None if `mask` is None. Raises as `as_mask`.
     """
     if mask is None:
         return (None if num_actees else np.zeros(num_actors, dtype=np.bool_)), None
@@ -135,7 +135,7 @@ def mask_rows(
 
 
 def rows_of_mask(mask: Sequence[Any]) -> Sequence[Any]:
-    """The rows of a valid mask; a single actor's may be flat."""
+    """The rows of a valid mask; the mask of a single actor may be flat."""
     return [mask] if len(mask) and not hasattr(mask[0], "__len__") else mask
 
 
@@ -241,9 +241,9 @@ class Range(NamedTuple):
     """Allowed numbers of a setting, in `Annotated[float, Range(0, 1)]`.
 
     Args:
-        least, most: the bounds; finite bounds are included.
-        is_above, is_below: excludes the lower or upper bound.
-        is_endless: includes infinity.
+        least, most: the bounds, included by default; infinite = no bound.
+        is_above, is_below: exclude the lower or upper bound.
+        is_endless: allow positive infinity.
     """
 
     least: float = -math.inf
@@ -290,7 +290,8 @@ class Setting(NamedTuple):
     """Allowed values of a settings field, according to its type.
 
     Args:
-        kinds: the types of its union.
+        kinds: the classes that the type consists of: one, or the members of a union.
+        range: allowed numbers.
         choices: allowed texts; empty = any text.
         item: allowed items of a sequence.
     """

@@ -36,8 +36,10 @@ def checked_vec_actions(
 ) -> dict[ActionName, NDArray[Any]]:
     """The values of every action, one per actor, in mask order.
 
-    A `SchemaError` names the row (using `where`) if an action is unknown, has the wrong number of
-    values or dtype, is out of range, or is forbidden by the masks.
+    Raises:
+        SchemaError: an action is unknown or missing, has the wrong number of values or dtype, is
+            out of range, or is forbidden by the masks. If one row is at fault, the message names
+            it with `where`.
     """
     if not isinstance(actions, Mapping):
         raise SchemaError(

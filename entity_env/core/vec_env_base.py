@@ -119,7 +119,12 @@ def require_running(ended: Sequence[int]) -> None:
 def reset_runs(
     env_ids: Iterable[int], num_envs: int, seed: int | None, starts: ArrayLike | None
 ) -> dict[int, Run]:
-    """New runs of the environments to reset; empty if their current runs continue."""
+    """New runs of the environments to reset; empty without a seed: their current runs continue.
+
+    Raises:
+        UsageError: `starts` without a seed, or an invalid seed.
+        SchemaError: `starts` of the wrong shape, dtype or range.
+    """
     if seed is None:
         if starts is not None:
             raise UsageError("starts need a seed: pass the seed, too")
@@ -156,8 +161,8 @@ def env_seeds(seed: int, env_ids: NDArray[np.int64]) -> NDArray[np.uint64]:
     """`(len(env_ids),) uint64`: seed of each environment's sequence of episodes.
 
     Environment 0 uses the seed itself, so a batch of one environment can repeat any environment of
-    any batch. Environment i, from 1, uses a hash of the seed plus i, below 2**63: batches with
-    adjacent seeds share no sequence, and the seeds within a batch are consecutive.
+    any batch. Environment `i`, from 1 on, uses `hash(seed) + i`, below 2**63: the seeds within a
+    batch are consecutive, but batches with adjacent seeds share no sequence.
 
     Args:
         seed: seed of the batch, below 2**64.

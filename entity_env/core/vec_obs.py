@@ -191,7 +191,8 @@ class EntityBatch:
 def concat_entities(batches: Sequence[EntityBatch]) -> EntityBatch:
     """Copies the rows of several batches, one batch after another.
 
-    Flags and masks missing from some batches are True for their rows.
+    If only some batches have visibility flags of an entity type, or a mask of an action, the rows
+    of the others get True.
 
     Raises:
         SchemaError: there are no batches, or their entities or actions differ.
@@ -283,15 +284,15 @@ def _num_masked(mask: VecActionMask) -> NDArray[np.int64]:
 class VecObs(EntityBatch):
     """A batch of observations, one row per agent of each environment.
 
-    Row `r` belongs to agent `agent_id[r]` of environment `env_id[r]`. The row of an agent without a
-    pending action has no entities and no actors. Arrays are views, valid until the next `act`,
-    `recv`, `reset` or `reset_envs`; use `copy()` to keep them. The results of `copy`, `select`,
-    `concat`, `pad` and `to_torch` own their memory.
+    Row `r` belongs to agent `agent_id[r]` of environment `env_id[r]`. The row of an agent that
+    neither has to act nor shows its last observation has no entities and no actors. Arrays are
+    views, valid until the next `act`, `recv`, `reset` or `reset_envs`; use `copy()` to keep them.
+    The results of `copy`, `select`, `concat`, `pad` and `to_torch` own their memory.
 
     Args:
         features: per entity type `(num_entities, num_features)` float32 and one length per row, in
-            the order of the observation space; `GLOBAL_ENTITY` last, one entity per row, if there
-            are global features or a global action.
+            the order of the observation space; `GLOBAL_ENTITY` last, one entity per row that is not
+            empty, if there are global features or a global action.
         visible: per entity type `(num_entities,)` bool, only for types with hidden entities: False
             = hidden from the policy, not from the value function.
         reward: `(num_rows,)` float32, earned since the row's previous observation.
