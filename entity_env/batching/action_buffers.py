@@ -56,7 +56,10 @@ class ActionBuffer:
         self._groups: list[int] = []
         """Row, type, first and count of each group, flattened."""
         self._whole: list[tuple[int, range, Sequence[int]]] = []
-        """Rows in which all entities of some types act: then `len(_groups)`, rows, types."""
+        """Ranges of rows in which all entities of some types act: `(position, rows, types)`.
+
+        `position` is `len(_groups)` when the range was added.
+        """
 
     def clear(self) -> None:
         self.num_actors = 0

@@ -29,12 +29,13 @@ class Adapter:
     need the attributes of the corresponding masks here.
 
     Args:
+        observation: converts an observation to an `Observation`.
         flags: `(terminated, truncated)` of the last observation of an episode.
         masks: maps its mask types to the types of this package.
         actions: makes its actions; arguments as for `actions_of`.
-        type_named: given the ids of the actors (or actees) and of all entities, the one entity type
-            whose entities are the actors (or actees) in every observation; None if there is no such
-            type, or an id is repeated.
+        type_named: takes, per observation, the ids of the actors (or actees) and of all entities.
+            Returns the one entity type whose entities are the actors (or actees) in every
+            observation; None if there is no such type, or an id is repeated.
     """
 
     observation: Callable[[Any], Observation]
@@ -78,7 +79,10 @@ OURS: Final = Adapter(
 
 
 def unwrap_all(envs: Sequence[Environment]) -> tuple[Sequence[Any], Adapter]:
-    """The objects to step, and their adapter: wrapped environments if all share one package."""
+    """The objects to step, and their adapter.
+
+    These are the wrapped environments if all have one adapter and equal action spaces, else `envs`.
+    """
     adapters = [env.adapter if isinstance(env, AdaptedEnvironment) else OURS for env in envs]
     first = envs[0].action_space()
     if any(each is not adapters[0] for each in adapters) or adapters[0] is OURS:

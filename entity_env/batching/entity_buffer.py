@@ -216,7 +216,11 @@ class Batcher:
         final: VecObs | None = None,
         episodes: Sequence[Episode] = (),
     ) -> VecObs:
-        """All rows since `clear`; arrays are valid until the next batch."""
+        """All rows since `clear`; arrays are valid until the next batch.
+
+        Raises:
+            SchemaError: a feature or metric is not a number, or a feature is not finite.
+        """
         frame = self.write(self._memory)
         return VecObs(
             features=dict(frame.features),

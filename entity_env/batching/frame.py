@@ -266,9 +266,11 @@ def concat_frames(
     lengths: NDArray[np.int64],
     memory: LocalMemory | None = None,
 ) -> Frame:
-    """Joins one or more frames, with at most one copy of every array.
+    """Joins one or more frames; the slots of a single frame are used without a copy.
 
-    Copies are in `memory`, or in new memory; the lengths need not be.
+    Args:
+        lengths: matrix of lengths of the result; used without a copy.
+        memory: where slots are copied, except flags that only some frames have; None = new memory.
     """
     if len(frames) == 1:
         return Frame(layout, lengths, frames[0].slots)

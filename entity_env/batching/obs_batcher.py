@@ -116,7 +116,10 @@ class ObsBatcher(Batcher):
     def add_all(
         self, shown: Sequence[Obs | None], asked: Sequence[tuple[ActionType[Any], ...]]
     ) -> None:
-        """Adds several observations, as repeated `add`, but faster if C gathers them."""
+        """Adds several observations, as repeated `add`, but faster if the C module gathers them.
+
+        None adds an empty row.
+        """
         done, num_single = 0, 0
         while done < len(shown):
             count = self._add_alike(shown, asked, done)

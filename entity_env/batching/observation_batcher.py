@@ -69,7 +69,7 @@ class _Column:
     counts: list[int]
     """Entities per observation."""
     ids: Sequence[Sequence[EntityID] | None] | None
-    """Ids per observation, or None; None = no observation has ids."""
+    """Ids of each observation, None for one without ids; None if no observation has ids."""
     values: list[float]
     """Features, one row after another."""
 
@@ -301,10 +301,11 @@ class ObservationBatcher(Batcher):
     # --------------------------------------------------------------------------------- bulk path
 
     def collate(self, observations: Sequence[Any], *, ask: bool = True) -> bool:
-        """Adds observations in bulk if all have the same form; otherwise adds none.
+        """Adds observations in bulk if all have the same form; returns whether it did.
 
-        That form: lists or arrays of known entities, all visible, and for every action a mask
-        object that names the same entity types and forbids nothing.
+        In that form, all entities are visible and of known types, their features are lists or
+        arrays, and every action has a mask object that names the same entity types and forbids
+        nothing. Returns False for a single observation or a request of a continuous action.
         """
         if len(observations) < 2:
             return False
@@ -381,7 +382,7 @@ class ObservationBatcher(Batcher):
         ids: Sequence[Mapping[EntityName, Sequence[EntityID]]],
         columns: dict[EntityName, _Column],
     ) -> _Group:
-        """Entities of the types named in the masks, equal in all observations."""
+        """Entities of the types that the masks name, which must be equal in all observations."""
         named, types = (list(map(get, masks)) for get in role)
         wanted = types[0]
         _require(types.count(wanted) == len(types))

@@ -84,7 +84,8 @@ def check_batch_env(
 
     Args:
         source: a class or function that makes a batch of a given number of environments; or one
-            batch environment, which is closed at the end and not compared with a batch of one.
+            batch environment, which is closed at the end. It is not compared with a batch of one,
+            and not called before `reset`.
         num_envs: ignored if `source` is a batch environment.
         episodes: episodes to end in each environment, if `max_steps` allows.
         max_steps: maximum number of steps; an environment that ends no episode within them counts
@@ -129,7 +130,7 @@ class _BatchCheck(SourceCheck[BatchEnv]):
         self._first: Snapshot = {}
         self._steps: list[_Step] = []
         self._num_passed = 0
-        """Violations after which the check continues."""
+        """Number of violations that do not stop the check: those of calls before `reset`."""
 
     def play(self, episodes: int) -> None:
         env = self._make(self._num_envs)

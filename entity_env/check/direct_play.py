@@ -265,7 +265,7 @@ class DirectPlay:
         return self._last_answer
 
     def game_over(self, agent: _CheckAgent, obs: Obs | None, truncated: bool) -> None:
-        """Ends an agent's episode; after the last of all, closes the agents."""
+        """Ends an agent's episode; `act` returns None once all agents have played all episodes."""
         if self._is_closed:
             agent.is_playing = False
             self._ignored()
@@ -362,7 +362,7 @@ class DirectPlay:
         self._violations.line = ""
 
     def _may_ask(self, agent: _CheckAgent, call: str) -> bool:
-        """Whether a call is allowed; a violation after the episode, or from another thread."""
+        """Whether a call is allowed; adds a violation in another thread, or if `agent.is_over`."""
         thread = threading.current_thread()
         if thread is not self._thread:
             self._violations.add(
@@ -382,7 +382,7 @@ class DirectPlay:
         *,
         truncated: bool = False,
     ) -> Observation | None:
-        """Checks and converts an `Obs`; None if it has no valid answer."""
+        """Checks and converts an `Obs`; None if it cannot be converted."""
         if problem := obs_problem(obs):
             self._violations.add(problem)
             return None
@@ -519,7 +519,7 @@ class _CheckAgent:
         pass
 
     def reward_of(self, obs: Obs) -> float:
-        """Change of the score since the last observation; for scores of any type."""
+        """Change of the score since the last observation; 0 if the score is not finite."""
         score = obs.score if is_finite(obs.score) else self.last_score
         reward = score - self.last_score if self.is_playing else 0.0
         self.is_playing = True

@@ -52,6 +52,7 @@ def check_env(
 
     Raises:
         ContractError: all violations, one sentence each, in `problems`.
+        SchemaError: a `Game` or a `BatchEnv`, which have their own checks.
     """
     if isinstance(source, Game):
         raise SchemaError(f"{source!r} is a game that owns its loop: use check_game")

@@ -28,10 +28,12 @@ from entity_env.check.violations import (
 )
 
 _SHARE: Final = 1 / 8
-"""Fraction of the time for the first stage; others may take as long, two copies twice that."""
+"""Fraction of `max_time_s` for the first stage. Each later stage may take as long, the stage with
+two copies twice as long."""
 _MORE_EPISODES: Final = 100
 _MORE_S: Final = 1.0
-"""Seconds and episodes allowed for random moves to earn a reward."""
+"""Episodes and seconds after which a search for rewards by random moves ends. The number of
+episodes is larger if the caller requested more."""
 
 
 def check_game(
@@ -68,7 +70,7 @@ def check_game(
     Args:
         game: the game with its settings; see `Game.with_settings`.
         episodes, max_steps, seed, step_timeout_s: as for `check_env` and `Game.run`.
-        new_process: also play in another process: half a second plus the game's import.
+        new_process: also play in another process, which takes half a second plus the game's import.
         max_time_s: approximate seconds after which no more steps are played; None = no limit.
         on_step: called with the name of the stage at every step.
 

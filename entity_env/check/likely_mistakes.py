@@ -21,8 +21,8 @@ from entity_env.authoring.schema import Schema
 from entity_env.check.violations import LikelyMistake
 
 _MIN_RETURNS: Final = 6
-"""Returns to one score that form a pattern: 1 of 64 sums of random steps of size 1 starts with so
-many returns and nothing else."""
+"""Returns to one score that count as a pattern. By chance, only 1 in 64 random walks with steps of
+size 1 starts with so many returns in a row."""
 _MAX_AWAY: Final = 2.0
 """Most observations between those returns, on average."""
 _MIN_EPISODES: Final = 2
@@ -203,7 +203,10 @@ def _per_step(episodes: Sequence[Sequence[Score]]) -> Iterator[str]:
 
 
 def unused_masks(obs: Obs, kinds: Sequence[ActionType[Any]]) -> Iterator[LikelyMistake]:
-    """Masks of unrequested actions whose choices a requested action has, unmasked."""
+    """A sentence for each mask of an unrequested action that was probably meant for another one.
+
+    That is a requested action with the same choices and no mask.
+    """
     masked = [] if obs.masks is None else [*obs.masks]
     for kind in (each for each in kinds if each not in masked):
         for other in (each for each in masked if each not in kinds):

@@ -42,7 +42,9 @@ FlagT = TypeVar("FlagT", bool, NDArray[np.bool_])
 
 @dataclass(frozen=True, slots=True)
 class Step(Generic[ObsT, ActT, RewardT, FlagT]):
-    """One transition; it owns its arrays.
+    """One transition.
+
+    Rewards and flags are copies; the environment defines how long observations are valid.
 
     Args:
         obs: the observation after it; the final observation if an episode has ended.
@@ -222,7 +224,7 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
         Raises:
             SchemaError: an unsupported `source`.
             UsageError: an invalid seed or number, a multi-agent game, an object combined with
-                `num_envs`, or a `VecEnv` with autoreset.
+                `num_envs`, or a `VecEnvironment` whose autoreset is not "disabled".
         """
         if num_envs is None and num_workers:
             raise UsageError(f"num_workers={num_workers} needs num_envs: how many environments")
@@ -337,7 +339,7 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Actions, float, bool]):
         self._env.close()
 
     def _begin(self, number: int, has_jumped: bool) -> Observation:
-        """Resets the environment; `has_jumped` unless the episode follows the last one."""
+        """Resets the environment; `has_jumped` = the episode does not follow the last one."""
         return self._env.reset(seed=self._seeds[number]) if self._takes_seed else self._env.reset()
 
     def _start(self, number: int, *, has_jumped: bool) -> Observation:

@@ -46,14 +46,14 @@ class Record:
         return value if isinstance(value, float) else self._refuse(name, "a number")
 
     def get_array(self, name: str, ndim: int | None = None) -> NDArray[np.float64]:
-        """The array with this name, with `ndim` dimensions (None = any); raises likewise."""
+        """The array with this name, with `ndim` dimensions (None = any); else UsageError."""
         value = self[name]
         if isinstance(value, np.ndarray) and ndim in (None, value.ndim):
             return value
         self._refuse(name, "an array" if ndim is None else f"an array of {ndim} dimensions")
 
     def get_string(self, name: str) -> str:
-        """The text with this name; raises likewise."""
+        """The text with this name; UsageError if it is missing or not text."""
         value = self[name]
         return value if isinstance(value, str) else self._refuse(name, "a text")
 
