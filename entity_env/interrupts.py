@@ -45,12 +45,12 @@ INTERRUPTED: Final = 130
 
 _POLL_S: Final = 0.02
 _LONGEST_IMPORT_S: Final = 10.0
-"""A longer import is a script that does its work at import time."""
+"""Longest delay of an interrupt: a longer import is a script that does its work while imported."""
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Context in which Ctrl-C raises `KeyboardInterrupt`; leaving it turns that to `SystemExit`."""
+    """Context in which Ctrl-C raises `KeyboardInterrupt`, which leaves it as a `SystemExit`."""
     before = signal.getsignal(signal.SIGINT)
     is_main = threading.current_thread() is threading.main_thread()
     is_handled = is_main and before in (signal.SIG_DFL, signal.default_int_handler)
@@ -72,10 +72,10 @@ def interruptible() -> Iterator[None]:
 
 
 class _Handler:
-    """Signal handler that raises `KeyboardInterrupt`, during an import only after its end.
+    """Signal handler that raises `KeyboardInterrupt`, but waits for the end of an import.
 
-    An import could swallow it, turn it into another error, or print it. It waits at most
-    `_LONGEST_IMPORT_S`, and not at all for a second Ctrl-C.
+    An import could swallow it, turn it into another error, or print it. The delay is at most
+    `_LONGEST_IMPORT_S`; a second Ctrl-C ends it.
     """
 
     def __init__(self) -> None:

@@ -32,8 +32,8 @@ def load_module(path: Path, *, first: bool = False) -> ModuleType:
 
     A file of a package is imported as its submodule, `mygame/game.py` as `mygame.game`. It can
     import modules of its package, of its own folder and of the current folder. A file imported
-    before keeps its module and classes. If its name is taken, it gets another name, and its
-    definitions are sent to other processes by value.
+    before keeps its module and classes. If Python imports another module by this name, the file
+    gets another name, and its definitions are sent to other processes by value.
 
     Args:
         first: search its folder first, as for a script; else last, so workers find the previously
@@ -186,7 +186,7 @@ def execute_file(name: str, file: Path) -> ModuleType:
 def file_below(name: str) -> Path | None:
     """The file at or below the current folder that a dotted name imports; None if there is none.
 
-    In the current folder, which may be inside the package, it is found by the end of its name.
+    If the current folder is inside the package, leading parts of the name may be missing below it.
     """
     parts = name.split(".")
     if not all(map(str.isidentifier, parts)):

@@ -60,7 +60,7 @@ class Turn:
     """One step of one agent, for watchers.
 
     Args:
-        step: number of its previous actions in this episode.
+        step: number of the agent's previous actions in this episode.
         observation: the observation before the actions.
         actions: empty for the final observation of an episode.
         episode: set only for the final observation.

@@ -188,7 +188,7 @@ class _Watchdog:
         Canceling it would slow this process down: CPython 3.11 then looks for it forever.
         """
         try:
-            raise_in(_main_ident(), self._kind)  # replaces a pending one
+            raise_in(_main_ident(), self._kind)  # replaces a pending one, or is a second one
             while True:
                 pass
         except self._kind:

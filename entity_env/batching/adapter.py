@@ -25,8 +25,8 @@ from entity_env.core.spaces import EntityName
 class Adapter:
     """Reads the observations of another package and makes its actions.
 
-    Its observations need the attributes of `Observation`, but only `done` of the flags. Its masks
-    need the attributes of the corresponding masks here.
+    That package's observations need the attributes of `Observation`, but of the flags only `done`.
+    Its masks need the attributes of the masks in this package to which `masks` maps them.
 
     Args:
         observation: converts an observation to an `Observation`.

@@ -284,7 +284,7 @@ class Batcher:
         return merged
 
     def _checked_metrics(self) -> dict[str, Metric]:
-        """`metrics`, but checks every name and value rather than new names and sums."""
+        """`metrics` with a check of every name and value; an error names the observation."""
         merged: dict[str, Metric] = {}
         for row, metrics in self._metrics:
             if not isinstance(metrics, Mapping):

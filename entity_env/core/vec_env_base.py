@@ -31,7 +31,8 @@ still play."""
 class VecEnvBase(ABC):
     """Rows and lifecycle of a `VecEnv`.
 
-    Row `env_id * num_agents + agent_id` of a batch belongs to one agent of one environment.
+    Row `env_id * num_agents + agent_id` of a batch belongs to agent `agent_id` of environment
+    `env_id`.
 
     Args:
         num_agents: rows per environment.
@@ -161,8 +162,8 @@ def env_seeds(seed: int, env_ids: NDArray[np.int64]) -> NDArray[np.uint64]:
     """`(len(env_ids),) uint64`: seed of each environment's sequence of episodes.
 
     Environment 0 uses the seed itself, so a batch of one environment can repeat any environment of
-    any batch. Environment `i`, from 1 on, uses `hash(seed) + i`, below 2**63: the seeds within a
-    batch are consecutive, but batches with adjacent seeds share no sequence.
+    any batch. Environment `i`, from 1 on, uses `hash(seed) + i`, below 2**63: these are consecutive
+    within a batch, but batches with adjacent seeds share no sequence.
 
     Args:
         seed: seed of the batch, below 2**64.

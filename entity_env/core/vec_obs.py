@@ -284,10 +284,10 @@ def _num_masked(mask: VecActionMask) -> NDArray[np.int64]:
 class VecObs(EntityBatch):
     """A batch of observations, one row per agent of each environment.
 
-    Row `r` belongs to agent `agent_id[r]` of environment `env_id[r]`. The row of an agent that
-    neither has to act nor shows its last observation has no entities and no actors. Arrays are
-    views, valid until the next `act`, `recv`, `reset` or `reset_envs`; use `copy()` to keep them.
-    The results of `copy`, `select`, `concat`, `pad` and `to_torch` own their memory.
+    Row `r` belongs to agent `agent_id[r]` of environment `env_id[r]`. In a `Game`, the row of an
+    agent that neither has to act nor shows its last observation has no entities and no actors.
+    Arrays are views, valid until the next `act`, `recv`, `reset` or `reset_envs`; use `copy()` to
+    keep them. The results of `copy`, `select`, `concat`, `pad` and `to_torch` own their memory.
 
     Args:
         features: per entity type `(num_entities, num_features)` float32 and one length per row, in
@@ -443,7 +443,7 @@ class VecObs(EntityBatch):
         )
 
     def find_rows(self, part: VecObs) -> NDArray[np.int64]:
-        """`(len(part),)`: row with the environment and agent of each row of `part`, or -1."""
+        """`(len(part),)`: for each row of `part`, the row of its environment and agent, or -1."""
         num_agents = int(max(part.agent_id.max(initial=0), self.agent_id.max(initial=0))) + 1
         key = self.env_id * num_agents + self.agent_id
         wanted = part.env_id * num_agents + part.agent_id
