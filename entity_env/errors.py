@@ -164,6 +164,6 @@ class WorkerError(EntityEnvError, RuntimeError):
 class GameExit(BaseException):
     """Raised inside `agent.act` when a suspended game is closed.
 
-    In `Game.run`, `act` or `game_over` raises it in a game that keeps playing when it should return.
+    In `Game.run`, `act` or `game_over` raises it in a game that keeps playing instead of returning.
     A `BaseException`: `except Exception` in a game does not catch it.
     """

@@ -260,8 +260,8 @@ def entity_type(cls: type) -> EntityType:
     """The `EntityType` of a dataclass, cached.
 
     A number or bool is one feature; an Enum or a `Literal` is one-hot (`stance.is_Calm`), a `Flag`
-    has one feature per bit. A nested dataclass adds a dotted prefix (`pos.x`); a tuple of
-    fixed length or an array, `Annotated[np.ndarray, 3]`, adds the index (`cooldowns.0`).
+    has one feature per bit. A nested dataclass adds a dotted prefix (`pos.x`); a tuple of fixed
+    length or an array, `Annotated[np.ndarray, 3]`, adds the index (`cooldowns.0`).
     `x: float | None` is two features, `has_x` and `x`, both 0 for None. For other classes see
     `Features`.
 

@@ -202,6 +202,7 @@ class Observation:
         actions: masks of the requested actions; an absent action has no actors.
         visible: per entity type `(num_entities,)` bool; False hides an entity from the policy but
             not from the value function.
+        metrics: named numbers to log.
     """
 
     global_features: NDArray[np.floating] | NDArray[np.integer] | Sequence[float]

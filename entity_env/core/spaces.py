@@ -29,7 +29,8 @@ class Entity:
     Comparisons ignore `is_single`, `shape` and `is_binary`.
 
     Args:
-        is_single: every observation has exactly one, so a network can read it as a vector.
+        is_single: every observation has exactly one entity of this type, so a network can read it
+            as a vector.
         shape: height, width and channels, if the features are the pixels of a picture in row-major
             order, channels last; None = not a picture.
         is_binary: all features are 0 or 1, such as a one-hot vector.

@@ -141,8 +141,8 @@ class EntityBatch:
     ) -> dict[EntityName, tuple[NDArray[np.float32], NDArray[np.bool_]]]:
         """Dense features and a mask per entity type: see `RaggedArray.pad`.
 
-        Entities hidden from the policy are included: `visible[name].pad(max_rows)[0]` marks the
-        visible ones.
+        Entities hidden from the policy are included: for a type with hidden entities,
+        `visible[name].pad(max_rows)[0]` marks the visible ones.
 
         Args:
             max_rows: entities per row in the result, for all types or by name; the default, for
