@@ -31,8 +31,8 @@ class Adapter:
     Args:
         observation: converts an observation to an `Observation`.
         flags: `(terminated, truncated)` of the last observation of an episode.
-        masks: maps its mask types to the types of this package.
-        actions: makes its actions; arguments as for `actions_of`.
+        masks: maps the mask types of that package to those of this package.
+        actions: makes actions of that package; arguments as for `actions_of`.
         type_named: takes, per observation, the ids of the actors (or actees) and of all entities.
             Returns the one entity type whose entities are the actors (or actees) in every
             observation; None if there is no such type, or an id is repeated.

@@ -38,7 +38,7 @@ class OuterState:
         """The first use of a global generator, as a sentence, or ""."""
 
     def look(self, line: str) -> None:
-        """Compares the global generators during a call from this line of the game."""
+        """Sets `draw` if a global generator has changed; `line` is the current line of the game."""
         if self.draw:
             return
         for name, (state, instead) in _generators().items():

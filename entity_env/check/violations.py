@@ -74,7 +74,7 @@ def is_of(source: object, kind: type) -> bool:
 
 
 class Violations:
-    """List of violations: each kind once, with the place of the first and their number.
+    """List of violations: each kind once, with the place of its first violation and their number.
 
     `LikelyMistake`s are kept separately and logged at the end.
     """

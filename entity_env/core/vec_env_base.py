@@ -162,8 +162,8 @@ def env_seeds(seed: int, env_ids: NDArray[np.int64]) -> NDArray[np.uint64]:
     """`(len(env_ids),) uint64`: seed of each environment's sequence of episodes.
 
     Environment 0 uses the seed itself, so a batch of one environment can repeat any environment of
-    any batch. Environment `i`, from 1 on, uses `hash(seed) + i`, below 2**63: consecutive seeds
-    within a batch, but no shared sequences of batches with adjacent seeds.
+    any batch. Environment `i`, from 1 on, uses `hash(seed) + i`, below 2**63. These seeds are
+    consecutive, and batches with adjacent values of `seed` share no sequence.
 
     Args:
         seed: seed of the batch, below 2**64.

@@ -138,7 +138,8 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
             ProtocolError: before `reset`, or after the end of an episode.
             SchemaError: an invalid action; the environment is unchanged.
             WorkerError: the game called `sys.exit()`, or raised another exception that is not an
-                `Exception`; `reset` and `reset_with_index` also raise it.
+                `Exception`; with many environments, a game raised any exception. `reset` and
+                `reset_with_index` also raise it.
         """
 
     @abstractmethod
