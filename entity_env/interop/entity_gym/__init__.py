@@ -15,8 +15,8 @@ From entity-gym: `from_entity_gym` returns an `Environment`, or a function that 
 **Limits of entity-gym.** It has only the flag `done`: a truncated episode looks terminated, so a
 trainer treats the value of its last state as 0. In place of an episode's last observation,
 `vec_env` returns the first observation of the next episode. Continuous actions need `discretize`,
-which converts them to labels. A game with entities that cannot be selected raises an error: masks
-of selections are not supported.
+which converts them to labels. `vec_env` raises an error if a mask forbids a selection: entity-gym's
+batches have no masks of selections.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def _selector(chosen: Any, types: Any, ids: Mapping[EntityName, Any]) -> tuple[A
     """Ids and types of a mask's actors or actees; a type stands for all its entities."""
     if type(chosen) is list:
         same = [name for name, known in ids.items() if _are_all(chosen, known)]
-        if len(same) == 1:  # ids of two types are an error, raised at lookup
+        if len(same) == 1:  # if two types have the same ids, looking them up raises an error
             return None, (same[0],)
     return chosen, types
 

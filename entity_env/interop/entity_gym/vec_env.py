@@ -121,11 +121,12 @@ class _Spaces:
 
 
 class EntityGymVecEnv(_Spaces, theirs.VecEnv):  # type: ignore[misc]  # untyped
-    """Wraps a `VecEnv` with entity-gym's buffers, new on every call.
+    """Wraps a `VecEnv` as an `entity_gym.env.VecEnv`; every call returns new buffers.
 
-    Autoreset is "same_step". An agent without a request for a global action, because another agent
-    acts, gets an unrestricted mask, as entity-gym requires; its choice is ignored. With
-    `needs_entity` the last row needs an entity, unless some action is global.
+    Autoreset is "same_step". entity-gym requires a mask of a global action in every row: while only
+    other agents act, an agent gets an unrestricted mask, and its choice is ignored. With
+    `needs_entity`, a batch whose last row has no entity raises `SchemaError`, unless some action is
+    global.
     """
 
     def __init__(
@@ -310,7 +311,8 @@ def _bool(values: NDArray[np.bool_], lengths: NDArray[np.int64]) -> Any:  # noqa
 
 
 Factory: TypeAlias = "Callable[[Any, int, int, int], EntityGymVecEnv]"
-"""Takes the trainer's `EnvConfig`, the numbers of environments and processes, and a first index."""
+"""Takes the trainer's `EnvConfig`, the numbers of environments and processes, and the index of the
+first environment."""
 
 
 def factory(
@@ -323,11 +325,12 @@ def factory(
     """Returns a function that makes environments for `enn_trainer.train`; arguments as for
     `vec_env`.
 
-    The trainer's configuration provides the numbers of environments and of processes (including
-    this process) and `env.kwargs`: settings of the game, or keyword arguments of the class. The
-    first call is for training, later calls are for evaluations, which always play the same
-    episodes, different from training. Make one factory per training run. If agents often have no
-    action, use large minibatches: enn-trainer's loss is NaN for a minibatch without actions.
+    The trainer's configuration provides the numbers of environments and of processes (1 = this
+    process; more = workers) and `env.kwargs`: settings of the game, or keyword arguments of the
+    class. The first call is for training. Later calls are for evaluations, which always play the
+    same episodes, none of them from training. Make one factory per training run. If agents often
+    have no action, use large minibatches: enn-trainer's loss is NaN for a minibatch without
+    actions.
 
     The function raises the errors of `vec_env`, UsageError if `env.kwargs` is not a JSON object or
     has unknown settings, and SchemaError for a name that rogue-net does not support.
@@ -393,15 +396,15 @@ def environment(source: Source, *, discretize: Mapping[ActionName, int] | None =
     """Returns a new subclass of `entity_gym.env.Environment` that plays a game.
 
     Its constructor takes the `seed` of the run; None = random. An entity's id is its index in the
-    observation. The last observation of an episode has `done`, even if truncated.
+    observation. The last observation of an episode has `done` set, even if it was truncated.
 
     Args:
         source: a game for one agent, a class of environments, or a function that returns one.
         discretize: as for `vec_env`.
 
     Raises:
-        SchemaError: an invalid source; raised by the constructor: a continuous action that is not
-            in `discretize`.
+        SchemaError: an invalid source. The constructor also raises it for a continuous action that
+            is not in `discretize`.
         UsageError: a game for several agents; use `vec_env`.
     """
     if isinstance(source, Game) and source.num_agents > 1:

@@ -31,8 +31,8 @@ with workers::
 
 - `observation[type]`, `(count, num_features)` float32. A type whose number of entities varies must
   be in `max_entities`: its array is padded with rows of zeros, and `observation[f"{type}_mask"]`,
-  `(count,)` int8, is 1 for entities. More entities raise an error; none is dropped. Hidden entities
-  count as absent. `max_entities="auto"` measures the numbers in random episodes.
+  `(count,)` int8, is 1 for entities. More entities raise an error; none is dropped. A hidden entity
+  is a row of zeros with mask 0. `max_entities="auto"` measures the numbers in random episodes.
 - `observation["global"]`, `(num_global_features,)` float32, if there are any.
 - The last observation of an episode may be all zeros.
 
@@ -47,8 +47,8 @@ concatenated in the order of the game's `obs_space()`. Actions of padded actors 
 `(num_actors, num_choices)`; for several actions a dict by name. Pass it to
 `action_space.sample(mask)`, as a tuple for a `MultiDiscrete`. All zeros = no action is needed. For
 a truncated episode, `info` or `final_info` has the mask of the last observation, to compute a
-target over legal actions. An illegal choice raises `SchemaError`; with `illegal_actions="next"`,
-for agents without masks, the next legal choice is taken, wrapping around.
+target over legal actions. An illegal choice raises `SchemaError`. For agents that cannot use masks,
+`illegal_actions="next"` replaces it with the next legal choice, wrapping around.
 
 **Seeds**: `reset(seed=s)` starts at episode `s * 2**31` of the run with seed 0; later resets
 continue from there. `info["episode_seed"]` is the seed of the current episode. `Game.play_episode`

@@ -1,4 +1,4 @@
-"""from_gymnasium: an environment as a game; ImportedGame: a game with imported spaces."""
+"""from_gymnasium: an environment as a game; ImportedGame: a game with another library's spaces."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from entity_env.interop.gymnasium.spaces import (
 
 AnyEnv: TypeAlias = gymnasium.Env[Any, Any]
 _NUM_SEEDS: Final = 2**31
-"""Environments pass seeds to generators that take no larger numbers."""
+"""Exclusive upper bound of seeds: some environments pass them to generators with this limit."""
 
 
 class ImportedLoop:
-    """`play` of an `ImportedGame`: makes an environment, plays it and closes it.
+    """`play` of an `ImportedGame`: makes an environment, plays it, and closes it if not shared.
 
     Args:
         make: a function that makes environments, or a `SharedEnv`.
@@ -132,7 +132,7 @@ class ImportedGame(Game):
         return self._obs_space
 
     def __reduce__(self) -> tuple[type[ImportedGame], tuple[object, ...], dict[str, object]]:
-        # A worker makes the classes again: a copied generated dataclass has no fields.
+        # A worker generates the classes again: a pickled copy of such a dataclass has no fields.
         return ImportedGame, (self._load, self.settings), {"transport": self.transport}
 
     def open_settings(self, settings: Mapping[str, object]) -> dict[str, object]:
@@ -233,7 +233,7 @@ def _kind_of(name: ActionName, space: ActionSpace) -> ActionType[Any]:
 
 
 class SharedEnv:
-    """Callable that returns one environment; one game at a time can play it."""
+    """Callable that always returns the same environment; UsageError while a game plays it."""
 
     def __init__(self, env: Any) -> None:  # noqa: ANN401 - of Gymnasium or PettingZoo
         self._env = env
@@ -347,8 +347,8 @@ def from_gymnasium(
     other. Seeds are `Episode.seed` modulo 2**31. For vector environments, use `GymnasiumVecEnv`.
 
     Args:
-        source: an id for `gymnasium.make`, a function that makes an environment, or an environment:
-            one copy at a time can play it, and the caller closes it.
+        source: an id for `gymnasium.make`, a function that makes an environment, or an environment,
+            which only one game can play at a time and the caller must close.
         entity, action, entities, features: as for `GymnasiumVecEnv`.
         name: name of the game; default: the id of the environment, or the name of its class.
         settings: keyword arguments of `gymnasium.make` or of the function.

@@ -80,7 +80,7 @@ class PaddedEntities:
 
     @property
     def fixed(self) -> list[EntityName]:
-        """Types whose number must not vary."""
+        """Entity types whose number must not vary."""
         return [rows.name for rows in self.entities if rows.is_fixed]
 
     def space(self) -> spaces.Dict:
@@ -105,7 +105,7 @@ class PaddedEntities:
         return arrays
 
     def slots_of(self, obs: VecObs, indices: RaggedArray[np.int64]) -> NDArray[np.int64]:
-        """Places in the padded observation, for entities by index in their row."""
+        """Places in the padded observation of entities, given by index in their row of `obs`."""
         counts = np.stack([obs.features[rows.name].lengths for rows in self.entities], axis=1)
         ends = np.cumsum(counts, axis=1)
         rows = indices.row_index
@@ -280,14 +280,14 @@ class PaddedActions:
         }
 
     def masks_with_final(self, obs: VecObs, masks: Masks) -> Masks:
-        """`masks` of `obs`, but in rows that are done the masks of the last observations.
+        """`masks`, with those of `obs.final` for the environments that it contains.
 
         `obs` must have a row for every environment, in order.
         """
         if obs.final is None:
             return masks
-        # Backward: the first of several episodes of an environment counts: later ones ended before
-        # their first action.
+        # Backward, so that the first of several episodes of an environment is kept: the later ones
+        # ended before their first action.
         rows = obs.final.env_id[::-1]
         shown = {name: mask.copy() for name, mask in masks.items()}
         for name, mask in self.masks(obs.final).items():

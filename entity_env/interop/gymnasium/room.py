@@ -35,11 +35,11 @@ def padded(
     """Converters for a vector environment, and its first observation.
 
     Args:
-        vec: the environments; they are stepped at random.
+        vec: the environments; they may be reset and stepped at random to count.
         max_entities, max_actors, illegal: as for `GameEnv`.
 
     Raises:
-        SchemaError: a number that varies without a given maximum.
+        SchemaError: a number without a given maximum varies.
         UsageError: an unknown name, or neither numbers nor "auto".
     """
     most_entities, most_actors = measured(vec, max_entities, max_actors)
@@ -74,11 +74,11 @@ def _require_fixed(name: str, what: str, found: Range | None, setting: str) -> N
 def measured(
     vec: ResettableVec, max_entities: Room | None, max_actors: Room | None
 ) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    """Both settings with numbers in place of "auto": twice the largest number in 8 random episodes,
-    at least 8.
+    """Both settings with numbers in place of "auto": twice the largest number in random play, at
+    least 8.
 
-    Without `max_entities`, the game's numbers are used. A type whose number does not vary gets no
-    maximum, and so no mask. The caller must reset `vec` afterward.
+    A type whose number did not vary then gets no maximum, and so no mask. Without `max_entities`,
+    the game's own numbers are used. The caller must reset `vec` afterward.
     """
     if max_entities is None:
         max_entities = getattr(getattr(vec, "game", None), "max_entities", {})
@@ -119,7 +119,8 @@ def _widen(found: dict[str, Range], name: str, counts: NDArray[np.int64]) -> Non
 
 
 def play_at_random(vec: ResettableVec, num_episodes: int, num_steps: int) -> Counts:
-    """Counts of the first steps of some random episodes; deterministic."""
+    """Counts in `num_steps` random steps from each of `num_episodes` starts, or one per
+    environment if that is more; deterministic."""
     counts, rng, action_space = Counts(), np.random.default_rng(0), vec.action_space()
     for seed in range(-(-num_episodes // vec.num_envs)):
         obs = vec.reset(seed=seed)

@@ -32,12 +32,12 @@ caller."""
 
 
 class VectorEnvBase(VectorEnv[Any, Any, NDArray[Any]]):
-    """Lifecycle, seeding, checks and errors of `gymnasium.vector.SyncVectorEnv`.
+    """Base class with the lifecycle, seeding, checks and errors of Gymnasium's `SyncVectorEnv`.
 
-    The spaces are for one environment; `metadata` is added to the autoreset mode.
+    The given spaces are those of one environment; the autoreset mode is added to `metadata`.
     """
 
-    closed = True  # until it is made: older Gymnasiums close what is left of a failed constructor
+    closed = True  # until `__init__` succeeds: older Gymnasium versions close a half-made object
 
     def __init__(
         self,
@@ -75,8 +75,9 @@ class VectorEnvBase(VectorEnv[Any, Any, NDArray[Any]]):
         """Resets all environments, or those in `options["reset_mask"]`; see `SyncVectorEnv`.
 
         Args:
-            seed: environment i gets `seed + i`, or `seed[i]`, where None draws a seed; None
-                continues with the next episodes.
+            seed: environment i gets `seed + i`, or `seed[i]` of a list, drawn if that is None.
+                Without `seed`, the first reset draws seeds, and later resets continue with the next
+                episodes.
             options: `reset_mask`, `(num_envs,) bool`, True = reset; other environments repeat their
                 last observation. Not modified.
 
@@ -200,7 +201,7 @@ def gymnasium_seed(seed: object) -> int:
 
 
 def with_finals(infos: Infos, last: Mapping[int, object], final_info: Infos, ended: Flags) -> None:
-    """Adds last observations (by environment) and infos of ended episodes, for
+    """Adds the last observations (`last`, by environment) and the infos of ended episodes, as for
     `AutoresetMode.SAME_STEP`."""
     final_obs = np.full(len(ended), None, dtype=object)
     for env_id, shown in last.items():
@@ -237,12 +238,12 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
 
     Observations, actions and masks are described in `entity_env.interop.gymnasium`; the caller owns
     them. The autoreset mode is the mode of `vec`: "next_step", "same_step" or "disabled"; partial
-    resets need "disabled". The constructor plays the first steps of some episodes to count
-    entities.
+    resets need "disabled". To count entities and actors, the constructor may play the first steps
+    of a few episodes.
 
     A seed gives the same episodes in every environment and in a `GameEnv`: seed s starts at episode
     `s * 2**31` of the run with seed 0. If `vec.reset` takes no `starts`, an integer seeds the whole
-    run, and a list of seeds raises an error. `infos["episode_seed"]`, `(num_envs,)` int64, has the
+    run, and a list of seeds that are not consecutive raises an error. `infos["episode_seed"]`, `(num_envs,)` int64, has the
     `Episode.seed` of every current episode, unless `vec` wraps a batch environment or another
     library.
 
@@ -379,10 +380,10 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
         truncated: Flags,
         episode_seed: NDArray[np.int64] | None,
     ) -> None:
-        """Adds last observations and masks; sets the flags to those of the ended episodes."""
+        """Adds last observations and masks, and sets the flags of ended episodes, in place."""
         tables = self._entities.observe(final)
-        # Backward: the first of several episodes of an environment counts: later ones ended before
-        # their first action.
+        # Backward, so that the first of several episodes of an environment is kept: the later ones
+        # ended before their first action.
         rows = {env_id: row for row, env_id in reversed(list(enumerate(final.env_id.tolist())))}
         ended = np.zeros(self.num_envs, dtype=np.bool_)
         ended[list(rows)] = True
@@ -393,7 +394,7 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
 
 
 def past_idle(vec: ResettableVec, obs: VecObs, mask: Flags) -> VecObs:
-    """Skips episodes without an action, which Gymnasium cannot express."""
+    """Skips episodes that end before their first action, which Gymnasium cannot express."""
     for _ in range(MAX_IDLE_EPISODES):
         idle = obs.done & mask
         if not idle.any():
@@ -403,7 +404,7 @@ def past_idle(vec: ResettableVec, obs: VecObs, mask: Flags) -> VecObs:
 
 
 def vector_info(info: Infos, mask: Flags) -> Infos:
-    """Infos in Gymnasium's format: values of some environments, and their mask."""
+    """Infos in Gymnasium's format, for the environments in `mask`; zeroes other values in place."""
     infos: Infos = {}
     for key, value in info.items():
         if isinstance(value, dict):
@@ -445,16 +446,17 @@ class BatchVectorEnv(VectorEnvBase):
     Observations are a `Box` `(num_envs, obs_size)` float32. Actions are a `MultiDiscrete`, or a
     `Box` `(num_envs, 1)` for an action of one number; numbers out of bounds raise an error, so clip
     them, for example by Gymnasium's `ClipAction`. The caller owns all returned arrays. `info` has
-    `final_obs` and `final_info`, and `action_mask`, `(num_envs, num_choices)` int8, if the batch
-    has `legal_masks`. `AutoresetMode.NEXT_STEP` skips every second start of an environment, which
-    is reset twice while it waits for the others.
+    `action_mask`, `(num_envs, num_choices)` int8, if the batch has `legal_masks`, and with
+    `AutoresetMode.SAME_STEP` also `final_obs` and `final_info` when episodes end. With
+    `AutoresetMode.NEXT_STEP`, an ended environment is reset twice, since the batch can only step as
+    a whole: every second of its episodes is skipped.
 
     Args:
         batch: the environment, closed by this object.
         autoreset_mode: an `AutoresetMode` or its value.
 
     Raises:
-        UsageError: a batch with an action that is neither one choice nor one number.
+        UsageError: the batch has several actions, or one that is neither a label nor one number.
         ValueError: an unknown `autoreset_mode`.
     """
 
@@ -503,7 +505,7 @@ class BatchVectorEnv(VectorEnvBase):
         return {} if masks is None else vector_info({"action_mask": masks.astype(np.int8)}, mask)
 
     def _step_waiting(self, given: NDArray[Any]) -> Stepped:
-        """Step that only resets ended environments."""
+        """Steps the running environments, and resets those that ended in the previous step."""
         batch = self._batch
         waiting = batch.view().to_reset_mask()
         if not waiting.any():

@@ -36,10 +36,10 @@ def to_minari(
     A Minari episode holds the decisions of one agent in one episode. Observations, actions, their
     spaces and `infos["action_mask"]` match a `GameEnv` with the same `max_entities` and
     `max_actors`; `infos["episode_seed"]` is the `Episode.seed`, if known. The last observation of
-    an episode comes from `Dataset.final`. If it is missing there, because the recording ended or
-    the file format is older, the episode is truncated at its last decision, whose observation
-    becomes the last; an episode of one decision is then left out. Turns without a decision are not
-    in a dataset.
+    an episode comes from `Dataset.final`. It may be missing there, because the recording ended or
+    the file format is older. Then a terminated episode ends with an observation of zeros; any other
+    episode is truncated at its last decision, whose observation becomes the last, and is left out
+    if it has only one decision. Turns without a decision are not in a dataset.
 
     Args:
         dataset: whole episodes, as recorded. Decisions missing from the middle of an episode are
@@ -53,7 +53,7 @@ def to_minari(
             `Dataset.recordings` as JSON.
 
     Raises:
-        SchemaError: more entities or actors than there is room for.
+        SchemaError: more entities or actors than the given maximum.
         UsageError: the end of an episode is missing, no decisions are left, or a name is unknown.
     """
     metadata = {"description": json.dumps(list(dataset.recordings)), **metadata}
@@ -136,7 +136,7 @@ def _episode(
     *,
     has_final: bool,
 ) -> EpisodeBuffer | None:
-    """One trajectory; None if truncated before its second decision."""
+    """One trajectory; None if its only decision has no observation after it."""
     last = rows[-1:]
     is_cut = not has_final and not dataset.terminated[last[0]]
     seen, then = (rows[:-1], columns) if is_cut else (rows, ends)

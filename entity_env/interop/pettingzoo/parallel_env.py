@@ -1,4 +1,4 @@
-"""GameParallelEnv: a game as a `pettingzoo.ParallelEnv`; base classes of both environments."""
+"""GameParallelEnv: a game as a `pettingzoo.ParallelEnv`; code shared with `GameAECEnv`."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ ByAgent: TypeAlias = dict[str, Any]
 
 
 class PaddedGame(OneGame):
-    """One game with padded entities, as flat arrays.
+    """One game with padded entities; observations are flat arrays.
 
     Attributes:
         flat_space: space of a row of `shown`.
-        shown: `(num_agents, num_features)` float32, last observation of each agent.
+        shown: `(num_agents, num_features)` float32, latest observation of each agent, else zeros.
         terminated, truncated: `(num_agents,)` bool; once True, True for the rest of the episode.
     """
 
@@ -50,7 +50,8 @@ class PaddedGame(OneGame):
         self.terminated, self.truncated = np.zeros((2, self.vec.num_agents), np.bool_)
 
     def masked_space(self, action_space: spaces.Space[Any]) -> spaces.Space[Any]:
-        """Observation space of an agent: flat; in a dict with a mask if the action is a choice."""
+        """Observation space of an agent: a flat `Box`; for a `Discrete` action, a `Dict` of this
+        box and the action mask."""
         shown = spaces.Box(self.flat_space.low, self.flat_space.high, dtype=np.float32)
         if not isinstance(action_space, spaces.Discrete):
             return shown
@@ -58,7 +59,8 @@ class PaddedGame(OneGame):
         return spaces.Dict({"observation": shown, "action_mask": mask})
 
     def begin(self, seed: int | None) -> None:
-        """Starts the first episode of a seed; None continues, or draws a first seed."""
+        """Starts the first episode of a seed. None = the next episode; at first, of a drawn seed.
+        """
         if seed is None and not self.was_reset:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
         self.shown[:] = 0
@@ -82,7 +84,10 @@ class PaddedEnv(Uncopyable):
     """PettingZoo environment that plays a padded game: agents, spaces, closing."""
 
     def _add_agents(self, padded: PaddedGame, seed: int | None) -> None:
-        """Sets up agents and spaces for a game, ended by `close`; `seed` is for the first reset."""
+        """Sets up agents and spaces for a game, which `close` ends.
+
+        `seed` is used if the first reset has none.
+        """
         self._padded = padded
         self._seed = seed
         self.entities = padded.entities.space()
@@ -114,15 +119,15 @@ class PaddedEnv(Uncopyable):
 class GameParallelEnv(PaddedEnv, ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # it has no types
     """Wraps a game as a `pettingzoo.ParallelEnv`; see `entity_env.interop.pettingzoo`.
 
-    The game may ask all agents at once, some, or one; actions of others are ignored and may be
-    omitted. Actions are as in `GameEnv`: a `Discrete`, a `MultiDiscrete` for several actors, or a
+    The game may ask all agents at once, some, or one; actions of the other agents are ignored and
+    may be omitted. Actions are as in `GameEnv`: a `Discrete`, a `MultiDiscrete` for several actors, or a
     `Dict` of several actions. For a `Discrete`, observations are as in `GameAECEnv`; otherwise they
     are flat arrays without a mask. `infos[agent]["action_mask"]` is as in `GameEnv`, 0 for agents
     that do not act. Call `reset`, `step` and `close` from one thread.
 
     Args:
         max_entities, max_actors, illegal_actions, render_mode: as for `GameEnv`.
-        seed: seed of the first `reset` without one; drawn by default.
+        seed: used if the first `reset` has no seed; drawn by default.
         settings: keyword arguments of the game's `play`.
 
     Raises:
@@ -161,7 +166,8 @@ class GameParallelEnv(PaddedEnv, ParallelEnv[str, Any, Any]):  # type: ignore[mi
         """Starts a new episode; returns observations and infos by agent, owned by the caller.
 
         Args:
-            seed: seed of the episode; None continues with the next episode, or draws a first seed.
+            seed: seed of the episode; None continues with the next episode. In the first reset,
+                None = the constructor's seed.
             options: ignored.
         """
         self._begin(seed)
@@ -174,11 +180,11 @@ class GameParallelEnv(PaddedEnv, ParallelEnv[str, Any, Any]):  # type: ignore[mi
         """Performs the actions of the agents that the game asks.
 
         Returns:
-            Observations, rewards, terminations, truncations and infos of the agents that were
-            alive, owned by the caller.
+            Observations, rewards, terminations, truncations and infos of the agents that were in
+            `agents` before this step, owned by the caller.
 
         Raises:
-            ProtocolError: before `reset`, or after the last agent's episode.
+            ProtocolError: before `reset`, or after the episodes of all agents have ended.
             SchemaError: an action is missing or does not fit; the state does not change.
         """
         if not self.agents:
@@ -195,7 +201,10 @@ class GameParallelEnv(PaddedEnv, ParallelEnv[str, Any, Any]):  # type: ignore[mi
         return self._observations(infos), rewards, over, cut, infos
 
     def render(self) -> NDArray[np.uint8] | None:
-        """Image of the first asked agent's observation, `(height, width, 3)` uint8, or None."""
+        """Image of what the first asked agent observes, `(height, width, 3)` uint8.
+
+        Shows the first agent if none is asked; None without a render mode.
+        """
         if self.render_mode is None:
             return None
         return self._padded.render(int(self._padded.obs.is_ready.argmax()))
@@ -223,7 +232,7 @@ class GameParallelEnv(PaddedEnv, ParallelEnv[str, Any, Any]):  # type: ignore[mi
         return infos
 
     def _given(self, actions: Mapping[str, Any]) -> object:
-        """A batch of actions, arbitrary for agents without a request."""
+        """Actions of all agents; zeros for agents that are not asked."""
         rows: list[Any] = []
         for name, is_asked in zip(self.possible_agents, self._padded.obs.is_ready, strict=True):
             space = self.action_spaces[name]
