@@ -1,6 +1,6 @@
 """Adapters for environments of other libraries, one package per library, imported at first use.
 
-Each converts in both directions where possible. Code that needs no other library does not belong here.
+Each converts in both directions where possible. Code that needs no other library belongs elsewhere.
 """
 
 from __future__ import annotations

@@ -243,9 +243,9 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
 
     A seed gives the same episodes in every environment and in a `GameEnv`: seed s starts at episode
     `s * 2**31` of the run with seed 0. If `vec.reset` takes no `starts`, an integer seeds the whole
-    run, and a list of seeds that are not consecutive raises an error. `infos["episode_seed"]`, `(num_envs,)` int64, has the
-    `Episode.seed` of every current episode, unless `vec` wraps a batch environment or another
-    library.
+    run, and a list of seeds that are not consecutive raises an error. `infos["episode_seed"]`,
+    `(num_envs,)` int64, has the `Episode.seed` of every current episode, unless `vec` wraps a batch
+    environment or another library.
 
     Args:
         vec: the environments, with one agent each; closed by this object.

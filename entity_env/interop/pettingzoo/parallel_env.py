@@ -59,8 +59,7 @@ class PaddedGame(OneGame):
         return spaces.Dict({"observation": shown, "action_mask": mask})
 
     def begin(self, seed: int | None) -> None:
-        """Starts the first episode of a seed. None = the next episode; at first, of a drawn seed.
-        """
+        """Starts the first episode of a seed. None = the next episode, or at first a drawn seed."""
         if seed is None and not self.was_reset:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
         self.shown[:] = 0
@@ -120,10 +119,10 @@ class GameParallelEnv(PaddedEnv, ParallelEnv[str, Any, Any]):  # type: ignore[mi
     """Wraps a game as a `pettingzoo.ParallelEnv`; see `entity_env.interop.pettingzoo`.
 
     The game may ask all agents at once, some, or one; actions of the other agents are ignored and
-    may be omitted. Actions are as in `GameEnv`: a `Discrete`, a `MultiDiscrete` for several actors, or a
-    `Dict` of several actions. For a `Discrete`, observations are as in `GameAECEnv`; otherwise they
-    are flat arrays without a mask. `infos[agent]["action_mask"]` is as in `GameEnv`, 0 for agents
-    that do not act. Call `reset`, `step` and `close` from one thread.
+    may be omitted. Actions are as in `GameEnv`: a `Discrete`, a `MultiDiscrete` for several actors,
+    or a `Dict` of several actions. For a `Discrete`, observations are as in `GameAECEnv`; otherwise
+    they are flat arrays without a mask. `infos[agent]["action_mask"]` is as in `GameEnv`, 0 for
+    agents that do not act. Call `reset`, `step` and `close` from one thread.
 
     Args:
         max_entities, max_actors, illegal_actions, render_mode: as for `GameEnv`.
