@@ -1,4 +1,4 @@
-"""Replays: an episode as a file with seed, settings, actions, and one checksum per decision.
+"""Replays: an episode as a file with seed, settings, actions and, if recorded, observations.
 
 Drawing an episode belongs in `views`; arrays sampled by off-policy learning in `vec.ReplayBuffer`.
 """

@@ -36,7 +36,7 @@ _logger = logging.getLogger(__name__)
 
 EpisodeWatch: TypeAlias = Callable[[Sequence[Episode], Callable[[], Replay]], None]
 """Called when the episodes of all agents of a game have ended, with the episodes and a function
-that makes their replay (actions only), valid until this call returns."""
+that makes their replay (actions only). The function is valid until this call returns."""
 
 _MAX_BYTES: Final = 1 << 28
 """Maximum memory for actions; beyond it, the longest episodes are dropped."""
@@ -101,16 +101,16 @@ class ActionLog:
         self._spaces = game.action_space()
         self._sent: deque[_Sent] = deque()
         self._num_removed = 0
-        """Entries removed from the left of `_sent`; indices count them."""
+        """Entries removed from the left of `_sent`; `_sent` indices include them."""
         self._num_bytes = 0
         self._begin: NDArray[np.int64] = np.zeros((num_envs, game.num_agents), np.int64)
         """By environment and agent, first `_sent` index of the running episode."""
         self._over: dict[int, dict[int, dict[int, _Span]]] = {}
-        """By environment and number: agents' episodes that ended before others'."""
+        """By environment, episode number and agent: episodes that ended while other agents play."""
         self._given_up: set[int] = set()
         """Environments whose running episodes lack actions."""
 
-    # ------------------------------------------------------------------ what a VecEnv tells
+    # ------------------------------------------------------------------ called by a VecEnv
 
     def begin(self, env_ids: Sequence[int]) -> None:
         self._begin[env_ids] = self._end
@@ -120,7 +120,7 @@ class ActionLog:
         self._remove()
 
     def give_up_all(self) -> None:
-        """Drops the running episodes."""
+        """Makes no replays of the episodes that are running now."""
         self._given_up.update(range(len(self._begin)))
 
     def add(
@@ -157,7 +157,10 @@ class ActionLog:
     def end(
         self, ended: Sequence[Episode], lost: Sequence[Episode], reasons: dict[int, str]
     ) -> None:
-        """Handles episodes that ended or were lost for these reasons; clears `reasons`."""
+        """Handles ended and lost episodes.
+
+        `reasons` says why episodes were lost, by environment; it is cleared.
+        """
         if reasons:
             self.has_crashed |= any(each.startswith(_OF_WORKER) for each in reasons.values())
         if ended or lost:
@@ -170,14 +173,14 @@ class ActionLog:
         reasons.clear()
 
     def fail(self, error: BaseException) -> None:
-        """Writes the replay of a failed episode, and adds its path to the error."""
+        """Writes a failed episode's replay, if there is a folder; adds its path to the error."""
         if not isinstance(error, WorkerError):
             return
         self.has_crashed |= error.reason.startswith(_OF_WORKER)
         if error.env_id is None or error.seed is None:
             return
         number_of = error.episode or 0
-        # With step 0 it failed at its start: the sent actions belong to the previous episode.
+        # At step 0 the episode failed at its start: the sent actions belong to the previous one.
         spans = self._spans(error.env_id, number_of) if error.step else {}
         path, note = self._save_failure(error.env_id, number_of, error.seed, spans, error.reason)
         if path is not None:
@@ -219,7 +222,10 @@ class ActionLog:
                 watch([one for one in of_agents if one is not None], make)
 
     def _lose(self, lost: Episode, reason: str | None) -> None:
-        """Handles an environment's lost episodes, given one of them; "" = another was at fault."""
+        """Handles an environment's lost episodes, given one of them.
+
+        `reason` "" = another environment was at fault; no replay is written.
+        """
         env_id, number_of = lost.env_id, lost.number
         spans = self._spans(env_id, number_of)
         if reason != "" and any(span.first < span.last for span in spans.values()):
@@ -270,7 +276,7 @@ class ActionLog:
                         yield agent_id, actions
 
     def _actions_of(self, sent: _Sent, row: int) -> dict[ActionName, Any]:
-        """The actions of a row as JSON; omits those without actors, perhaps not requested."""
+        """The actions of a row as JSON, without those that have no actors."""
         actions: dict[ActionName, Any] = {}
         for (name, space), column in zip(self._spaces.items(), sent.columns, strict=True):
             mine = column[row : row + 1] if isinstance(column, np.ndarray) else column[row]

@@ -21,7 +21,7 @@ from entity_env.replay.new_process import PLAY_LIMITS, PlayLimits, turns_in_new_
 from entity_env.replay.replay import Replay
 
 _AT_ONCE: Final = 32
-"""Replays held in memory, and played again in one process."""
+"""Maximum replays held in memory at a time, and played again in one process."""
 
 
 def replay_files(paths: Iterable[str | Path]) -> list[Path]:
@@ -67,8 +67,8 @@ def dataset_of(
         winners, min_reward: as in `Dataset.filter`. An unfinished episode counts with its reward so
             far.
         on_replay: called after each replay.
-        limits: limits on what each replay shows, and on playing again, for up to `_AT_ONCE` replays
-            together in a new process; None = no limits, in this process.
+        limits: limits on what each replay shows, and on playing again in a new process, which plays
+            up to 32 replays of one game; None = no limits, in this process.
 
     Raises:
         UsageError: replays with other spaces, none of these agents, or no decisions.
@@ -144,7 +144,8 @@ def _played(
 
 
 def _spaces_of(replay: Replay, game: Game | Callable[[Replay], Game] | None) -> Spaces:
-    """The spaces of a given game, which know what occurs exactly once, else the replay's."""
+    """The spaces of a given game, since a replay's may not mark single entities; else the
+    replay's."""
     if not isinstance(game, Game):
         return replay.spaces
     spaces = game.obs_space(), game.action_space()

@@ -36,7 +36,7 @@ class Divergence:
         text: the difference in words, without the place.
         agent_id, step: the place; None if it is not inside the episode.
         entity: type and position, such as "Food 0"; "" if no entity differs.
-        feature: its name, or what else differs.
+        feature: name of the feature, or of anything else that differs, such as "reward".
         was, now: recorded and current value; None if unknown.
     """
 

@@ -57,13 +57,13 @@ _EXACT: Final = 2**53
 
 
 def json_number(value: float) -> int | float:
-    """A number as JSON, shortest without a change of value."""
+    """The shortest JSON number with the same value."""
     value = float(value)
     return int(value) if value.is_integer() and abs(value) < _EXACT else value
 
 
 def json_numbers(values: NDArray[Any] | Sequence[float]) -> list[int | float]:
-    """Single-precision numbers as JSON, shortest without a change of value."""
+    """The shortest JSON numbers that have the same values in single precision."""
     if is_array(values):
         single = np.asarray(values, dtype=np.float32)
         numbers, shortest = single.tolist(), map(float, map(str, single))
@@ -101,7 +101,7 @@ def json_rows(values: object) -> list[list[int | float]]:
 
 
 def checksum(observation: Observation, obs_space: ObsSpace) -> int:
-    """CRC-32 of everything in an observation, in the order of the observation space.
+    """CRC-32 of an observation, with entity types in the order of the observation space.
 
     Covers the reward, the flags, the global features, and per type the number of entities, their
     features and visibility. Except in an episode's last observation, it also covers name, actors,
@@ -193,7 +193,8 @@ def actions_from_json(
 ) -> dict[str, Action]:
     """Inverse of `actions_to_json`, for the same observation.
 
-    An action without actors may be omitted. `known` are the observation's questions.
+    An action without actors may be omitted. `known` are the observation's questions; None = find
+    them.
 
     Raises:
         SchemaError: the observation requests other actions, or does not allow these.
@@ -253,7 +254,7 @@ def is_row(value: Json, width: int) -> bool:
 
 
 def is_json_number(value: Json) -> bool:
-    """Whether a JSON value is a finite number."""
+    """Whether a JSON value is a finite number, below 2**53 if it is an integer."""
     if type(value) is int:
         return abs(value) < _EXACT
     return type(value) is float and math.isfinite(value)

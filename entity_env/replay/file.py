@@ -27,7 +27,7 @@ _MAX_FILE_BYTES: Final = 1 << 28
 _MAX_BYTES: Final = 1 << 30
 """Maximum bytes of the lines, which gzip can shrink a thousandfold."""
 _MAX_LISTS: Final = 1 << 25
-"""Maximum lists in all lines; an empty list takes 20 times its text in memory."""
+"""Maximum lists and objects in all lines; an empty list takes 20 times its text in memory."""
 _MAX_AGENTS: Final = 10**6
 _SAMPLE_BYTES: Final = 512
 """Bytes at the start of a file in which a replay names its format."""
@@ -38,15 +38,15 @@ class ReplayHeader:
     """The first line of a replay.
 
     Args:
-        source: where it is defined, `module:name` or `file.py:name`; "" if unknown.
+        source: where the game is defined, `module:name` or `file.py:name`; "" if unknown.
         settings: settings that differ from the defaults.
         episode_seed: seed of this episode, enough to play it again.
         spaces: result of `spaces_to_json`, which makes the file readable without the game.
         schema: first 16 hexadecimal digits of the SHA-256 of `spaces`.
         run: seed of the run, and index of the episode and of its environment, if known.
         made_with: versions of the packages and of Python.
-        agents: `name` of each agent, and `sha` of its network or bot, if any: the first 16 digits
-            of the SHA-256; empty if unknown.
+        agents: `name` of each agent, and `sha` of its network or bot, if any: the first 16
+            hexadecimal digits of the SHA-256; empty if the agents are unknown.
         parent: for a branch: `sha` of the original replay, and `at`, the number of decisions taken
             from it.
         game_version: version of the game, as given by its author, or None.
@@ -97,7 +97,7 @@ class Decision:
     """One line of a replay: a decision of an agent, or the end of its episode.
 
     Args:
-        step: number of its previous decisions.
+        step: number of the agent's previous decisions.
         actions: as from `actions_to_json`; empty at the end.
         checksum: of the observation; None if only the actions were stored.
         score: running score; None if observations were not stored.
@@ -326,7 +326,7 @@ def parse_decisions(
     action_space: Mapping[ActionName, ActionSpace],
     name: str,
 ) -> Iterator[Decision | str]:
-    """Parses the lines after the header; a text describes how the episode failed.
+    """Parses the lines after the header; yields decisions, and as text how the episode failed.
 
     Raises:
         ReplayError: a line is invalid or out of order.

@@ -101,7 +101,7 @@ def _in_new_process(
         # By name if possible: classes made by `make_dataclass` cannot be pickled.
         place = _place_and_file(game)
         contents = [(replay.to_bytes(), replay.name) for replay in replays]
-        # Separate: settings may have classes of the module, which must be loaded first.
+        # Pickled separately: settings may have classes of the module, which must be loaded first.
         rest = to_pickle((None if place else game, game.settings, contents))
         job = pickle.dumps((place, rest, method.__name__, limits.max_memory, options))
     except Exception as error:

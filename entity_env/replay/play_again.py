@@ -76,7 +76,7 @@ class Script:
         self._order = [line.agent_id for line in self._lines if line.end is None]
         self._last_score: dict[int, float] = {}
         self.has_left = False
-        """Whether an agent was asked for more than the replay has, and left."""
+        """Whether an agent has left, for example because the replay has no more lines for it."""
 
     @property
     def num_decisions(self) -> int:
@@ -125,7 +125,7 @@ class Script:
         )
 
     def returned(self) -> None:
-        """Compares the remaining lines when the game returns and no agent has left."""
+        """When the game returns and no agent has left, remaining lines are a divergence."""
         line = self._first_left()
         if self.divergence is not None or not self._is_compared or self.has_left or line is None:
             return
@@ -249,7 +249,7 @@ class _StopsHere(BaseException):
 
 
 class _Observer:
-    """Compares ends, and forwards calls to another watcher."""
+    """Compares the ends of episodes, and forwards calls to another watcher."""
 
     def __init__(
         self, script: Script, watch: Watch | None, *, is_taken_over: bool, stops: bool
@@ -299,15 +299,17 @@ def play_again(
         watch: as for `Game.run`.
         is_compared: stop at the first difference.
         step_timeout_s: as for `Game.run`; None = the timeout in the failure, if the replay hangs.
-        stops: end the game at the last of these decisions, before it receives them, so a hang or
-            crash there does not occur.
+        stops: end the game at the last of these decisions, before the game receives it, so a hang
+            or crash there does not occur.
         debug: stop in `pdb` in the game after the last of these decisions.
 
     Returns:
-        The first difference, or None; and the episodes that ended.
+        The first difference, or None; and the episodes that ended, empty if the game was stopped or
+        raised an error.
 
     Raises:
         ReplayError: the game has other settings, or another number of agents.
+        Exception: an error after the repeated decisions, if `then` is given.
     """
     game = game_with_settings(replay, game)
     if found := schema_divergence(replay.spaces, (game.obs_space(), game.action_space())):

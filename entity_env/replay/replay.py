@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from entity_env.views.look import Look
 
 _A_TURN: Final = 20
-"""Entities that cost as much as a turn without entities."""
+"""Cost of a turn without entities, in entities."""
 _CELLS_OF_A_MASK: Final = 64
 """Mask cells that cost as much as an entity."""
 _GAMES: Final = f"{__name__.partition('.')[0]}.games."
@@ -78,7 +78,7 @@ class Replay:
         """Reads a file, as far as possible if it is incomplete.
 
         Raises:
-            ReplayError: it is unreadable or not a replay; names the line.
+            ReplayError: the file is unreadable or not a replay; the error names the line.
         """
         path = Path(path)
         lines, is_cut = read_lines(path)
@@ -118,7 +118,7 @@ class Replay:
 
     @property
     def sha(self) -> str:
-        """First 16 hexadecimal digits of the SHA-256 of the lines."""
+        """First 16 hexadecimal digits of the SHA-256 of header and lines, without `failure`."""
         return hashlib.sha256("\n".join(self._texts()).encode()).hexdigest()[:16]
 
     def _texts(self) -> list[str]:
@@ -192,7 +192,7 @@ class Replay:
         return play_again(self, game or self.find_game(), step_timeout_s=step_timeout_s)[0]
 
     def require_decision(self, at: int) -> None:
-        """Raises UsageError if there is no decision with this number."""
+        """Raises UsageError unless `at` is from 0 to `num_decisions`."""
         if not 0 <= at <= self.num_decisions:
             raise UsageError(
                 f"{self.name} has {self.num_decisions} decisions: expected 0 to "

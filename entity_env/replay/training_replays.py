@@ -32,7 +32,8 @@ _logger = logging.getLogger(__name__)
 _SIGNS: Final = {"best": 1, "worst": -1}
 KINDS: Final = tuple(_SIGNS)
 _TIME_SHARE: Final = 0.01
-"""Share of the run's time for playing again; the rest waits, at most until the end."""
+"""Share of the run's time for playing again; when it is used up, replays wait, at most until the
+end."""
 _MAX_DECISIONS: Final = 10_000
 _MAX_SECONDS: Final = 10.0
 """An evaluation episode is truncated there: it may never end."""
@@ -54,13 +55,14 @@ class TrainingReplays(Callback):
 
     `best.replay` and `worst.replay` are the episodes with the highest and lowest reward of any
     agent among all that ended in `vec`; the first one if equal. They are played again in this
-    process, between updates, to add observations: for at most 1 % of the run's time, the rest at
-    the end. If a game does not reproduce such an episode, only its actions are stored, and a
-    warning names the first difference.
+    process, between updates, to add observations. Once that has taken 1 % of the run's time, the
+    next one waits, at most until the run ends. If a game does not reproduce such an episode, only
+    its actions are stored, and a warning names the first difference.
 
-    `step-000120000.replay` is an evaluation episode, played at `moments` steps from the first to
-    the last, always from the same start, which does not occur in training. Actions are sampled as
-    in training, each time with the same seed. It is truncated after 10,000 decisions or 10 s.
+    Files such as `step-000120000.replay` are evaluation episodes, played at `moments` steps from
+    the first to the last (1 = only the last), always from the same start, which does not occur in
+    training. Actions are sampled as in training, each time with the same seed. An evaluation
+    episode is truncated after 10,000 decisions or 10 s.
 
     Once a worker of `vec` has died or hung, the game is no longer played in this process, and only
     actions are stored.
@@ -218,7 +220,7 @@ class TrainingReplays(Callback):
 
 
 def keep_episode(game: Game, agent: Agent, seed: int, path: Path, max_decisions: int) -> bool:
-    """Writes a replay of a single-agent episode, truncated after `max_decisions`.
+    """Writes a replay of a single-agent episode, truncated after `max_decisions` or 10 s.
 
     Returns whether it was written; logs a warning on failure.
     """

@@ -65,7 +65,7 @@ class _OpenEpisode:
     path: Path | None = None
 
     def write(self, text: str, mode: str = "a") -> None:
-        """Adds a line to the file, which is not kept open: an episode may never be complete."""
+        """Adds a line to the file, which is not kept open, since the episode may never end."""
         if self.path is None:
             return
         try:
@@ -88,8 +88,9 @@ class ReplayWriter:
             `replays`.
         see: store observations: the replay can then be drawn without the game, and differences
             name an entity.
-        think: store the value predicted by agents that have a `think` method.
-        agents: names of the agents; default: their classes.
+        think: call the `think` method of agents that have one, and store the value that it predicts
+            and, with `see`, the probabilities.
+        agents: names of the agents; default: the names of their classes.
         source: source of the game, `module:name` or `file.py:name`; default: found in its module.
         parent: see `ReplayHeader`.
         watch: another watcher, called after each line.
@@ -110,7 +111,7 @@ class ReplayWriter:
         watch: Watch | None = None,
     ) -> None:
         self.replays: list[Replay] = []
-        """Replays of the episodes that have ended, in that order."""
+        """Replays of the episodes that have ended, in that order; after the run, of all."""
         self._path = None if path is None else str(replay_path(path))
         self._see = see
         self._think = think
@@ -231,6 +232,7 @@ def record(
         see, think: as for `ReplayWriter`.
 
     Raises:
+        ReplayError: the agent left before its first decision.
         UsageError, ProtocolError: as `Game.run`.
     """
     writer = ReplayWriter(see=see, think=think)
@@ -262,7 +264,7 @@ def branch(
 
     Raises:
         UsageError: `at` is out of range, or the number of agents is wrong.
-        ReplayError: the game diverges before that decision.
+        ReplayError: the game diverges before that decision, or the agents leave before the first.
     """
     replay.require_decision(at)
     game = game or replay.find_game()
