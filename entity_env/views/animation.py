@@ -41,7 +41,7 @@ _FORMATS: Final = (".html", ".svg", ".png", ".gif", ".webp", ".mp4")
 _MAX_ACTORS: Final = 8
 _MAX_CHOICES: Final = 12
 _MAX_WORDS: Final = 160
-"""Maximum characters for an entity."""
+"""Maximum characters of an entity's text."""
 _MAX_FEATURES: Final = 40
 _MAX_PANEL_ACTORS: Final = 2
 _MAX_PANEL_BARS: Final = 5
@@ -77,8 +77,8 @@ class ActorBars:
     """The choices of one actor in the order of the space; the most probable if more than 12.
 
     Args:
-        title: the action, and the actor if there are several.
-        num_more: omitted choices, or omitted actors that follow.
+        title: the action, and the actor if it is one of several entities of its type.
+        num_more: number of omitted choices; if there are no bars, of omitted actors.
     """
 
     title: str
@@ -93,11 +93,11 @@ class Still:
     Args:
         agent_id, step, score: as in the turn.
         shapes: indices into `Animation.shapes`, in drawing order.
-        words: text for each entity, in the order of the space; the first 200.
+        words: text for each of the first 200 entities, in the order of the space.
         global_words: text for the global features, unless they are in the picture.
-        actors: choices of each actor; the first 8.
+        actors: choices of the first 8 actors of each action.
         value: value predicted by a network.
-        attention: `(num_entities,)` the actor's attention to each entity; empty = unknown.
+        attention: `(num_entities,)` mean attention of the actors to each entity; empty = unknown.
         end: how the episode ended, or "".
     """
 
@@ -149,8 +149,8 @@ class Animation:
         """The animation of the turns of one episode, in order.
 
         Args:
-            turns: turns of all agents; a final observation without entities repeats the previous
-                picture.
+            turns: turns of all agents; a blank observation, as at the end of some episodes, repeats
+                the agent's previous picture.
             look: how they are drawn; None = the default.
             num_agents, title, facts: as for `Animation`.
 
@@ -205,7 +205,7 @@ class Animation:
 
     @property
     def film(self) -> list[int]:
-        """Indices of a film's pictures, which never switch between sides."""
+        """Indices of a film's pictures: those of the `viewer`, or all if it is None."""
         viewer = self.viewer
         return [i for i, s in enumerate(self.stills) if viewer is None or s.agent_id == viewer]
 
@@ -227,8 +227,9 @@ class Animation:
     def with_thoughts(self) -> Animation:
         """The pictures with a panel of the agents' thoughts, and rings for their attention.
 
-        The panel has the value, and bars for the most probable choices of the first actor of each
-        action. A page shows all of this without a panel.
+        The panel has the value, and bars for the most probable choices of at most two actors, first
+        actors of different actions if possible. Without known probabilities, the animation is
+        returned unchanged. A page shows all of this without a panel.
         """
         panels = [list(_panel_lines(still)) for still in self.stills]
         if not any(bar.share is not None for lines in panels for bar in lines):
@@ -265,7 +266,7 @@ class Animation:
         )
 
     def svg(self, index: int | None = None) -> str:
-        """One picture as SVG; None = the `film`, animated by CSS alone, as in a README."""
+        """One picture as SVG; None = the `film`, animated by CSS alone, so a README can show it."""
         if index is not None:
             return still_svg(self.size, [*self.ground, *self.shapes_of(index)], self.title)
         stills = [self.stills[i].shapes for i in self.film]
@@ -309,7 +310,7 @@ class Animation:
         Raises:
             UsageError: another extension, no such picture, a file that cannot be written, or
                 `.mp4` without ffmpeg.
-            MissingExtraError: pictures without Pillow.
+            MissingExtraError: Pillow is not installed, which all but `.html` and `.svg` need.
         """
         file = Path(path)
         kind = file.suffix.lower()

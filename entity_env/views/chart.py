@@ -49,7 +49,7 @@ class Axis:
 
         Args:
             values: finite, below 1e150; if empty, the axis is 0 to 1.
-            is_whole: do not extend beyond the values.
+            is_whole: end at the values, unless they are equal.
             num_ticks: about how many parts the ticks divide the axis into.
         """
         found = list(values) or [0.0, 1.0]
@@ -114,7 +114,7 @@ class Series:
         self.marks = tuple(marks)
 
     def thinned(self, num_points: int = _MAX_POINTS) -> Series:
-        """The line with at most `num_points` points, means of stretches, and the marks."""
+        """The line with at most `num_points` points, each the mean of a stretch; marks are kept."""
         if len(self.x) <= num_points:
             return self
         starts = np.linspace(0, len(self.x), num_points, endpoint=False).astype(np.int64)
@@ -169,7 +169,8 @@ class Plot:
 def svg_begin(
     width: float, height: float, background: str = "white", *, font_size: int = 11
 ) -> str:
-    """First tag of an SVG, and its background; "" = none, with the surrounding text color."""
+    """First tag of an SVG, and its background; `background` "" = none, and the text color of the
+    surrounding page."""
     colour = ' color="#334155"' if background else ""
     ground = f'\n<rect width="{width:g}" height="{height:g}" fill="{background}"/>'
     return (
@@ -227,7 +228,8 @@ def svg_chart(
 
 
 def svg_line(line: Series, number: int, plot: Plot) -> list[str]:
-    """A line with its band and marks; its color is that of its number in `COLOURS`."""
+    """A line with its band and marks, in the color of its number; an `is_dashed` line has the text
+    color."""
     name = f"<title>{escape(line.name)}</title>"
     parts = []
     if line.has_band:
@@ -270,6 +272,8 @@ def text_chart(
     line: Series, *, x_label: str = "", width: int = 78, height: int = 7, is_ascii: bool = False
 ) -> list[str]:
     """A chart of one line in rows of braille characters or `*`; the last two rows are the x axis.
+
+    No rows if the line has no points.
 
     Args:
         x_label: text after the last number of the x axis.
@@ -330,7 +334,7 @@ def _cells(
 
 
 def _round_step(span: float) -> float:
-    """The smallest of 1, 2 or 5 times a power of ten, at least `span`."""
+    """The smallest number from `span` on that is 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(span))
     return next((k * power for k in (1, 2, 5) if k * power >= span), 10 * power)
 

@@ -27,7 +27,8 @@ _MAX_ACTORS: Final = 8
 
 
 def describe_number(value: float) -> str:
-    """A feature or reward, with only the digits it needs."""
+    """A feature or reward: integers in full, other numbers with three digits, or one decimal if
+    large."""
     if float(value).is_integer():
         return str(int(value))
     # 999.5 or more with three digits would be 1e+03.
@@ -35,7 +36,8 @@ def describe_number(value: float) -> str:
 
 
 def describe_features(names: Sequence[str], values: Sequence[float] | NDArray[Any]) -> str:
-    """Features as `x=3 stance=Calm`: the set member of a one-hot group, no absent fields."""
+    """Features as `x=3 stance=Calm`; a one-hot group shows its set member, absent fields are left
+    out."""
     return " ".join(f"{name}={text}" for name, text in _feature_texts(names, values))
 
 

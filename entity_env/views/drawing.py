@@ -55,7 +55,7 @@ _MAX_ROWS: Final = 60
 """Maximum rows of a table; entities that act or can be selected come first."""
 _RING: Final = "#000000"
 _LAYOUT: Final = ("size", "_scale", "_cells", "_boards", "_lefts", "_most", "_places_of_tables")
-"""Cached properties that are recomputed when it grows."""
+"""Cached properties that are recomputed when the drawing grows."""
 
 
 @dataclass
@@ -237,7 +237,7 @@ class Drawing:
         return scene
 
     def leaves_globals_out(self, seen: SeenObservation) -> bool:
-        """Whether the pictures omit global features."""
+        """Whether an observation has global features, but no table shows them."""
         has_table = self.look.draw is None and self._place(seen.globals) is None
         return len(seen.globals.features) > 0 and not has_table
 

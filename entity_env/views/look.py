@@ -59,14 +59,14 @@ class Style:
         color: a color as in `Scene`, or the name of a feature whose member, or rounded value,
             chooses a color from `PALETTE`; "" = by type.
         size: width in cells, or the name of a feature, in units of the coordinates.
-        rotate: degrees clockwise; or the name of a feature, in radians counterclockwise from the
-            direction of x: where the upper end of the shape points.
+        rotate: degrees clockwise; or the name of a feature: the direction in which the upper end of
+            the shape points, in radians counterclockwise from the x axis.
         label: name of a feature whose value is written on the shape.
         image: drawn instead of the shape, as returned by `data_uri`.
         glyph: character in the terminal.
 
     Raises:
-        SchemaError: an unknown shape, a size that is not above 0, or an invalid image.
+        SchemaError: an unknown shape, an invalid color or image, or a size that is not above 0.
     """
 
     shape: StyleShape = "circle"
@@ -103,7 +103,9 @@ class Style:
 
 @dataclass(frozen=True)
 class Look:
-    """How the observations of a game are drawn; not its state, so files can be drawn too.
+    """How the observations of a game are drawn.
+
+    A look reads only observations, not the game's state, so replay files can be drawn too.
 
     By default, entities with coordinates are on a board, with a shape and color per type, fainter
     if hidden; other entities and the global features are rows of tables. Without a style, the first
@@ -119,8 +121,8 @@ class Look:
             observation; None = the size of the board.
         draw: fills the scene of one observation; replaces board, styles and tables.
         ground: draws, once, what all scenes of an episode share.
-        draw_text: the observation in a terminal with the given number of columns; None = drawn from
-            the styles.
+        draw_text: returns the observation as text for a terminal with the given number of columns;
+            None = drawn from the styles.
         describe: a few words for an entity selected by an action; None = its features.
         flags: names of features, by type, that mark an entity if not 0: with a ring on the board,
             and `*` in the terminal. `find_look` adds the bools of a game.
@@ -194,7 +196,7 @@ class Look:
             raise SchemaError(f"{self.name}: no entity has the feature {self.at[0]!r} of at")
 
     def coordinates(self, features: Sequence[str]) -> tuple[int, int] | None:
-        """Columns of the coordinates, or of the first nested pair (`pos.x`)."""
+        """Columns of the first pair of coordinates, plain or nested (`pos.x`); None without one."""
         names = list(features)
         for i, name in enumerate(names):
             prefix, dot, last = name.rpartition(".")
@@ -206,7 +208,7 @@ class Look:
         )
 
     def call(self, name: str, *args: object) -> Any:  # noqa: ANN401 - as the function returns
-        """Calls one of its functions; UsageError with the line of its file if it raises."""
+        """Calls one of the look's functions; if it raises, UsageError with the line of its file."""
         try:
             return getattr(self, name)(*args)
         except Exception as error:

@@ -51,7 +51,10 @@ def shapes_as_json(shapes: Iterable[Shape]) -> list[Any]:
 
 
 def shape_fields(shape: Shape) -> list[Any]:
-    """Kind, x, y, size, fill, stroke, width, entity, rotation, radius, text, anchor, points."""
+    """Kind, x, y, size, fill, stroke, width, entity, rotation, radius, text, anchor, points.
+
+    Empty fields at the end are omitted, except for the first eight.
+    """
     fields = [
         _KINDS[shape.kind],
         *shape.center,
@@ -72,7 +75,7 @@ def shape_fields(shape: Shape) -> list[Any]:
 
 
 def _rounded(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """At most four decimals, and None for numbers that JSON lacks."""
+    """At most four decimals, and None for numbers that are not finite, or 1e15 and beyond."""
     if type(value) in _AS_THEY_ARE:
         return value
     if isinstance(value, float):

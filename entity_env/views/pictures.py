@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from PIL import Image, ImageDraw
 
 _PIXELS: Final = 480
-"""Default length of the longer side, at most."""
+"""Maximum length of the longer side, by default."""
 _CELL_PIXELS: Final = 28
-"""Maximum size of a game's unit."""
+"""Maximum pixels per unit of the game, by default."""
 _SMOOTHING: Final = 4
 _MAX_CACHED: Final = 4096
 _GIF_COLORS: Final = 128
@@ -97,7 +97,7 @@ class Painter:
                     image.paste(layer, at, layer)
 
     def _layers_of(self, shape: Shape) -> Iterator[tuple[Image.Image, Point, str]]:
-        """Masks or an image, with position and color."""
+        """Masks with position and color; for an image, the image with position and "" as color."""
         if shape.kind == "image":
             yield from self._pasted(shape)
             return

@@ -55,7 +55,7 @@ class Grid:
     """A board that covers all places seen in an episode, and grows with them.
 
     Args:
-        columns, rows: its size; None = as needed.
+        columns, rows: its minimum size; None = as needed.
         empty: character of an empty cell.
     """
 
@@ -87,7 +87,7 @@ class Grid:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and rows of the whole board; the maximum drawn for fractional places."""
+        """Columns and rows of the whole board: a fixed number on a scaled axis; 0, 0 if empty."""
         if any(low > high for low, high in zip(self._low, self._high, strict=True)):
             return 0, 0
         spans = [int(high - low) + 1 for low, high in zip(self._low, self._high, strict=True)]
@@ -212,7 +212,7 @@ def in_ascii(text: Text) -> Text:
     return Text(plain, no_wrap=True, spans=text.spans)
 
 
-# ------------------------------------------------------------------ next to it
+# ------------------------------------------------------------------ next to the board
 
 
 def legend(
@@ -239,8 +239,8 @@ def listed(
     """The entities without coordinates, and the global features.
 
     One table per type, with a title and a row for each entity. Equal entities share a row; tables
-    are side by side if the width allows. A single entity, and the entities of a table that is too
-    wide, get one line each.
+    are side by side if the width allows. Without a title, a table that has only one row, or is too
+    wide, becomes one line per row.
     """
     shelf: list[list[Text]] = []
     for table in _tables(entities, styles, width, ascii_only=ascii_only):

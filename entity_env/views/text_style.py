@@ -99,8 +99,8 @@ def entity_styles(
 ) -> dict[EntityName, EntityStyle]:
     """The style of every type, from its look or its feature names.
 
-    No two types or Enum members share a glyph, unless the look says so. The glyphs depend only on
-    the space and the look.
+    No two types or Enum members share a glyph, except types of ground, glyphs given by the look,
+    and "?" when no sign is left. The glyphs depend only on the space and the look.
     """
     look = look or Look()
     kinds = {name: tuple(entity.features) for name, entity in obs_space.entities.items()}
@@ -148,7 +148,7 @@ def _is_ground(key: EntityName, look: Look) -> bool:
 def _default_colors(
     placed: Mapping[EntityName, Sequence[str]], look: Look
 ) -> dict[EntityName, tuple[str, Sequence[str] | None]]:
-    """The color of each type, and of its first Enum field's members, if they choose."""
+    """The color of each type, and those of its first Enum field's members if the Enum chooses."""
     tinted = look.tinted(placed)
     own: dict[EntityName, int] = {}
     num_colored = 0
