@@ -125,7 +125,7 @@ class Script:
         )
 
     def returned(self) -> None:
-        """When the game returns and no agent has left, remaining lines are a divergence."""
+        """Sets a divergence if lines are left when the game returns and no agent has left it."""
         line = self._first_left()
         if self.divergence is not None or not self._is_compared or self.has_left or line is None:
             return

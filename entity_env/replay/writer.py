@@ -111,7 +111,7 @@ class ReplayWriter:
         watch: Watch | None = None,
     ) -> None:
         self.replays: list[Replay] = []
-        """Replays of the episodes that have ended, in that order; after the run, of all."""
+        """Replays of episodes in the order they ended; after the run, also of unfinished ones."""
         self._path = None if path is None else str(replay_path(path))
         self._see = see
         self._think = think

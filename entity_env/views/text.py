@@ -239,8 +239,8 @@ def listed(
     """The entities without coordinates, and the global features.
 
     One table per type, with a title and a row for each entity. Equal entities share a row; tables
-    are side by side if the width allows. Without a title, a table that has only one row, or is too
-    wide, becomes one line per row.
+    are side by side if the width allows. A table that has only one row, or is too wide, becomes one
+    line per row, without a title.
     """
     shelf: list[list[Text]] = []
     for table in _tables(entities, styles, width, ascii_only=ascii_only):

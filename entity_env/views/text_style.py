@@ -99,8 +99,9 @@ def entity_styles(
 ) -> dict[EntityName, EntityStyle]:
     """The style of every type, from its look or its feature names.
 
-    No two types or Enum members share a glyph, except types of ground, glyphs given by the look,
-    and "?" when no sign is left. The glyphs depend only on the space and the look.
+    No two types with coordinates, or Enum members, share a glyph, except types of ground, glyphs
+    given by the look, and "?" when no sign is left. The glyphs depend only on the space and the
+    look.
     """
     look = look or Look()
     kinds = {name: tuple(entity.features) for name, entity in obs_space.entities.items()}
