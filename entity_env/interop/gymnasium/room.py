@@ -119,8 +119,8 @@ def _widen(found: dict[str, Range], name: str, counts: NDArray[np.int64]) -> Non
 
 
 def play_at_random(vec: ResettableVec, num_episodes: int, num_steps: int) -> Counts:
-    """Counts in `num_steps` random steps from each of `num_episodes` starts, or one per
-    environment if that is more; deterministic."""
+    """Counts in `num_steps` random steps from each of at least `num_episodes` starts;
+    deterministic."""
     counts, rng, action_space = Counts(), np.random.default_rng(0), vec.action_space()
     for seed in range(-(-num_episodes // vec.num_envs)):
         obs = vec.reset(seed=seed)

@@ -136,7 +136,8 @@ def _episode(
     *,
     has_final: bool,
 ) -> EpisodeBuffer | None:
-    """One trajectory; None if its only decision has no observation after it."""
+    """One trajectory; None if it has one decision, and neither terminates nor has a next
+    observation."""
     last = rows[-1:]
     is_cut = not has_final and not dataset.terminated[last[0]]
     seen, then = (rows[:-1], columns) if is_cut else (rows, ends)
