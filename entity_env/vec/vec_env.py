@@ -138,8 +138,9 @@ class VecEnv(VecEnvBase):
         """Starts a new episode in every environment, whatever its state.
 
         Args:
-            seed: starts a new run; None continues with the next episodes of the run. If Ctrl-C
-                interrupted a reset, its run starts over.
+            seed: starts a new run; None continues with the next episodes of the run, or, in the
+                first reset, starts the constructor's run. If Ctrl-C interrupted a reset, its run
+                starts over.
             starts: as for `reset_envs`.
 
         Raises:
@@ -272,7 +273,7 @@ class VecEnv(VecEnvBase):
         Raises:
             ClosedError: after `close`.
             ProtocolError: no actions were sent.
-            UsageError: `min_envs` exceeds the number of busy environments.
+            UsageError: `min_envs` is less than 1 or exceeds the number of busy environments.
             WorkerError: a game raised; call `reset`.
         """
         self._require_open()
@@ -314,8 +315,9 @@ class VecEnv(VecEnvBase):
         Args:
             mask: `(num_envs,)` bool, True = reset.
             seed: of a new run in those environments; None continues their current runs.
-            starts: `(num_envs,)` integers, only with a seed: start at this episode of environment
-                0's run. Equal starts give equal episodes in any environment.
+            starts: `(num_envs,)` integers, only with a seed: environment i starts at episode
+                `starts[i]` of environment 0's run. Equal starts give equal episodes in any
+                environment.
 
         Raises:
             ClosedError: after `close`.
@@ -407,7 +409,7 @@ class VecEnv(VecEnvBase):
         raise ProtocolError(f"env {env_id} is busy: call recv before render")
 
     def watch_episodes(self, watch: EpisodeWatch) -> None:
-        """Calls a function at the end of every episode of a game that starts from now on.
+        """Calls a function at the end of every game episode that starts after this call.
 
         The function gets the `Episode` of every agent, once all have ended, and a function that
         makes their `Replay`: actions and ends, without observations. The replay can be made only
@@ -446,8 +448,9 @@ class VecEnv(VecEnvBase):
     def close(self) -> None:
         """Ends every game, running `finally` blocks; may be called twice.
 
-        With workers, a call in which another thread waits raises `ClosedError`. Workers that do not
-        exit within 5 s in total are killed. Does nothing in a fork of the creating process.
+        With workers, a call that is waiting in another thread raises `ClosedError`. Workers that do
+        not exit within 5 s in total are killed. With workers, does nothing in a fork of the creating
+        process.
 
         Raises:
             ProtocolError: a game does not end, or must be closed by another thread. All others are
@@ -582,7 +585,7 @@ class VecEnv(VecEnvBase):
         self._busy.clear()
 
     def _require_open(self, error: Exception | None = None) -> None:
-        """Also drops the batches of an interrupted call."""
+        """Also drops all batches if a call was interrupted."""
         super()._require_open(error)
         if not self._is_settled:
             self._forget()

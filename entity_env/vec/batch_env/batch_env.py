@@ -33,7 +33,7 @@ _new = object.__new__
 _MOST_NAMED: Final = 8
 
 NUM_SLOTS: Final = 3
-"""Masks that a `PackedResult` cycles through: for this step, for the last step, whose mask the
+"""Number of masks that a `PackedResult` cycles through: this step's, the previous step's, which the
 caller may still hold, and a free one."""
 
 BatchActions: TypeAlias = NDArray[np.integer[Any]] | NDArray[np.floating[Any]]
@@ -58,7 +58,7 @@ class StepResult:
 
     Args:
         observations: `(num_envs, obs_size)` float32.
-        rewards: `(num_envs,)` float32, of the last step; 0 before the first.
+        rewards: `(num_envs,)` float32, of the last step; 0 after `reset`.
         terminals: `(num_envs,)` uint8, 1 = terminated.
         truncations: `(num_envs,)` uint8, 1 = truncated; both may be 1.
     """
@@ -122,9 +122,10 @@ class PackedResult(StepResult):
         observations, rewards, terminals, truncations: as for `StepResult`.
         ended: `((num_envs + 63) // 64,)` uint64, bits of a mask of `terminals` and `truncations`;
             the environments keep them and `num_ended` up to date.
-        slots: `NUM_SLOTS` arrays like `ended`, one of which may receive a copy in a step; or empty.
-        slot: one int64 of the environment: the slot that its steps write, from 1; 0 = none. A reset
-            by the bits in this slot advances to the next slot.
+        slots: `NUM_SLOTS` arrays like `ended`, or none. Each step copies `ended` to the slot that
+            `slot` selects.
+        slot: one int64, shared with the environments: the selected slot, from 1; 0 = none. A reset
+            by the bits in this slot selects the next slot.
     """
 
     ended: NDArray[np.uint64]
@@ -152,7 +153,7 @@ class PackedResult(StepResult):
         return mask
 
     def go_on(self) -> None:
-        """Makes the environment write the right slot after a reset by bits other than a slot's."""
+        """Selects the slot of `_filled`, after a reset by bits other than those of a slot."""
         self.is_fresh = False
         if self._num_owners:
             words = self._filled._words
@@ -234,9 +235,10 @@ class BatchEnv(ABC):
     def legal_masks(self) -> NDArray[np.bool_] | None:
         """Allowed choices of each environment, `(num_envs, num_choices)` bool, True = allowed.
 
-        None = all choices are always allowed. Only an action with labels can have masks, and then
-        always has them. A view with the lifetime of the `StepResult` arrays. Every environment that
-        is not over allows a choice. A step raises `SchemaError` for choices that are not allowed.
+        None = all choices are always allowed. Only a categorical action can have masks; an
+        environment returns masks always or never. A view with the lifetime of the `StepResult`
+        arrays. Every environment that is not over allows at least one choice. A step raises
+        `SchemaError` for choices that are not allowed.
         """
         return None
 
@@ -276,7 +278,7 @@ class BatchEnv(ABC):
 
         Args:
             seed: every environment starts a new sequence from its seed in `env_seeds(seed)`; None
-                continues with the next episodes, or draws a seed if there is none.
+                continues with the next episodes; the first reset draws a random seed.
 
         Raises:
             ClosedError: after `close`; also in all following methods.
@@ -331,7 +333,7 @@ class BatchEnv(ABC):
         Args:
             mask: the environments to reset, ended or not.
             seed: the chosen environments start new sequences, as by `reset(seed)`; None continues
-                with their next episodes. A loop may increment the seed: no start repeats.
+                with their next episodes. Incrementing the seed in a loop repeats no sequence.
 
         Raises:
             ProtocolError: before `reset`.

@@ -181,8 +181,8 @@ class ResetMask:
     def words(self) -> NDArray[np.uint64] | None:
         """The mask's own bits, laid out like `chunks`; None if none was ever set.
 
-        For batch environments. Read the bits at once and never write them: writing would break
-        `any` and `count`, and the bits may change when the mask has no owner.
+        For batch environments. Read the bits at once: they may change when no caller holds the mask
+        any longer. Never write them: this would break `any` and `count`.
         """
         return self._words
 

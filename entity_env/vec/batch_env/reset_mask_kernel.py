@@ -44,8 +44,9 @@ def pack_words(
     second: NDArray[np.uint64],
     words: NDArray[np.uint64],
 ) -> int:
-    """Sets bit i of the first words if flag i of either is 1, 8 flags per word; returns the count.
+    """Packs two arrays of flags, 8 flags per word, into bits; returns the number of bits set.
 
+    Sets bit i of the first `num_words` words if flag i of `first` or `second` is 1. Returns
     `MISFIT` if a flag is neither 0 nor 1. Flag j of word k goes to bit k of byte j by a shift of
     the whole word, so eight words need one transposition.
     """

@@ -21,8 +21,8 @@ class BatchSource(ABC):
 
     Attributes:
         autoresets: supported autoreset modes.
-        has_episode_seeds: True = every episode has its own seed, as in a `Game`; False = the seed
-            of its environment's sequence of episodes.
+        has_episode_seeds: True = every episode has its own seed, as in a `Game`; False = an episode
+            has the seed of its environment's sequence of episodes.
     """
 
     autoresets: ClassVar[tuple[Autoreset, ...]] = get_args(Autoreset)

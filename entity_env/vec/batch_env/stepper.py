@@ -97,7 +97,7 @@ class BatchEnvStepper(ArrayBatch):
     def legal(self) -> NDArray[np.bool_] | None:
         """`(num_running, num_choices)` bool, allowed choices of the environments that are not over.
 
-        A view if none is over; None = all are always allowed.
+        A view if none is over; None = all choices are always allowed.
         """
         masks = self._env.legal_masks
         return masks if masks is None or self.over is None else masks[~self.over]
@@ -223,8 +223,8 @@ class BatchEnvStepper(ArrayBatch):
         """Steps the environments that are not over, and starts the next episode of the others.
 
         A batch environment steps all environments or none, and refuses environments that are over.
-        So these are reset, stepped with the others, and reset again to show their first
-        observation, which skips every other episode of their sequences.
+        So environments that are over are reset, stepped with the others, and reset again to show
+        their first observation. This skips every other episode of their sequences.
         """
         env, over = self._env, self._over_mask
         env_ids = over.indices()

@@ -15,17 +15,17 @@ from entity_env.vec.vec_env import VecEnv
 class BatchVecEnv(VecEnv):
     """Steps a batch environment as a `VecEnv`, for use with all trainers and tools.
 
-    Environment i is row i of the batch environment, and its observation is its only entity.
-    `features` and `reward` are the environment's own arrays, not copies. Everything else is as for
-    `VecEnv`: autoreset, last observations in `final`, `reset_envs`, `send` and `recv`, workers,
-    errors.
+    Environment i is row i of the batch environment; it shows `num_entities` entities of one type,
+    and optional global features. Without workers, `features` and `reward` are the batch
+    environment's own arrays where possible, not copies. Everything else is as for `VecEnv`:
+    autoreset, last observations in `final`, `reset_envs`, `send` and `recv`, workers, errors.
 
-    Environment i starts a sequence of episodes from its seed in `BatchEnv.env_seeds`, or, in
-    `reset_envs` with `starts`, from the seed of environment `starts[i]`. Its episodes report that
-    seed and their index in the sequence; a batch of one with that seed repeats them. With
-    "next_step" every other episode is skipped, because a batch steps all environments or none,
-    including those that should show their first observation. So from its second episode, an
-    environment plays other episodes than in other modes.
+    Environment i starts a sequence of episodes from its seed in `BatchEnv.env_seeds`, or, in a
+    reset with `starts`, from the seed of environment `starts[i]`. Its episodes report that seed and
+    their index in the sequence; a batch of one with that seed repeats them. With "next_step" every
+    other episode is skipped, because a batch steps all environments or none, including those that
+    should show their first observation. So from its second episode on, an environment plays
+    different episodes than in the other modes.
 
         with BatchVecEnv(CartPole(4096)) as vec: ...
         with BatchVecEnv(CartPole, 4096, num_workers=2) as vec: ...
@@ -33,7 +33,7 @@ class BatchVecEnv(VecEnv):
     Args:
         source: a batch environment, closed by this object; or its class, or any function that takes
             a number of environments and returns a batch of that size.
-        num_envs: not needed for a batch environment.
+        num_envs: None = the number of copies of `source`, if that is a batch environment.
         num_workers: number of processes, each with a batch environment for its share; 0 = in this
             process. Does not change results.
         seed: of the run.

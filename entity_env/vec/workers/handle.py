@@ -354,7 +354,7 @@ class WorkerHandle:
         self.event.notify()
 
     def _stack(self) -> str:
-        """Stack of the worker; without SIGUSR1 empty if the game hangs in C and keeps the GIL."""
+        """Stack of the worker; without SIGUSR1, empty if the game hangs in C and keeps the GIL."""
         if sys.platform != "win32" and self._stacks is not None:
             return self._signaled_stack(self._stacks.number)
         with contextlib.suppress(EOFError, OSError):

@@ -62,7 +62,7 @@ def run_worker(setup: Setup) -> None:
     if not setup.keeps_safe_path:
         os.environ.pop(SAFE_PATH, None)
     _exit_with_parent(setup)
-    if sys.platform != "win32" and setup.stacks is not None:  # read by the parent of a hanging game
+    if sys.platform != "win32" and setup.stacks is not None:  # the parent reads it if a game hangs
         faulthandler.register(signal.SIGUSR1, file=setup.stacks.number, all_threads=False)
     sender = _Sender(setup.connection)
     try:

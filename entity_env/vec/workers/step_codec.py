@@ -146,8 +146,8 @@ class Arena:
 class ArenaMemory:
     """`FrameMemory` of rows or of last observations, in an arena.
 
-    Its slots start at entry `first` of the directory. Without an array of lengths outside the
-    arena, the lengths are also an entry.
+    Its slots start at entry `first` of the directory. If `lengths` is None, the lengths are also an
+    entry of the arena.
     """
 
     def __init__(self, arena: Arena, first: int, lengths: NDArray[np.int64] | None) -> None:
@@ -201,7 +201,7 @@ class StepWriter:
         arena.seal()
 
     def unknown_arena(self, parity: int, known: int) -> Arena | None:
-        """The arena of a step if the parent has block `known` instead of the arena's block."""
+        """The arena of a step, or None if its block is block `known`, which the parent has."""
         arena = self._arenas[parity]
         return None if arena.number and arena.number == known else arena
 
@@ -234,7 +234,7 @@ class StepReader:
         self._blocks: list[SharedBlock | None] = [None, None]
         self._names: list[str] = []
         self._plain: list[tuple[bytes, list[NDArray[Any] | None]]] = [(b"", []), (b"", [])]
-        """Last directory of each arena with only rows, and its arrays."""
+        """Per arena: the last directory without episodes and metrics, and the arrays it lists."""
 
     def receive(self, parity: int, connection: socket.socket, number: int = 0) -> None:
         """Receives a new arena; raises like `SharedBlock.receive`."""

@@ -183,7 +183,8 @@ class WakeUpEvent:
     def is_notified(self) -> bool:
         """True if the other end has notified and this end has not since.
 
-        Also before the parent's first call. On the "kernel" path, as of the last wait.
+        Also True for the parent's end before its first `notify`. On the "kernel" path, as of the
+        last wait.
         """
         goal = self._words[self._mine] + self._distance
         if self._rounds:
@@ -301,7 +302,7 @@ def wait_all(events: Sequence[WakeUpEvent], timeout_s: float | None = None) -> W
         words = event._words  # a first read without a function call
         is_notified = event._rounds and words[event._theirs] == words[event._mine] + event._distance
         if not is_notified and not _is_notified_within_spins(event, deadline):
-            # Sleeps on one event, so only that one wakes this, but watches all later ones.
+            # Only this event wakes the sleep, but the loss of any later event's peer ends it too.
             wake = _sleep((event,), events[i:], deadline)
             if wake is not _NOTIFIED:
                 return wake
