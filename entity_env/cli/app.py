@@ -65,9 +65,10 @@ _LOG: Final = _Log(logging.WARNING)
 
 
 class _Program(click.Group):
-    """Reports errors in one line on stderr. Exit code 2: a mistake of the user.
+    """Reports errors in one line on stderr, with an exit code.
 
-    Exit code 1: the machine failed, such as by an unreadable file, a full disk, no memory.
+    2: an error of this package, usually a mistake of the user. 1: training diverged, the code of a
+    game raised, or the machine failed (an unreadable file, a full disk, no memory).
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -160,7 +161,7 @@ def _next_step(error: click.ClickException) -> str:
 
 
 def _notes(error: BaseException) -> str:
-    """An error's notes, such as where a run was saved; omits which copy of a game."""
+    """An error's notes, such as where a run was saved; omits notes that name a copy of the game."""
     notes = [note for note in notes_of(error) if not _COPY.match(note)]
     return "".join(f"; {note}" if note.startswith(AGAIN) else f" ({note})" for note in notes)
 

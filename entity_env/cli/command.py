@@ -44,8 +44,8 @@ class CliOption(NamedTuple):
         metavar: placeholder of the value in the help.
         default: the default in words, if the field's default does not say it.
         read: converts a text to the value; raises a `ValueError` that says what it must be.
-        make: converts any value of the type to the field.
-        of: settings with a field of this name, for its type, bounds and choices.
+        make: converts the parsed value, or the default, to the field's value.
+        of: dataclass of settings with a field of this name, which defines type, bounds and choices.
         kind: class of the option; None = `SectionOption`.
     """
 
@@ -166,7 +166,7 @@ class _Leaf(NamedTuple):
 
 
 def _leaves(kind: type, section: str) -> Iterator[_Leaf]:
-    """The fields to type, also of dataclasses in it."""
+    """Fields of a command, and of the dataclasses in it."""
     plain, hints = get_type_hints(kind), get_type_hints(kind, include_extras=True)
     for each in fields(kind):
         marks, inner = list(_marks(hints[each.name])), plain[each.name]
@@ -241,7 +241,7 @@ def _type_of(name: str, item: object, mark: CliOption | Argument) -> click.Param
 
 
 class _Number(click.ParamType):  # type: ignore[type-arg]  # generic in new releases
-    """A number, also such as 1e6, or an alternative word."""
+    """A number, which may be typed as 1e6, or a word that the setting allows instead."""
 
     def __init__(self, setting: Setting) -> None:
         self.name = "number" if float in setting.kinds else "integer"

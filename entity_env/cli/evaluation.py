@@ -91,7 +91,10 @@ class EvaluationPlan:
         has_replays: bool = False,
         at_start: bool = False,
     ) -> list[Callback]:
-        """Callbacks that evaluate a run, end it and keep checkpoints; `at_start` of `Evaluator`."""
+        """Callbacks that evaluate a run, end it and keep checkpoints.
+
+        `at_start` is as for `Evaluator`.
+        """
         from entity_env.agents.ppo import CheckpointHistory, StopAtReward
 
         found: list[Callback] = []
@@ -106,7 +109,7 @@ class EvaluationPlan:
             on_error=on_error,
             autoreset="disabled",
         )
-        # Without evaluations, an agent that plays itself has nothing to compare with.
+        # Without evaluations, self-play has no score to compare with random play.
         if self.eval_interval != 0 or played.num_agents == 1 or has_bots(played):
             found.append(RandomBaseline(make, opponent=opponent))
         if self.eval_interval != 0:

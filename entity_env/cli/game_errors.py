@@ -57,9 +57,9 @@ class GameFailed(Exception):
 def game_errors(game: Game, callbacks: Iterable[type] = ()) -> Iterator[None]:
     """Raises `GameFailed` for errors that pass through the file of the game or of `callbacks`.
 
-    An error of a bot starts in the bot. Errors that say what to type instead, illegal answers of
-    bots, and errors without such a frame pass unchanged. Raises `UsageError` if an agent of the
-    game ends the program.
+    Also for every `WorkerError`, and for errors of bots, whose traceback starts in the bot. Errors
+    that say what to type instead, illegal answers of bots, and errors without such a frame pass
+    unchanged. Raises `UsageError` if the game calls `sys.exit`.
     """
     try:
         yield

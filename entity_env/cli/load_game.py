@@ -458,7 +458,7 @@ class EpisodesSeen:
             self.ends.append(turn)
 
     def is_left(self, episodes: int) -> bool:
-        """True if fewer episodes ended, or an agent is in the middle of one."""
+        """True if fewer than `episodes` have ended, or an agent is in the middle of an episode."""
         return bool(self._playing) or len({turn.number for turn in self.ends}) < episodes
 
 

@@ -102,7 +102,7 @@ def _lines(
             many = f"mean and range of {len(members)} seeds"
         title = f"{own} ({many})" if own else many
         curves = [runs[i].curves[name] for i in members if name in runs[i].curves]
-        if name == _VARIANCE:  # below, the value is useless, by any factor
+        if name == _VARIANCE:  # below -1, the value is useless, however low the figure
             curves = [Curve(curve.steps, np.maximum(curve.values, -1)) for curve in curves]
         lines.append(_joined(title, curves, _marks([runs[i] for i in members], pages)))
     return lines + _random_lines(runs, name, lines)
@@ -290,7 +290,7 @@ def report_html(
         runs: in the order of the table.
         names: the curves; () = the mean reward, those that show whether a run learns, and the
             game's metrics.
-        pages: opened by a click on the run's curve, see `replay_pages`.
+        pages: opened by a click on a mark of the run's curve, see `replay_pages`.
     """
     parts = [
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
@@ -384,7 +384,7 @@ def _teachers(runs: Sequence[TrainingRun]) -> list[str]:
 
 
 def _replays(runs: Sequence[TrainingRun], pages: Pages) -> list[str]:
-    """Links to the agents at moments of training; the chosen one is shown."""
+    """Links to the replays along the runs, and the replays, hidden until their link is clicked."""
     parts, shown = [], []
     for run in runs:
         found = _shown_replays(run, pages)

@@ -35,7 +35,7 @@ _Text: TypeAlias = str | list[str]
 _TRAINER: Final = {each.name for each in fields(PPOConfig)}
 _NET: Final = {each.name for each in fields(RogueNetConfig)}
 _BEGINS: Final = {"init_from", "adapt"}
-"""Options for the start of a run; a resumed run has its network."""
+"""Options for the start of a run; a resumed run already has a network."""
 _OF_THE_CALL: Final = {
     *("config", "set_train", "resume", "out", "until", "time_of", "help", "seeds", "jobs")
 }
@@ -85,7 +85,7 @@ class GivenSettings:
         return last if type(last) is int else None
 
     def applied(self, start: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of `PPOConfig` in `start`, overridden by files."""
+        """The fields of `PPOConfig` in `start`, overridden by the settings in `trainer`."""
         if not self.trainer:
             return dict(start)
         config = PPOConfig(**start)
@@ -106,7 +106,7 @@ class GivenSettings:
     def of_files(self) -> Iterator[tuple[str, str, str, str]]:
         """Every option that was not typed, except settings of games.
 
-        Its name, file and text, and the text without an opponent's share.
+        Yields name, file and text of the option, and the text without an opponent's share.
         """
         for option, source in self.sources.items():
             for text in _texts(self.options.get(option, [])):
@@ -296,7 +296,7 @@ def _require_same_game(typed: str | None, earlier: Mapping[str, Any], out: Path)
 
 
 def _own(params: Mapping[str, click.Parameter]) -> set[str]:
-    """Options allowed in [run]: neither the trainer's and network's, nor those of one call."""
+    """Options allowed in [run]: all but those of trainer, network or one call; but also `out`."""
     kept = {option for option, param in params.items() if param.name not in _TRAINER | _NET}
     return kept - _OF_THE_CALL - {_SET} | {"out"}
 

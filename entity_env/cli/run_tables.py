@@ -174,7 +174,7 @@ def plain(text: str) -> str:
 
 
 def differing(runs: Sequence[TrainingRun]) -> tuple[list[str], list[dict[str, str]]]:
-    """Names of the settings that differ among runs of a game, and their values."""
+    """Names of the settings that differ among runs of a game, and their values in each run."""
     settings = [run.settings() for run in runs]
     differing: dict[str, None] = {}
     for game in dict.fromkeys(run.game for run in runs):

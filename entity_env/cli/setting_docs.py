@@ -45,7 +45,7 @@ def settings_table(config: PPOConfig) -> Table:
 
 
 def meaning_of(kind: type, name: str) -> str:
-    """Meaning of a dataclass field: the first sentence of its docs, or ""."""
+    """Meaning of a dataclass field: its docs up to the first period or semicolon, or ""."""
     sentence = re.match(r".*?(?:[.;](?= |$)|$)", docs_of(kind).get(name, ""))
     text = sentence[0].rstrip(".;") if sentence else ""
     return f"{text[:1].upper()}{text[1:]}." if text else ""

@@ -87,7 +87,8 @@ def run_learners(
     Raises:
         EntityEnvError: raised by a learner. All except `WorkerError` end the run at once.
         MissingExtraError: Ray is not installed.
-        UsageError: as for `connect`, or too few CPUs or GPUs.
+        UsageError: as for `connect`; an invalid number, too few CPUs or GPUs, or an `out` that
+            cannot be written.
         WorkerError: a learner died or failed and no restart is left; names the learner and its
             machine.
         StoppedBySignal: SIGTERM or SIGHUP that the program does not handle.

@@ -63,7 +63,7 @@ def run_sweep(
         address: of the Ray cluster, see `connect`; None = processes on this machine.
         num_jobs: number of processes on this machine.
         resume: continues the sweep in `out`: skips finished runs, and continues the others from
-            their last checkpoint. On a Ray cluster only new reports stop runs early.
+            their last checkpoint. On a Ray cluster, early stopping then ignores older reports.
         stop_early: stops runs that are not among the best third at one fifth and three fifths of
             their steps. Always on for a Ray cluster, except for a population.
         on_change: called with all runs after changes, and several times per second.
@@ -151,7 +151,7 @@ def _train_trial(
 
     from entity_env.agents.ppo import train
 
-    # The checkpoint on disk is from the last update when the next one has ended.
+    # Save after every update: when an update ends, the update before it is on disk.
     config = replace(changed(config, given), checkpoint_interval_s=0.0)
     name = tune.get_context().get_trial_name()
     before = tune.get_checkpoint()

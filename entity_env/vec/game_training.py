@@ -34,9 +34,9 @@ class GameTraining:
         batch: makes the game as a batch environment, given the number of environments and the
             game's settings by name. It has the game's spaces, and replaces copies of the game
             wherever many are played.
-        self_play: returns the source of environments in which all seats learn, for a game with its
-            settings; None = copies of the game. They have the game's spaces, and replace it only in
-            training.
+        self_play: given the game with its settings, returns the source of environments in which all
+            seats learn; None = copies of the game. These environments have the game's spaces, and
+            replace the game only in training.
     """
 
     settings: Mapping[str, object] = field(default_factory=dict)
@@ -62,7 +62,7 @@ def is_batch(game: Game) -> bool:
 
 
 def self_play_of(game: Game) -> BatchSource | None:
-    """The game's own environments for training, with its settings, if any."""
+    """Source of the game's own environments for training; None = copies of the game."""
     find = GameTraining.of(game).self_play
     return None if find is None else find(game)
 

@@ -30,7 +30,7 @@ class ProcessBatch(ABC):
 
     Attributes:
         can_reset_envs: some environments can be reset while others continue.
-        num_steps: number of calls of `act`, if they run in this process.
+        num_steps: number of calls of `act`; 0 in a worker, whose parent counts them.
         games_s, packing_s, num_restarts: see `WorkerStatistics`.
         failures: reason of the last restart, by environment.
         is_whole: the last call was completed or changed nothing, so the state is known.

@@ -90,7 +90,8 @@ class ReplayBuffer:
     def add(self, obs: VecObs, actions: VecActions, next_obs: VecObs) -> None:
         """Copies one transition per row that acted.
 
-        If interrupted, nothing is added, but the oldest transitions may be lost.
+        The transition of an agent that waits for its turn is kept aside until it is complete. If
+        interrupted, nothing is added, but the oldest transitions may be lost.
 
         Args:
             obs: the batch acted on, which must still hold its data: pass a copy, or call this
@@ -99,7 +100,8 @@ class ReplayBuffer:
             next_obs: the resulting batch, with the same rows in the same order.
 
         Raises:
-            UsageError: `next_obs` has other rows.
+            UsageError: `next_obs` has other rows than `obs`, or no row of an agent that acted in an
+                earlier call and still waits.
             SchemaError: the spaces differ from earlier calls, or the number of actions from the
                 number of actors.
             ProtocolError: `next_obs.final` does not match the rows that are done; nothing was
@@ -170,8 +172,8 @@ class ReplayBuffer:
 class _RaggedRing:
     """Ragged rows of the last transitions in flat arrays, the columns, at positions modulo `size`.
 
-    Positions count all rows ever written. A bool column that is added later is True before. An
-    interrupted write is repeated, or overwritten by the next.
+    Positions count all rows ever written. A bool column that is added later is True in all earlier
+    rows. An interrupted write is repeated, or overwritten by the next.
     """
 
     def __init__(self, capacity: int) -> None:

@@ -12,7 +12,7 @@ class WorkerStatistics:
     """Totals of a worker, or of this process without workers; times in seconds.
 
     Args:
-        num_steps: summed over all environments.
+        num_steps: number of steps; all environments of the worker step together.
         games_s: time in the games, including reading their observations.
         packing_s: time for batching.
         waiting_s: time waiting for actions.
@@ -47,8 +47,8 @@ class VecStatistics:
     Args:
         num_steps: number of calls of `act` (or `recv`) that returned a batch.
         num_env_steps: steps, summed over all environments.
-        transport_s: time in `act` for checking, sending and gathering.
-        waiting_s: time in `act` waiting for the games.
+        transport_s: time in `act`, `send` and `recv` for checking, sending and gathering.
+        waiting_s: time in `act` and `recv` waiting for the games.
         caller_s: time of the caller between a batch and the next actions.
         workers: one entry per worker, or one for this process.
     """

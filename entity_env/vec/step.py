@@ -86,7 +86,7 @@ class BatchStep:
         is_over: `(num_envs,)` bool, the environment shows the last observation of an episode.
         final: last observations of `ended`, in order, or None.
         ended: episodes that ended.
-        lost: episodes ended by a failure; their last observation is the previous one.
+        lost: episodes ended by a failure; their observation before the failure serves as the last.
     """
 
     frame: Frame
@@ -142,7 +142,7 @@ class BatchStep:
 class PendingBatch:
     """`VecObs` returned by `recv` whose actions have not been sent yet, or are being performed.
 
-    Has some groups in order, with `num_agents` rows per environment.
+    Holds the rows of `groups`, in order, with `num_agents` rows per environment.
     """
 
     groups: list[int]

@@ -449,8 +449,7 @@ class VecEnv(VecEnvBase):
         """Ends every game, running `finally` blocks; may be called twice.
 
         With workers, a call that is waiting in another thread raises `ClosedError`. Workers that do
-        not exit within 5 s in total are killed. With workers, does nothing in a fork of the creating
-        process.
+        not exit within 5 s in total are killed. In a fork of the creating process, leaves them be.
 
         Raises:
             ProtocolError: a game does not end, or must be closed by another thread. All others are

@@ -81,7 +81,8 @@ def play_in_browser(
     Args:
         names: of the agents; "human" is a person in the browser.
         load: the agents for a seed; people replace those called "human".
-        start: of the first run. The clock stops while no page is open.
+        start: of the first run. If a person's time runs out while no page is open, the clock
+            restarts when a page is opened.
         episodes: per run.
         fps: turns per second for spectators.
         is_opened: open the browser, if there is a screen.
@@ -248,7 +249,7 @@ class GamePage:
         if turn.actions:
             words = f"{self._names[turn.agent_id]}: {self._said(turn)}"
             self._moves.append((turn.agent_id, turn.step, clipped(words, _MAX_WORDS)))
-        if is_human or not playing:  # other observations may show more
+        if is_human or not playing:  # others' observations may show more than people may see
             seat = self._see(turn)
         seat.step, seat.score = turn.step, turn.score
         if turn.episode is not None:
@@ -283,7 +284,7 @@ class GamePage:
         self._begin_episode()
 
     def _said(self, turn: Turn) -> str:
-        """The actions in words; with people, without the entities that other agents select."""
+        """The actions in words; to people, selections of other agents show only entity types."""
         if not self._humans or turn.agent_id in self._humans:
             return describe_actions(turn.actions, turn.observation, self._space)
         types = dict(zip(turn.observation.entity_ids(self._space), self._types(turn), strict=True))

@@ -49,7 +49,7 @@ _REQUEST_LINE: Final = re.compile(rb"[^\s]+ [^\s]+ HTTP/1\.[0-9]\r?\n")
 _SLOW_S: Final = 10
 """Time for a page to read what it was sent; then it must reconnect."""
 _LOOK_S: Final = 0.5
-"""How often a stream checks whether its page is still there, without a heartbeat."""
+"""Interval at which a stream without events checks whether its page is still connected."""
 _LEAVE_S: Final = 2.0
 _HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -87,7 +87,7 @@ class Page(NamedTuple):
 
 
 def _policy(html: str) -> str:
-    """Allows only these scripts and styles, by hash, and pictures in the page itself."""
+    """Allows only the scripts and styles of `html`, by hash, and pictures embedded as data."""
     parts = [_NOTHING, "img-src data:"]
     for name in ("script", "style"):
         found = re.findall(f"<{name}>(.*?)</{name}>", html, re.DOTALL)
@@ -119,7 +119,10 @@ class Feed:
             self._changed.notify_all()
 
     def newer(self, seen: int, wait_s: float) -> tuple[int, bytes]:
-        """Number of the last event, and the events after number `seen`; waits for one."""
+        """Number of the last event, and the events after number `seen`.
+
+        Waits up to `wait_s` for an event if there is none.
+        """
         with self._changed:
             if self._version == seen and not self.is_closed:
                 self._changed.wait(wait_s)

@@ -122,7 +122,7 @@ def _replays(run: Path) -> Iterator[Path]:
 
 
 def _state_of(folders: Sequence[Path]) -> Iterator[tuple[Path, int, int]]:
-    """State of the files in these folders and their subfolders."""
+    """State of the files in these folders and their direct subfolders."""
     inner = [child for folder in folders for child in sorted(folder.glob("*/"))]
     for run in (*folders, *inner):
         for path in (run / RUN_FILE, run / CURVES_FILE, *_replays(run)):

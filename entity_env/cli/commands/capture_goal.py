@@ -94,7 +94,7 @@ def _read_keys(option: str, text: str) -> tuple[Button, ...]:
 
 
 def _report(captured: Captured, console: Console) -> list[RenderableType]:
-    """Prints both screens, the distance from the goal after each step, and if tau can be met."""
+    """Both screens, the distance from the goal after each step, and when the screen matches."""
     parts: list[RenderableType] = []
     goal = captured.goal.pixels.numpy()
     for name, pixels in (("start", captured.start_pixels), ("goal", goal)):

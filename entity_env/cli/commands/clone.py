@@ -125,7 +125,7 @@ class DecisionSource:
             )
 
     def _played(self, game: Game) -> Dataset:
-        """Episodes played now, without the decisions of random fillers."""
+        """Decisions of episodes played now, of the agents in --agent or else of those in --play."""
         names = player_names(game, self.play)
         if HUMAN in names:
             raise UsageError(

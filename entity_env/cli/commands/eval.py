@@ -316,10 +316,10 @@ def run_match(
 ) -> Match[Any]:
     """Plays every group of agents, one per seat; each plays every seat equally often.
 
-    `agents` are by table name. If they are fewer than seats, they take several: see
-    `match_groups`. `num_games` is per group; None = 100, rounded up to a multiple of the seats.
-    Agents are reloaded every 10 sets of games, so tasks on the Ray cluster at `address` play
-    equally; None = without Ray.
+    `agents` maps names in the tables to names for `load`. If there are fewer agents than seats,
+    each takes several seats: see `match_groups`. `num_games` is per group; None = 100, rounded up
+    to a multiple of the seats. Agents are reloaded every 10 sets of games, so that games on the Ray
+    cluster at `address` equal those played here; None = without Ray.
     """
     seats, names = game.num_agents, tuple(agents)
     if seats == 1:

@@ -147,5 +147,5 @@ def _describe(episode: Episode, game: Game) -> str:
 
 
 def _again(episode: Episode) -> str:
-    """Option that repeats an episode, for the line of its first agent."""
+    """Option that repeats an episode, for the line of its first agent; "" for other agents."""
     return "" if episode.agent_id else f" (--episode-seed {episode.seed})"

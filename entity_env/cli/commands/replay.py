@@ -119,7 +119,7 @@ def _game_in_package(header: ReplayHeader) -> str | None:
 
 
 def _game_named(replay: Replay) -> str:
-    """GAME that a replay names; raises `ReplayError` if it must not be loaded for that."""
+    """GAME that a replay names; raises `ReplayError` if the replay may not load that code."""
     name, source = replay.header.game, replay.header.source
     package, _, rest = source.partition(":")
     path = PurePath(package)
@@ -462,7 +462,7 @@ class Draw:
 def _turns(
     replay: Replay, game: Game | None, limits: PlayLimits, *, is_shown: bool = True
 ) -> list[Turn]:
-    """The turns of a replay, played again if necessary; reports that on a terminal if shown."""
+    """The turns of a replay, played again if necessary; `is_shown` reports that on a terminal."""
     if replay.has_observations:
         return replay.turns(game, max_shown=limits.max_shown)
     shown = Console(stderr=True).status(one_line(f"playing {replay.name} again"))
@@ -499,7 +499,19 @@ def replay_animation(path: Path, games: Sequence[str], limits: PlayLimits) -> An
 def game_and_look(
     replay: Replay, look: str | None, game: str | None, settings: Sequence[str]
 ) -> tuple[Game | None, Look | None]:
-    """Game and look for drawing a replay; the game is required for its look, or to play again."""
+    """Game and look for drawing a replay.
+
+    Args:
+        look, game, settings: as typed; None = as the replay names.
+
+    Returns:
+        Without a usable game, None and a look that does not depend on it: the given or the default
+        one.
+
+    Raises:
+        ReplayError: there is no such game, although it was typed, or the replay has no
+            observations.
+    """
     try:
         chosen = game_of(replay, game, settings)
     except ReplayError as error:

@@ -156,7 +156,7 @@ def _tell(problems: Sequence[str]) -> int:
 
 
 def _print_table(found: TextTable, console: Console) -> None:
-    """Prints a table with a column per setting, or one for all if there are too many."""
+    """Prints a table with a column per setting, or one for all settings if it is too wide."""
     labels, settings, columns, rows, notes = found
     for is_wide in (True, False):
         table = plain_table()

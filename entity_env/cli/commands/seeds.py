@@ -100,7 +100,7 @@ def train_seeds(
     """Trains once per seed, and compares the runs.
 
     Args:
-        context: of the command line, whose words every run gets.
+        context: of the command line. Every run gets its words, except those of `_OWN`.
         num_jobs: simultaneous runs; None = one per core.
         out: parent folder.
         num_workers: per run; None = its share of the cores.

@@ -147,7 +147,10 @@ class SweepCommand:
 
 
 def _report(planned: Sweep, trials: Sequence[SweepTrial], title: str, game_words: str) -> None:
-    """Prints the results, and writes the picture; exits if not all trials are over."""
+    """Prints the results, and writes the picture; exits with an error if trials are unfinished.
+
+    Also if all have failed.
+    """
     from entity_env.cluster.sweep_report import picture, ranked
 
     console = Console.for_tables()

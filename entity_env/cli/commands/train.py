@@ -309,7 +309,10 @@ class Train:
 
 
 def _require_more_steps(out: Path, steps: int | None) -> None:
-    """Raises `UsageError` for fewer steps than the run in `out` has made, unless planned."""
+    """Raises `UsageError` for fewer steps than the run in `out` has made.
+
+    Its planned number of steps is always allowed.
+    """
     if steps is None:
         return
     training = read_header(find_checkpoint(out)).training

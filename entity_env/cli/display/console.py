@@ -73,7 +73,7 @@ class OutputClosed(SystemExit):
 
 
 class LiveDisplay:
-    """Shows frames at a steady pace: on a terminal they replace each other, elsewhere they follow.
+    """Shows frames at a steady pace, on a terminal in place of the last frame, elsewhere below it.
 
     rich's `Live` keeps the cursor in the frame's last line; here it is below the frame, for input.
     Whatever writes there must erase its text before the next frame. `fps` applies only to
@@ -94,7 +94,10 @@ class LiveDisplay:
         self._next_s = 0.0
 
     def show(self, frame: RenderableType, *, is_paced: bool = True, extra_s: float = 0.0) -> None:
-        """Shows a frame; a paced frame waits for the last one, and stays `extra_s` longer."""
+        """Shows a frame; a paced frame waits for the end of the last one's time.
+
+        Its own time is one interval plus `extra_s`.
+        """
         if is_paced and self._interval_s:
             self._keep_pace(extra_s)
         if not self._console.is_terminal:

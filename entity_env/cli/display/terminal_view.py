@@ -89,8 +89,8 @@ class Frames:
     """Draws the turns of a live game or a replay, from observations.
 
     Entities with coordinates are on a board, all else is text, unless the look has a `draw_text`.
-    In a game for several agents, only one agent's observations are drawn: a human's, else the
-    first agent's; every agent's, if the look is open.
+    In a game for several agents, only the observations of humans are drawn, or without humans those
+    of the first agent; if the look is open, those of every agent.
 
     Args:
         agent_names: default: `agent 0` and so on.
@@ -208,8 +208,8 @@ class Frames:
 
         Args:
             width: columns of the terminal.
-            height: most lines, as far as the picture can be cut.
-            notes: lines below it, never cut; statuses make room for more than one.
+            height: maximum number of lines; only the picture is cut to fit.
+            notes: lines below the frame, never cut; several notes may replace the agents' statuses.
             picture: given columns and lines, draws the picture instead of the observation, or None.
             asked: question to a person, to mark on the board.
         """
@@ -273,7 +273,7 @@ class Frames:
     def _columns_beside(self, wanted: int, width: int, *, is_below: bool) -> int:
         """Columns of a board next to the text; 0 = the text is above and below it.
 
-        `is_below`: between the text, there is room for the rows of a board whose columns all fit.
+        `is_below`: all rows of the board have room between the text above and the text below.
         """
         most = (width - _INFO_WIDTH - _BORDER - _GAP + 1) // 2
         if wanted <= (width - _MIN_INFO_WIDTH - _BORDER - _GAP + 1) // 2:
@@ -470,7 +470,8 @@ class TerminalView:
     ) -> None:
         """Draws an observation for a human agent to decide on, with lines below.
 
-        Marks `asked` on the board; not on a terminal, draws only new observations.
+        Marks `asked` on the board; with `asked`, an observation that was just drawn is drawn again
+        only on a terminal.
         """
         if asked is not None and not self._console.is_terminal:
             if observation is self._asked:

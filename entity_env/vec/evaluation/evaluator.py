@@ -55,20 +55,20 @@ class Evaluator(Callback):
     game's metrics at the end of episodes, and the shares `cut` and `failed` of truncated and failed
     episodes, if any. The network with the highest mean reward is kept in a folder for `load_agent`,
     without the optimizer; ties go to the last network, which has trained longest. A resumed run
-    keeps the best network found there; a new run's first evaluation replaces it.
+    keeps the best network found in the folder; a new run's first evaluation replaces it.
 
     At the end, the best and the last network play up to five times as many episodes from fresh
-    starts, which neither was selected by, and the better network is kept. In a game for several
-    agents with random opponents, they play each other instead. If there is no time, the best
-    network is kept if its evaluation is clearly better than the last. The last network also plays
-    with the other policy, greedy or sampled. This takes a tenth of the time of the run, between
-    0.25 and 20 s, and 1.5 s after a signal. The scores are "evaluated" in `run.json`. If greedy
-    play is much worse, its worst episode is kept in `replays/greedy.replay`.
+    starts, on which neither was selected, and the better network is kept. In a game for several
+    agents with random opponents, games between the two networks decide. If there is no time, the
+    best network is kept if its evaluation is clearly better than the last network's. The last
+    network also plays with the other policy, greedy or sampled. All this takes a tenth of the time
+    of the run, between 0.25 and 20 s, and 1.5 s after a signal. The scores are "evaluated" in
+    `run.json`. If greedy play is much worse, its worst episode is kept in `replays/greedy.replay`.
 
     In a game for several agents the network has one seat, which changes with each episode, and an
     opponent has all others, unless they belong to bots of `against`. Figures are the network's.
-    `win_rate` is its share of the highest rewards: 1 for a win, 1/2 if two share it, otherwise 0;
-    against bots, the mean of the metrics of `against`.
+    `win_rate` is its share of the highest reward: 1 for a win, 1/2 if two agents share it, 0 for a
+    loss; against bots, the mean of the metrics of `against`.
 
     Does not affect the network or any random state of training. An error in a game ends the run,
     as in training, and names the evaluation. In a process group, rank 0 evaluates and the others

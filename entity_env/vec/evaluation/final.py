@@ -30,7 +30,7 @@ _LEAST_LOSS: Final = 0.1
 class Deadline:
     """Time limit for the end of a run; shorter after a signal.
 
-    Work that started in time may take twice as long as planned, except after a signal.
+    Work that started before the limit may continue until twice the limit, except after a signal.
     """
 
     def __init__(self, state: TrainState, pace: Pace) -> None:
@@ -135,7 +135,10 @@ def figures(played: Played, step: int) -> dict[str, object]:
 
 
 def is_much_worse(one: Played, other: Played) -> bool:
-    """True if the rewards of `one` are lower beyond chance, and by a tenth."""
+    """True if the rewards of `one` are lower beyond chance, and by a tenth.
+
+    False if either has fewer than 8 episodes.
+    """
     if min(len(one.mine), len(other.mine)) < _LEAST_COMPARED:
         return False
     means = [statistics.fmean(each.rewards) for each in (one, other)]

@@ -35,7 +35,7 @@ _OWN_FIGURES: Final = ("mean_reward", "std_reward", "mean_length", "num_episodes
 SAME_STARTS: Final = 1
 """Starts of all evaluations during a run."""
 FRESH_STARTS: Final = 2
-"""Starts that no network was selected by."""
+"""Starts that were not used to select a network."""
 
 
 class Played(NamedTuple):
@@ -178,7 +178,7 @@ class EvaluationGames:
 
 
 def quick(agent: TrainedAgent, seed: int, *, greedy: bool) -> TrainedAgent:
-    """The network in numpy if that is three times as fast as in torch."""
+    """An MLP in numpy, three times as fast as in torch; another network's agent as it is."""
     net = getattr(agent, "net", None)
     if net is not None and isinstance(net.net_config, MLPConfig):
         return NumpyAgent(net.weights(), greedy=greedy, seed=seed)

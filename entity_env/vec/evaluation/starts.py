@@ -35,10 +35,10 @@ def play_starts(
         is_over: called between steps; True truncates running episodes.
 
     Yields:
-        The episodes of all agents of one start, with its index, in order of their ends; and True
-        if they were truncated here, with the reward so far.
+        One pair per start, in the order in which they end: the episodes of all agents, with the
+        start as `number`; and True if this function truncated some, with their reward so far.
     """
-    # To the end: taking the first episodes to end would favor short ones.
+    # Every start is played to its end: taking the first episodes to end would favor short ones.
     shape = vec.num_envs, vec.num_agents
     number = starts.start + np.arange(vec.num_envs)
     rewards, lengths, is_done = np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, bool)

@@ -78,7 +78,7 @@ class LocalBatch(ProcessBatch):
         self._finished = EpisodeCollector(envs.start, num_agents)
         """Episodes that end in a step, in row order of `final_writer`."""
         self._lost = EpisodeCollector(envs.start, num_agents)
-        """Episodes ended by a failure; their last observation is the previous one."""
+        """Episodes ended by a failure; their observation before the failure serves as the last."""
         self._process = LocalBatch.process
         """Process that started the last step."""
         self._named = (0, "")
@@ -150,7 +150,8 @@ class LocalBatch(ProcessBatch):
                 flags += self._last_flags(env_id)
             self._guard(env_id, self._collect)
         if self.autoreset != "same_step":
-            self._final_writer.clear()  # rows that were already over also have flags
+            # Rows that were already over also have flags, but would be missing in `final`.
+            self._final_writer.clear()
         step = self._finish(begin, memory)
         for row, terminated, truncated in flags:
             step.terminated[row] = terminated
@@ -215,7 +216,8 @@ class LocalBatch(ProcessBatch):
     def _leave_fork(self, error: BaseException | None = None) -> None:
         """Ends this process if a game forked it in this step.
 
-        Otherwise two copies of the program would continue, in a worker on the same connections.
+        Otherwise two copies of the program would continue; in a worker, they would share its
+        connections.
         """
         process = LocalBatch.process if error is None else os.getpid()
         if process != self._process:

@@ -78,7 +78,7 @@ class EnvironmentBatch(LocalBatch):
         return (episode.number + (not episode.is_playing),)
 
     def seed_of(self, env_id: int, *, is_over: bool) -> int:
-        return self._place(env_id)["seed"]  # its number changes with the next episode
+        return self._place(env_id)["seed"]  # `number` changes only when the next episode starts
 
     def close(self) -> None:
         self._close_all(env.close for env in self._envs)

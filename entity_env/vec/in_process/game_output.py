@@ -16,7 +16,7 @@ class GameOutput:
     Passes only the output of the first environment that prints. Does not affect standard error.
 
     Args:
-        num_envs: number of environments in all processes; the output of a single one passes.
+        num_envs: number of environments in all processes; with 1, all output passes.
         says_so: logs a warning the first time output is dropped.
     """
 
@@ -42,7 +42,7 @@ class GameOutput:
     def __exit__(self, *_: object) -> None:
         if sys.stdout is cast(TextIO, self):
             sys.stdout = self._stream
-        else:  # a suspended game redirects it, and will restore this object
+        else:  # a suspended game has redirected stdout, and will restore this object
             self._is_on = False
 
     def write(self, text: str) -> int:

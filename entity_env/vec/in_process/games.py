@@ -95,7 +95,7 @@ class GameBatch(LocalBatch):
         self._hosts[env_id].restart()
 
     def _settle(self) -> None:
-        # First: a game in its own thread adds the episodes that it ends.
+        # Before the step is cleared: a game in its own thread may still add ended episodes to it.
         for host in self._hosts:
             host.settle()
 
@@ -115,7 +115,7 @@ class GameBatch(LocalBatch):
     def _choices(
         self, kind: Categorical[Any] | GlobalCategorical[Any], chosen: list[int], row: int
     ) -> Iterator[Any]:
-        """Answers if all agents wait for the same categorical action, created when consumed."""
+        """Answers of all agents, which wait for one categorical action; created when consumed."""
         choices = kind.choices
         if isinstance(kind, GlobalCategorical):
             return map(choices.__getitem__, chosen)
@@ -139,7 +139,8 @@ class GameBatch(LocalBatch):
     def _act_from(self, first: int) -> None:
         at_once = self._envs_at_once
         for begin in range(first, self.num_envs, at_once):
-            # As many as can wait in these environments; if fewer do, later agents get theirs early.
+            # As many answers as agents can wait in these environments. If fewer wait, agents of
+            # later environments get their answers early.
             for agent, answer in islice(self._answers, at_once * self.num_agents):
                 agent.give(answer)
             self._resume(range(begin, min(begin + at_once, self.num_envs)))

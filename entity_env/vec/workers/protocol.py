@@ -64,7 +64,7 @@ class Word:
     """Indices of the 8-byte words after a wake-up event.
 
     Blocks are sent through the connection and numbered in order. A word holds the number of the
-    block to use, which skips blocks of interrupted commands.
+    block to use, so that blocks of interrupted commands are skipped.
     """
 
     COMMAND: Final = 0
@@ -80,7 +80,7 @@ class Word:
     """Number of the new arena sent with this step; 0 = none."""
     KNOWN_ARENA_0: Final = 6
     KNOWN_ARENA_1: Final = 7
-    """Numbers of the arenas that the parent has; if they differ, the worker resends its arenas."""
+    """Numbers of the arenas that the parent has. The worker sends an arena whose number differs."""
     KNOWN_NAMES: Final = 8
     CURRENT: Final = 9
     """Index in the worker of the environment being stepped; `NO_ENV` while the worker waits."""

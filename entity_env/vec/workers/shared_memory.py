@@ -44,7 +44,7 @@ class _DupFd(Protocol):
 
 
 _MESSAGE: Final = struct.Struct("<qq64s")
-"""Number, size and, on Windows, name of a block."""
+"""Number, size and, on Windows, name of a block. Negative size: that many bytes of data follow."""
 _NO_HANDLE: Final = -1
 """Handle of private memory."""
 _RECEIVE_TIMEOUT_S: Final = 5.0
@@ -64,7 +64,7 @@ class SharedBlock:
     def __init__(self, handle: _Handle, num_bytes: int) -> None:
         self.num_bytes = num_bytes
         self._handle = handle
-        # The only reference: the last view unmaps the memory.
+        # No other reference may exist: the memory is unmapped with its last view.
         self._memory: mmap.mmap | None = None
         is_file = isinstance(handle, int) and handle != _NO_HANDLE
         release: Callable[..., object] = os.close if is_file else _do_nothing
@@ -277,8 +277,8 @@ def _new_memfd(num_bytes: int) -> int:
 def _new_shm(num_bytes: int) -> int:
     """Segment of shared memory with reserved pages; its name is removed at once.
 
-    Otherwise multiprocessing's resource tracker would remove the segment while others use it, or
-    warn of a leak.
+    If the name were kept, multiprocessing's resource tracker would remove the segment while other
+    processes use it, or warn of a leak.
     """
     segment = SharedMemory(create=True, size=num_bytes)
     try:

@@ -60,7 +60,7 @@ _started: Final[WeakSet[BaseProcess]] = WeakSet()
 
 
 def _disown() -> None:
-    """Makes a fork of this process forget the workers, which it would end at its exit."""
+    """Makes a fork of this process forget the workers, or it would end them when it exits."""
     getattr(multiprocessing.process, "_children", set()).difference_update(_started)
 
 
@@ -117,10 +117,10 @@ def _python_first() -> Iterator[None]:
 def _child_signals() -> Iterator[None]:
     """Sets the signals that are blocked in a fork server, and in a worker until it runs.
 
-    Not SIGCHLD, without which a fork server never reports a dead worker. SIGINT if this program has
-    its own handler: otherwise Ctrl-C would print tracebacks of processes that are still importing.
-    With Python's handler it stays unblocked, because other children of the fork server may rely on
-    it.
+    SIGCHLD is unblocked: without it, a fork server never reports a dead worker. SIGINT is blocked
+    if this program has replaced Python's handler: otherwise Ctrl-C would print tracebacks of
+    processes that are still importing. With Python's handler, SIGINT does not change, because other
+    children of the fork server may rely on it.
     """
     if sys.platform == "win32":
         yield
@@ -139,8 +139,8 @@ def _child_signals() -> Iterator[None]:
 def _without_main() -> Iterator[None]:
     """Hides the running script from multiprocessing.
 
-    It would rerun the script in every worker, which fails without `if __name__ == "__main__"`.
-    Cloudpickle sends the source, even if the script defines it.
+    Multiprocessing would rerun the script in every worker, which fails without
+    `if __name__ == "__main__"`. Cloudpickle sends the source, even if the script defines it.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
