@@ -1,4 +1,4 @@
-"""The command line: `entity-env games | play | train | eval | export | bench | doctor`.
+"""The command line: `entity-env games | play | train | eval | export | ...`.
 
 Finds games and agents by name, calls the library and shows the results. Nothing imports it.
 """

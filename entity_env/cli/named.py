@@ -49,8 +49,9 @@ def was_named(name: Name) -> bool:
 def may_name(source: Path, name: Name) -> bool:
     """True if a file may refer to this, because the user named it before.
 
-    If the file itself was created or accepted here and is unchanged, the code it names may have
-    changed since, but must be the code that was named: elsewhere, the same words mean another file.
+    If the file itself was created or accepted here and is unchanged, the code that it names may
+    have changed since it was named. But it must be the file that was named: in another folder, the
+    same words mean another file.
     """
     return was_named(name) or (was_named(source) and was_recorded(name))
 

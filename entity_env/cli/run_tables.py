@@ -29,7 +29,7 @@ _LONGEST: Final = 60
 
 
 class FoundRuns(NamedTuple):
-    """Training runs, and a sentence for each folder that is not a run.
+    """Training runs, and a sentence for each problem, such as a folder that is not a run.
 
     First runs with evaluations, by their last one, best first; then others by training reward.
     """

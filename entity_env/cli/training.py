@@ -215,7 +215,7 @@ class RayOptions:
 
 
 class KeptReplays(NamedTuple):
-    """Replays to keep: kinds of `TrainingReplays`, folder of failures, evaluations."""
+    """Replays to keep: kinds for `TrainingReplays`, folder of failures, number of evaluations."""
 
     kinds: tuple[str, ...]
     failures: Path | None

@@ -1,4 +1,4 @@
-"""Jobs: functions in processes on this machine, at most one per core at a time."""
+"""Jobs: functions in processes on this machine, a limited number at a time."""
 
 from __future__ import annotations
 

@@ -278,7 +278,7 @@ def _ends_run(error: BaseException) -> bool:
 
 
 def _pickled(error: BaseException) -> bytes:
-    """The pickled error, or a `WorkerError` that describes it."""
+    """The error, if it is an `EntityEnvError` that can be sent; else its summary and traceback."""
     if isinstance(error, EntityEnvError):
         with contextlib.suppress(Exception):
             known = to_pickle(error)
@@ -289,7 +289,7 @@ def _pickled(error: BaseException) -> bytes:
 
 @dataclass
 class _Group:
-    """A start of all learners, from the program's side."""
+    """One start of all learners, as seen by the program."""
 
     num_learners: int
     on_update: Callable[[Any], None]

@@ -132,5 +132,5 @@ def make_training_env(
     """Like `make_vec_env`, but uses the game's own environments for training, if any."""
     source = self_play_of(game)
     if source is not None:
-        return VecEnv(source, num_envs, num_workers, on_error=on_error)  # no timeout: also compiled
+        return VecEnv(source, num_envs, num_workers, on_error=on_error)  # no timeout: may compile
     return make_vec_env(game, num_envs, num_workers, step_timeout_s, on_error, failures)

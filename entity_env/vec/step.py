@@ -73,7 +73,7 @@ class CollectedStep(Protocol):
         """The batch for the caller."""
 
     def written(self, memory: StepMemory) -> BatchStep:
-        """The step in `memory`, where it may already be."""
+        """The step, written to `memory` if it is not there already."""
 
 
 @dataclass(slots=True)

@@ -387,7 +387,7 @@ class VecEnv(VecEnvBase):
     def render(self, env_id: int = 0) -> NDArray[np.uint8]:
         """Image of one environment, `(height, width, 3)` uint8.
 
-        An `Environment` draws itself. For a game, draws the entities with features x and y on a
+        An `Environment` draws itself; of a game, the entities with features x and y are drawn on a
         grid.
 
         Raises:
@@ -413,8 +413,8 @@ class VecEnv(VecEnvBase):
 
         The function gets the `Episode` of every agent, once all have ended, and a function that
         makes their `Replay`: actions and ends, without observations. The replay can be made only
-        during this call. Failed episodes, and those with more actions than the memory holds, are
-        omitted.
+        until the function returns. Failed episodes are omitted, and so are episodes whose actions
+        no longer fit in the log.
 
         Args:
             watch: called within `recv` or `act`.
@@ -449,7 +449,8 @@ class VecEnv(VecEnvBase):
         """Ends every game, running `finally` blocks; may be called twice.
 
         With workers, a call that is waiting in another thread raises `ClosedError`. Workers that do
-        not exit within 5 s in total are killed. In a fork of the creating process, leaves them be.
+        not exit within 5 s in total are killed. In a fork of the creating process, workers are left
+        alone.
 
         Raises:
             ProtocolError: a game does not end, or must be closed by another thread. All others are

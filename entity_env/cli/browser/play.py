@@ -49,7 +49,7 @@ _NUM_MOVES: Final = 12
 """Number of recent moves in the list."""
 _MAX_WORDS: Final = 100
 _MAX_ENTITIES: Final = 200
-"""Number of entities described under the pointer."""
+"""Maximum number of entities with a description under the pointer."""
 _END_S: Final = 1.5
 """How long spectators see the end of an episode."""
 _RELOAD_S: Final = 2.0

@@ -307,7 +307,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def parse_request(self) -> bool:
-        """Refuses other versions with a status line, which the base class omits."""
+        """Refuses versions other than HTTP/1.x with a status line, which the base class omits."""
         if _REQUEST_LINE.fullmatch(self.raw_requestline):
             return super().parse_request()
         self.command, self.requestline, self.request_version = "", "", self.protocol_version

@@ -79,7 +79,7 @@ class Figures:
     """Statistics over episodes of an agent.
 
     Args:
-        mean_reward, std_reward: the deviation is of a sample, 0 for one episode.
+        mean_reward, std_reward: mean and sample standard deviation; 0 deviation for one episode.
         ci95: half of the mean's 95 % confidence interval, Student's; None for one episode.
         mean_length: number of actions.
         episodes: number of episodes.

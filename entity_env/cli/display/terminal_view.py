@@ -208,7 +208,7 @@ class Frames:
 
         Args:
             width: columns of the terminal.
-            height: maximum number of lines; only the picture is cut to fit.
+            height: maximum number of lines; to fit, the picture is cut, or lists if there is none.
             notes: lines below the frame, never cut; several notes may replace the agents' statuses.
             picture: given columns and lines, draws the picture instead of the observation, or None.
             asked: question to a person, to mark on the board.

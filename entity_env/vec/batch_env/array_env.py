@@ -55,6 +55,7 @@ class ArrayEnv(BatchEnv):
         num_steps: `(num_envs,)` int64, steps of the current episodes; read-only.
 
     Raises:
+        SchemaError: several entity types, or an action that selects entities.
         UsageError: an invalid number.
     """
 
@@ -111,8 +112,8 @@ class ArrayEnv(BatchEnv):
 
         Args:
             env_ids: environments that draw, in ascending order; repeated for several draws.
-            below: at most 2**32, a scalar or `(len(env_ids),)`; results are equally likely up to 1
-                in 2**32.
+            below: at most 2**32, a scalar or `(len(env_ids),)`; the probabilities of results differ
+                by at most 1 in 2**32.
         """
         number = np.arange(1, len(env_ids) + 1) - np.searchsorted(env_ids, env_ids)
         states = self._streams[env_ids] + number.astype(np.uint64) * np.uint64(GAMMA)

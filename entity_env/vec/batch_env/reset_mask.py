@@ -22,7 +22,7 @@ _MOST_SHOWN = 8
 class ResetMask:
     """Set of environments of a batch as bits: environment i is bit `i % 64` of chunk `i // 64`.
 
-    A mask owns its bits: they do not change with the environments. Initially none is set.
+    A mask owns its bits: they do not change with the environments. A new mask has no bit set.
 
     Args:
         num_envs: number of environments, at least 1.

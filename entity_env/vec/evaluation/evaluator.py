@@ -97,9 +97,9 @@ class Evaluator(Callback):
         replays: the game, if its replays can be kept in the folder of the run.
 
     Raises:
-        UsageError: an invalid number. When the run starts: `folder` holds something else. At the
-            first evaluation: environments with another autoreset mode, or an opponent that does not
-            decide for batches.
+        UsageError: an invalid number. When the run starts: `folder` holds something other than a
+            checkpoint. At the first evaluation: environments with another autoreset mode, or an
+            opponent that does not decide for batches.
 
     Example:
         >>> from entity_env.agents.ppo import PPOConfig, train
@@ -210,7 +210,7 @@ class Evaluator(Callback):
             self._keep(state, found.mean_reward, found.num_episodes)
 
     def _finish(self, state: TrainState) -> None:
-        """Evaluates the last network, and keeps it if it is better than the best so far."""
+        """Evaluates the last network, and keeps it unless the best so far is better."""
         deadline = Deadline(state, self._pace)
         step = state.progress.step
         if step != self._evaluated_step and not state.is_interrupted:

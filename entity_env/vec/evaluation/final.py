@@ -76,7 +76,7 @@ def play_rounds(
     Only whole rounds count, in which all players have finished the same starts.
 
     Args:
-        players: by `LAST`, `BEST`, `OTHER_POLICY`, `MATCH`.
+        players: by `LAST`, `BEST`, `OTHER_POLICY`, `MATCH`; `OTHER_POLICY` plays only one round.
         num_episodes: per player and round.
         max_length: steps after which an episode is truncated.
 

@@ -192,7 +192,7 @@ class WorkerHandle:
     def read(self) -> BatchStep | EntityEnvError:
         """The worker's step, or its error; the worker becomes idle, even after an interrupt.
 
-        It may then be reset: it resends everything that was not received.
+        The worker may then be reset; it resends everything that was not received.
         """
         if self.error is not None:
             return self.error

@@ -74,7 +74,7 @@ class WorkerPool:
         self._lost: dict[int, EpisodeCollector] = {}
         """Episodes of dead workers, until the next step reports them."""
         self.failures: dict[int, str] = {}
-        # Runs before multiprocessing terminates its children: then they could not close games.
+        # Runs before multiprocessing terminates its children, so that they can close their games.
         self._at_exit = Finalize(self, _close_at_exit, (weakref.ref(self),), exitpriority=0)
         try:
             self._start(num_envs)

@@ -73,7 +73,7 @@ class Word:
     COMMAND_BLOCK: Final = 2
     """Number of the block with actions or a message to the worker; 0 = none yet."""
     COMMAND_BYTES: Final = 3
-    """Length of the message in the command block."""
+    """Length of the actions or the message in the command block."""
     MESSAGE_BLOCK: Final = 4
     """0: the result is a step in the arena. Otherwise the number of a block with a message."""
     ARENA_BLOCK: Final = 5
