@@ -1,7 +1,7 @@
-"""Games that ship with the package. They import only what a user's game would.
+"""Games that ship with the package.
 
-Public imports: `entity_env`, `Agent` and `vec.batch_env`. A single-file game is self-contained:
-each file defines the `Move` or `Food` that it needs. `azul`, `classic`, `meteor_shower`,
+A single-file game imports only what a user's game would, and is self-contained: each file defines
+the `Move` or `Food` that it needs. `azul`, `classic`, `meteor_shower`,
 `multi_snake_batch` and `pixel` are packages, imported at first use, so a program that ships one
 game starts without the rest.
 """

@@ -54,7 +54,7 @@ def play(agent: Agent, *, seed: int, num_good: int = 8, num_bad: int = 8) -> Non
         num_bad: number of bad cherries, 1 or more.
 
     Raises:
-        UsageError: too few cherries.
+        UsageError: num_good or num_bad below 1.
     """
     if min(num_good, num_bad) < 1:
         raise UsageError(

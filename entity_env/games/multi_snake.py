@@ -8,7 +8,7 @@ Entities and features:
         from 0 to num_snakes - 1. The actors.
     Segment: x, y, color, a cell of a body.
     Food: x, y, color, which snake may eat it; one of each color.
-    Global: step, the number of steps before this one.
+    Global: step, the number of steps taken so far.
 Actions:
     Move: UP, DOWN, LEFT or RIGHT, one choice for each head.
 Reward:
@@ -194,7 +194,7 @@ class _Board:
                 self._follow(head, body)
             self.blocked.add(cell)
             head.x, head.y = cell
-        for food in eaten:  # only after all have moved: new food could appear right under a head
+        for food in eaten:  # after all moves: earlier, a later snake could run into the new food
             self._place(food)
         return goes_on and self.num_eaten < self.max_eaten
 

@@ -21,4 +21,4 @@ VERSIONS: Final[Mapping[str, int]] = dict.fromkeys(
     ),
     0,
 )
-"""Raised by changes that make scores incomparable."""
+"""Version of each game's rules. A change that makes scores incomparable raises it."""

@@ -65,7 +65,9 @@ _SPACE: Final = GlobalCategoricalActionSpace([str(action) for action in ACTIONS]
 
 
 class AzulBatch(BatchEnv):
-    """A batch of games; see the module docstring. Reset a game that has ended before the next step.
+    """A batch of games; see the module docstring.
+
+    `step` resets games that end. After the other step methods, reset them before the next step.
 
     With its own seed s (`env_seeds`), an environment plays identical games with and without numba:
     its draws are those of `SplitMix(splitmix64_int(s))`.
@@ -114,7 +116,7 @@ class AzulBatch(BatchEnv):
 
     @property
     def current_players(self) -> NDArray[np.int64]:
-        """`(num_envs,)` int64; in finished games, the player of the last move."""
+        """`(num_envs,)` int64, player to move; in terminated games, the player of the last move."""
         return self._arrays.current_players
 
     @property

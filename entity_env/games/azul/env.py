@@ -100,7 +100,7 @@ class EnvStep(NamedTuple):
             in unused rows.
         rewards: `(4,)` float32; 0 after a reset and in unused seats.
         done: True if the episode is terminated or truncated.
-        current_player: player to move; when the game is over, the player of the last move.
+        current_player: player to move; after termination, the player of the last move.
         legal_action_mask: `(300,)` bool, legal ids of `current_player`; all False when done.
         last_action: id that led here; None after a reset.
         state: copy of the position; None unless `include_full_state_in_step` is set.
@@ -128,8 +128,8 @@ class AzulEnv:
     A seed and a sequence of actions determine the episodes, with or without numba.
 
     Args:
-        features: encodes observations: a `FeatureExtractor` or any object with its two methods. It
-            is tried once on a first position.
+        features: encodes observations: a `FeatureExtractor` or any `PositionEncoder`. A custom
+            encoder is tried once on a first position.
         seed: seed of all episodes, 0 or more; random by default.
 
     Raises:
@@ -222,7 +222,7 @@ class AzulEnv:
             raise EpisodeDone(f"Azul: {done}: call reset() before step()")
         if type(action_id) is not int or not 0 <= action_id < ACTION_SPACE_SIZE:
             action_id = checked_id(action_id)
-        if self._is_plain_features:  # faster than an empty context
+        if self._is_plain_features:  # nothing to undo: a context takes time
             return self._move(game, action_id)
         with self._undone_on_error():
             return self._move(game, action_id)

@@ -29,7 +29,7 @@ Entities and features:
             line of the player and each line of the next player, number of colors with a group large
             enough to complete it; my_drop and next_drop, the fewest tiles of any group for which
             they would have no room; next_held and next_room, tiles and room of the next player's
-            started lines of the color. No feature values a move by an agent's heuristic.
+            started lines of the color. No feature is a heuristic value of the move.
 Actions:
     SelectOption: the table picks one of the options.
     MoveId: replaces SelectOption in `azul_by_id`, which shows no options: one of 300 ids, with a
@@ -68,7 +68,7 @@ from entity_env.games.azul.entities import ENTITIES, MoveId, Option, entities_of
 PICK: Final = SelectEntity(Option)
 
 Ask: TypeAlias = Callable[[Agent, Obs, GameState], int | None]
-"""Asks an agent for a move in a position; returns an id."""
+"""Asks an agent for a move in a position; returns an id, or None if the agent stopped."""
 
 
 class AzulGame(Game):

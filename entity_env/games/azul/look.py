@@ -44,8 +44,8 @@ def position_of(seen: SeenObservation, *, has_unknown: bool = False) -> GameStat
     """Position that a player sees, with all players in their original seats.
 
     One detail is not observed: which tiles lie on whose floor, if several floors hold tiles and
-    their colors differ. Their numbers are right, and all of them go to the lid, so nothing later
-    depends on it.
+    their colors differ. The number of tiles on each floor is right, and all of them go to the lid,
+    so nothing later depends on their colors.
 
     Args:
         seen: an observation of `azul` or `azul_by_id`, by the player to move, or after the last
@@ -89,7 +89,7 @@ def _fill_floors(state: GameState, seen: SeenObservation, has_unknown: bool) -> 
         for colour, count in enumerate(count_tiles(state))
         for _ in range(TILES_PER_COLOUR - count)
     ]
-    if len(tiles) < sum(lengths.values()):  # otherwise the floor was full when the marker came
+    if len(tiles) < sum(lengths.values()):  # a slot holds the marker, unless its floor was full
         state.players[state.marker].floor = (MARKER,)
     rooms = {i: length - len(state.players[i].floor) for i, length in lengths.items()}
     is_known = len(set(tiles)) == 1 or sum(map(bool, rooms.values())) == 1

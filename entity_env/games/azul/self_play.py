@@ -7,8 +7,8 @@ The reward is potential-based shaping (Ng 1999): `lead_scale` per point of lead 
 player's last decision, plus `win_reward` for a win and its negative for a loss. The lead is the
 difference between the players' `kernels.heuristics.potential_packed`, which may be negative: the
 points if the walls were tiled now, minus the floor cost, plus shares of the final bonuses and of
-started lines. At the end the lead is the difference of scores, so the rewards of a game add up to
-that.
+started lines. At the end the lead is the difference of scores, so the shaping of a game adds up to
+`lead_scale` times that difference minus the lead at the player's first decision.
 
 Example:
     >>> from entity_env.agents import RandomAgent
@@ -72,8 +72,8 @@ class AzulSelfPlay(BatchSource):
     """`VecEnv` source that steps many two-player games; see the module docstring.
 
     Episodes restart at once: autoreset is "same_step". Row `2 i + s` of a batch is seat s of game
-    i; the row of a waiting player is empty. Seats begin in turn. `final` is None: no game is
-    truncated, so no final observation needs a value.
+    i; the row of a waiting player is empty. Seat `(i + k) % 2` begins episode k of game i.
+    `final` is None: no game is truncated, so no final observation needs a value estimate.
 
     Args:
         others: shares of the games by player of the second seat, with keys from `OTHERS`.
@@ -175,7 +175,7 @@ class SelfPlayBatch(ArrayBatch):
         return self._show()
 
     def advance(self, values: ActionValues) -> VecObs:
-        self._stats.length += self._steps.lengths[0]  # 1 where a game waits for a pick
+        self._stats.length += self._steps.lengths[0]  # 1 in the row of each player to move
         self._forget()
         picks = np.array(values[PICK.name], np.int64)
         machine_code(step_games)(picks, *self._rewards, self._games, self._steps)
@@ -264,8 +264,8 @@ def assigned_players(others: Mapping[str, float], num_envs: int) -> NDArray[np.i
     return np.searchsorted(ends, np.arange(num_envs), side="right").astype(np.int64)
 
 
-# Without blocks each legal move is scored from its own features, ten times faster; see
-# `examples/azul`. Games are short, and rewards immediate.
+# With n_layer 0 the network scores each legal move from its own features, ten times as fast; see
+# `examples/azul`. Games are short, and rewards immediate: low gamma and gae_lambda.
 training: Final = GameTraining(
     {
         "preset": None,

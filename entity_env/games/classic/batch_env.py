@@ -44,7 +44,7 @@ HALF: Final = 2**23
 Backend: TypeAlias = Literal["auto", "numba", "numpy"]
 """`numba`: compiled; compiling takes a second in the first process of an installation. `numpy`: the
 reference in double precision: `state` is float64, everything else as in `numba`. `auto`: `numba` if
-installed."""
+installed, else `numpy`."""
 
 State: TypeAlias = NDArray[np.floating]
 """`(state_size, num_envs)` float32, or float64 in numpy: one row per state variable."""
@@ -74,6 +74,7 @@ class ClassicEnv(BatchEnv):
 
     Args:
         num_envs: number of environments, at least 1.
+        max_episode_steps: steps after which an episode is truncated, 1 to 2**62.
         backend: implementation of the physics; see `Backend`.
 
     Attributes:
@@ -83,8 +84,8 @@ class ClassicEnv(BatchEnv):
         action: name of its only action.
         space: labels of the action, or bounds of the torque.
         state_names: names of the state variables.
-        start_middle, start_scale: map draws to an initial state.
-        state_low, state_high: range of each state variable; an episode terminates outside it.
+        start_middle, start_scale: an initial state is `start_middle + draw * start_scale`.
+        state_low, state_high: range of each state variable; `set_state` refuses states outside it.
 
     Raises:
         UsageError: a number out of range, or an unknown backend.
@@ -319,7 +320,7 @@ class ClassicEnv(BatchEnv):
 
 
 def start_draws(streams: NDArray[np.uint64]) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
-    """Draws for initial states, and the SplitMix64 states after them."""
+    """Draws for initial states, `(NUM_DRAWS, n)` int32, and the SplitMix64 states after them."""
     first = streams + np.uint64(seeding.GAMMA)
     second = first + np.uint64(seeding.GAMMA)
     words = vec_env_base.splitmix64(np.stack([first, second]))

@@ -133,7 +133,7 @@ def _words(memory: int, number: np.int64) -> Words:
 
 @compiled(inline=True)
 def _flags(memory: int, number: np.int64) -> Bytes:
-    """A row as uint8; four bytes per environment."""
+    """A row as uint8; one byte per environment, and the rest is unused."""
     row: Bytes = carray(pointer(_row(memory, number)), _header(memory)[WIDTH] * 4, np.uint8)
     return row
 
@@ -249,7 +249,7 @@ def _num_words(chosen: Words, memory: int) -> int:
 def _still_ended(chosen: Words, memory: int) -> int:
     """Removes reset environments from the ended ones; returns how many remain.
 
-    The slot that steps write was returned as a mask, so steps take the next slot.
+    If `chosen` is the slot that steps write, it is in use as a mask: steps take the next slot.
     """
     header, ended = _header(memory), _words(memory, ENDED)
     slot = ended[header[SLOT] * ((header[NUM_ENVS] + 63) // 64) :]

@@ -19,9 +19,9 @@ HEADER: Final = np.int64(0)
 """int64: the scalars, indexed by `CLOCK` and the constants after it."""
 ENDED: Final = np.int64(1)
 """uint64, one bit per environment, 1 = its episode has ended and it has not been reset. Then
-`NUM_SLOTS` copies of these bits after a step, for masks; see `PackedResult`."""
+`NUM_SLOTS` copies of these bits, each made by a step, for masks; see `PackedResult`."""
 TERMINALS: Final = np.int64(2)
-"""uint8, like the truncations."""
+"""uint8, as `TRUNCATIONS`."""
 TRUNCATIONS: Final = np.int64(3)
 MOVES: Final = np.int64(4)
 """Checked actions of the step: uint8 for choices, float32 for torques."""

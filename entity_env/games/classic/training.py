@@ -11,7 +11,7 @@ from entity_env.vec import GameTraining
 
 cartpole: Final = GameTraining({"preset": "control", "total_steps": 100_000}, CartPole)
 mountain_car: Final = GameTraining(batch=MountainCar)
-# The effect of a push shows within ten steps.
+# A torque takes effect within ten steps, so a small gamma is enough.
 pendulum: Final = GameTraining(
     {"preset": "control", "total_steps": 150_000, "gamma": 0.9}, Pendulum
 )

@@ -136,7 +136,7 @@ class Meteors(ArrayEnv):
         self.num_entities = 1 + num_meteors
         super().__init__(num_envs, max_episode_steps)
         self.width, self.height = width, height
-        # The observation is the state, so observing is one copy.
+        # The observation is the state: `observe` only updates dx and copies.
         self.bodies = np.zeros((num_envs, self.num_entities, 4), np.float32)
         self.bodies[:, 0, 3] = 1
         self.ship = self.bodies[:, 0, 0]

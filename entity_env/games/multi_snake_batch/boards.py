@@ -111,7 +111,7 @@ class Boards(ArrayBatch):
         self._each = np.full(num_envs, self._layout.num_snakes, dtype=np.int64)
         self._one = np.ones(num_envs, dtype=np.int64)
         self._heads = np.tile(np.arange(layout.num_snakes), num_envs)
-        """Actors per row: its first entities."""
+        """Indices of the actors within their rows: the heads are the first entities."""
 
     def begin(self, env_ids: Sequence[int], runs: dict[int, Run]) -> VecObs:
         seeds, by_seed = self._boards.seeds, dict[int, list[int]]()

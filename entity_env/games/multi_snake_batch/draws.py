@@ -63,7 +63,10 @@ def generated(pool: UInt, out: UInt, next_out: UInt) -> UInt:
 
 
 def seed_pools(seed: int, env_ids: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """States from which compiled code derives the episode seeds of a run."""
+    """States from which compiled code derives the episode seeds of a run.
+
+    `(len(env_ids), 5)` uint64: four pool words per environment, then the next mixing constant.
+    """
     num_words = max(_POOL_SIZE, -(-seed.bit_length() // 32))
     constant = _INIT_A * pow(_MULT_A, _POOL_SIZE * num_words, 2**32) & _MASK
     pool = np.random.SeedSequence(seed).pool.astype(np.uint64)

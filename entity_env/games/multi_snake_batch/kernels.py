@@ -1,8 +1,8 @@
 """Compiled rules of multi_snake for many boards. The game `multi_snake` is the reference.
 
 Boards are processed one after another, so a board's rows stay in the cache until they are written.
-Functions called for every board are force-inlined, and nothing is allocated, so numba counts no
-references to arrays (`_nrt`). Together that is six times as fast.
+Functions called for every board are force-inlined. Compiled code allocates nothing, so numba needs
+no reference counts (`_nrt`: False). Together, this is six times as fast.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _free_cell(
 
 @_inlined
 def _seed_of(i: int, seeds: NDArray[np.uint64]) -> np.uint64:
-    """Seed of the next episode: `EpisodeSeeds(seed, i)[seeds[i, NEXT]]`."""
+    """Seed of the next episode: `EpisodeSeeds(seed, env_id)[seeds[i, NEXT]]`."""
     block = seeds[i, NEXT] >> U6
     first = 2 * np.int64(seeds[i, NEXT] & U63)
     k = first & 3
@@ -151,7 +151,10 @@ def _follow(
     cells: NDArray[np.uint8],
     snakes: NDArray[np.int32],
 ) -> None:
-    """Puts a segment in the head's place: a new one, or the last one, whose cell is freed."""
+    """Puts a segment in the head's place: a new one, or the tail, whose cell is freed.
+
+    Without any segments, only frees the head's cell.
+    """
     head = snakes[i, layout.head + color]
     length = snakes[i, layout.length + color]
     end = snakes[i, layout.end + color]
@@ -202,7 +205,7 @@ def _move(
         _follow(i, color, grows, layout, cells, snakes)
         cells[i, cell] = BLOCKED
         snakes[i, layout.head + color] = cell
-    for k in range(num_eaten):  # after all have moved: new food could appear right under a head
+    for k in range(num_eaten):  # after all moves: earlier, a later snake could run into new food
         cell = _free_cell(i, layout.inside, cells, seeds)
         cells[i, cell] = FOOD
         snakes[i, layout.food + eaten[k]] = cell

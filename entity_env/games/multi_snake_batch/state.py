@@ -1,6 +1,6 @@
 """Arrays that hold many boards of multi_snake and their observations.
 
-Cells are numbered with a wall one cell wide all around: `(x + 1) * (board_size + 2) + y + 1`.
+Cell numbers include a wall, one cell wide on all sides: `(x + 1) * (board_size + 2) + y + 1`.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ PLAYS, TERMINATED, TRUNCATED = 0, 1, 2
 """States of an episode."""
 
 SHOW, BEGIN, MOVE = 0, 1, 2
-"""Commands for a board: nothing, start the next episode, or step."""
+"""Commands for a board: only write its observation, start the next episode, or step."""
 
 GROWN, STEP, OVER = 0, 1, 2
 """Columns of `BoardArrays.snakes`: segments of all bodies; steps of the episode; PLAYS, or how the
-episode still shown has ended."""
+shown episode ended."""
 _FIRST_COLUMN: Final = 3
 
 RUN, SEED, NEXT, DRAWN = 4, 5, 6, 7
-"""Columns of `BoardArrays.seeds`, after a row of `seed_pools`: run, seed of this episode, number of
-the next episode, generator state."""
+"""Columns of `BoardArrays.seeds`, after four pool words: mixing constant, the last word of
+`seed_pools`; seed of this episode; number of the next episode; generator state."""
 
 ENDED_ENV, ENDED_GROWN, ENDED_STEP, ENDED_OVER, ENDED_SEED, ENDED_NUMBER = range(6)
 """Columns of records of finished episodes."""
@@ -36,6 +36,8 @@ ENDED_ENV, ENDED_GROWN, ENDED_STEP, ENDED_OVER, ENDED_SEED, ENDED_NUMBER = range
 
 class BoardLayout(NamedTuple):
     """Settings of all boards, and the column layout of `BoardArrays.snakes`.
+
+    A field that stands for several columns holds the first of them.
 
     Args:
         max_segments: maximum length of a body in cells, without its head.
@@ -45,8 +47,8 @@ class BoardLayout(NamedTuple):
             cyclic buffer `body`.
         segment, color: columns of the cells of all segments of a board, in order of growth, and of
             their snakes.
-        body: column of a cyclic buffer, `max_segments` numbers per snake: its segments from tail to
-            head.
+        body: columns of cyclic buffers, `max_segments` columns per snake: indices of its segments
+            from tail to head.
         moves: `(4,)` int32, change of the cell number per move.
         inside: `(board_size**2,)` int32, cells within the walls, in draw order.
         places: `(num_cells, 2)` float32, x and y of each cell.
@@ -70,7 +72,7 @@ class BoardLayout(NamedTuple):
 
 
 class BoardArrays(NamedTuple):
-    """State of all boards, one row per board. Few arrays: each adds to a compiled call.
+    """State of all boards, one row per board. Each array adds overhead to a compiled call.
 
     Args:
         cells: `(num_envs, num_cells)` uint8, FREE, BLOCKED or FOOD.
@@ -107,7 +109,7 @@ class FilledCounts(NamedTuple):
     """Numbers of rows written by a step.
 
     Args:
-        entities: rows of `ObsArrays.entities`, up to the last segment.
+        entities: end of the last segment in `ObsArrays.entities`.
         actors: rows of `ObsArrays.actors`.
         ended: finished episodes.
         final_entities: as `entities`, for the final observations.

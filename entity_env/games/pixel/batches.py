@@ -18,7 +18,8 @@ from entity_env.games.pixel.worlds.grid_world import GridWorld
 from entity_env.games.pixel.worlds.machines import blamed_on, machine_for, read_rom
 from entity_env.games.pixel.worlds.world import World
 
-# A step toward the goal reduces the distance by about a sixtieth; its reward far exceeds its cost.
+# A step toward the goal reduces the distance by about 1/60. This factor makes its reward far exceed
+# the step cost.
 ALPHA: Final = 10.0
 _NEVER: Final = 2**31 - 1
 
@@ -26,7 +27,7 @@ _NEVER: Final = 2**31 - 1
 def grid_env(num_envs: int, *, max_episode_steps: int = 40, device: str = "cpu") -> PixelGoalEnv:
     """Grids on which a figure walks from `S` to `F`.
 
-    All other screens are equally far from the goal, so only the goal's own screen matches.
+    Only the goal's own screen matches; all other screens are equally far from it.
     """
     require_count("max_episode_steps", max_episode_steps)
     world = GridWorld(num_envs, device=device)

@@ -66,7 +66,7 @@ class HostRows:
             self._tiles.copy_(t.tiles)
             self._screen.copy_(t.screen)
             torch.from_numpy(result.rewards).copy_(t.reward)
-            is_playing = t.episode_step > 0  # a reset clears flags
+            is_playing = t.episode_step > 0  # after a reset, flags read as 0
             torch.from_numpy(result.terminals).copy_(t.terminated & is_playing)
             torch.from_numpy(result.truncations).copy_(t.truncated & is_playing)
             self.is_stale = False
@@ -102,9 +102,9 @@ class PixelGoalEnv(BatchEnv):
     `entity_env.games.pixel.entities`.
 
     An episode is `terminated` when `match_k` consecutive screens match the goal, not counting the
-    initial screen, and `truncated` after `max_steps`. If both are true, bootstrap by `terminated`.
-    Only `step` and `autoreset` reset automatically. Episode k of an environment with its own seed s
-    (`env_seeds`) starts from reset state (s + k) modulo the number of reset states.
+    initial screen, and `truncated` after `max_steps`. If both are true, do not bootstrap. Only
+    `step` and `step_tensors` with `autoreset` reset automatically. Episode k of an environment with
+    its own seed s (`env_seeds`) starts from reset state (s + k) modulo the number of reset states.
 
     Args:
         world: the machines; owned by this environment, which closes them.
@@ -116,12 +116,13 @@ class PixelGoalEnv(BatchEnv):
             the current state.
         slots: existing snapshots in the bank to start from instead.
         backend: "torch" computes everything but the machine in torch; "warp" does so in a few
-            kernels, bit for bit equal; "auto" is "warp" if Warp is installed.
+            kernels, bit for bit equal; "auto" is "warp" if Warp is installed, else "torch".
 
     Raises:
         SchemaError: a goal with the wrong shape or device, a reset state that already matches it,
             or a screen that is not a whole number of tiles.
-        UsageError: invalid `stack_k`, `warm_ups` or `slots`.
+        UsageError: invalid `stack_k`, `warm_ups`, `slots` or `backend`, or both `warm_ups` and
+            `slots`.
         MissingExtraError: backend "warp" without Warp.
 
     Attributes:
@@ -170,7 +171,7 @@ class PixelGoalEnv(BatchEnv):
         self._ops = make_ops(self.trackers, goal, self.config, reset_states)
         self._actions = torch.zeros(world.num_envs, dtype=torch.int32, device=world.device)
         self._all_envs = torch.ones(world.num_envs, dtype=torch.bool, device=world.device)
-        # Reset states are numbered like slots of the bank, unless `slots` was given.
+        # False if reset state i is in slot i of the bank, as after `warm_ups`.
         self._is_renumbered = reset_states.bank.tolist() != list(range(len(reset_states.bank)))
         self._host = HostRows(self.trackers, self.obs_size)
 

@@ -38,7 +38,7 @@ class Trackers:
         stack: (N, stack_k, H, W) uint8, observed screens, newest last; after a reset all are the
             initial screen.
         tiles: (N, T, 7) float32 of the newest screen: row, column, number of pixels of shade 0, 1,
-            2 and 3, distance from the goal's tile; integers.
+            2 and 3, distance from the goal's tile; all whole numbers.
         screen: (N, 3) float32: distance of the newest screen, match_count / match_k, episode_step /
             max_steps.
         sums: (N,) int32, distance of `frames` before normalization.
@@ -108,7 +108,8 @@ class ResetStates:
         frames: (S, H, W) uint8, screens.
         tiles: (S * M, T, 7) float32, as in `Trackers`.
         dist: (S * M,) float32.
-        offset: (N,) int32: the row of environment i is slot * M + offset[i].
+        offset: (N,) int32: environment i reads row slot * M + offset[i] of `tiles` and `dist`.
+        per_start: M.
     """
 
     bank: Tensor
@@ -120,9 +121,10 @@ class ResetStates:
 
 
 def take_snapshots(world: World, warm_ups: Sequence[Sequence[Button]]) -> list[int]:
-    """Takes snapshots of the first machine after each sequence of buttons, into the slots from 0.
+    """Takes snapshots of the first machine after each sequence of buttons, into slots 0, 1, ...
 
-    Every sequence starts from the current state. Afterward the machines are in one of the states.
+    Every sequence starts from the first machine's current state. Afterward all machines are in the
+    state of slot 0.
     """
     if not 1 <= len(warm_ups) <= world.num_slots:
         raise UsageError(
@@ -134,7 +136,7 @@ def take_snapshots(world: World, warm_ups: Sequence[Sequence[Button]]) -> list[i
             raise UsageError(f"warm_ups: expected sequences of Button, got {button!r} in one")
     world.snapshot(0, 0)
     all_machines, slots = _all_machines(world, 0)
-    for slot in reversed(range(len(warm_ups))):  # slot 0 last: all of them start from it
+    for slot in reversed(range(len(warm_ups))):  # slot 0 last: it holds the state to start from
         world.reset(all_machines, slots)
         for button in warm_ups[slot]:
             world.step(torch.full_like(slots, button.value))

@@ -4,7 +4,8 @@ Each plays a batch of one: observations and actions (see `entity_env.games.pixel
 the batch in a `BatchVecEnv`. Importing this does not import torch.
 
 Reward:
-    -0.01 per step, plus the decrease of the distance between screen and goal; 10 for reaching it.
+    -0.01 per step, plus the decrease of the distance between screen and goal, times 10 except in
+    `pixel:grid`; 10 for reaching the goal.
 Ends when:
     two consecutive screens match the goal.
 Cut when:

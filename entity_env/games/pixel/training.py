@@ -11,6 +11,6 @@ _SCREEN: Final = {"preset": "screen"}
 
 grid: Final = GameTraining(_SCREEN, grid_batch)
 maze: Final = GameTraining(_SCREEN, maze_batch)
-# A gamma close to 1: late catches count as much as early catches.
+# A gamma close to 1: late catches count almost as much as early catches.
 catch: Final = GameTraining({**_SCREEN, "gamma": 0.98}, catch_batch)
 rom: Final = GameTraining(_SCREEN, rom_batch)

@@ -158,7 +158,7 @@ def why_not(state: GameState, action: Action) -> str:
 
 
 def deal(words: PackedState, rng: RandomSource, draw: Draw | None) -> None:
-    """Fills the factories tile by tile; the rest stays short if bag and lid run out."""
+    """Fills the factories tile by tile; the last ones stay short if bag and lid run out."""
     count = num_dealt(words[at.NUM_PLAYERS])
     if draw is None:
         deal_packed(words, deal_numbers(rng, count).tolist())

@@ -39,11 +39,11 @@ MAX_LEGAL: Final = 246
 """Bound on legal moves: 41 groups, 6 destinations each."""
 
 ROW, NO_PROGRESS, NO_TILES = 1, 2, 3
-"""Values of `END`: indices into `state.ENDS`, from 1."""
+"""Values of `END`: index into `state.ENDS`, plus 1."""
 
 
 def _run_through(cells: int, place: int) -> int:
-    """Length of the run through a place of five, once filled."""
+    """Length of the run through a cell in a row or column of five, once that cell is filled."""
     up = cells >> place + 1
     down = [cells >> i & 1 for i in range(place - 1, -1, -1)]
     return (~up & up + 1).bit_length() + (*down, 0).index(0)
@@ -344,7 +344,7 @@ def deal_packed(words: PackedState, uniforms: Sequence[float]) -> None:
 
 @kernel(inline=True)
 def colour_at(bag: int, place: int) -> int:
-    """Color of a tile of the bag, in color order."""
+    """Color of the tile at an index of the bag, sorted by color."""
     end = bag & FIELD
     colour = int(place >= end)
     for i in range(1, 4):

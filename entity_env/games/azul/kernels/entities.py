@@ -34,7 +34,7 @@ _TAKES_MARKER, _COMPLETES, _POINTS, _COST, _LINE, _LEFT, _IS_FRESH = 11, 12, 13,
 _ROW_TILES, _COLUMN_TILES, _COLOUR_TILES, _FILLS_ROW, _LINE_POINTS = 22, 23, 24, 25, 26
 _ENDS_ROUND, _REST, _ELSEWHERE, _EXACT, _ENOUGH, _GROUPS, _CENTRE = 27, 28, 29, 30, 31, 32, 33
 _MY_LINES, _NEXT_LINES, _MY_DROP, _NEXT_DROP, _NEXT_HELD, _NEXT_ROOM = 38, 43, 48, 49, 50, 51
-"""Feature columns; the first, for several."""
+"""Feature columns; of a feature with several columns, the first."""
 
 _NOTHING: Final = -(2**62)
 
@@ -62,7 +62,7 @@ SCRATCH_SIZES: Final = (10, 5, 5, 30, 52)
 
 @kernel()
 def _write_points(words: PackedState, me: int, points: Worths) -> None:
-    """Writes what each line would bring, full of a fitting color, if the round ended now."""
+    """Writes the points of each line, full of each color that fits, if the round ended now."""
     before = pending_points_call(words, me, 5, 0)
     fits = words[me + at.FITS]
     for colour in range(5):

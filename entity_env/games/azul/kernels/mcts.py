@@ -42,7 +42,7 @@ EXPLORATION: Final = 0.7
 UNVISITED_LOSS: Final = 0.1
 """Unvisited children are valued this much below the mean of visited ones."""
 MARGIN_SCALE: Final = 15.0
-"""Lead in points that has half of the highest value."""
+"""Lead, in points, at which the value is half of its maximum."""
 MAX_DEPTH: Final = 64
 """Above the length of a round: 36 tiles, at least one per move."""
 

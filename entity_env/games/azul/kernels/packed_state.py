@@ -12,8 +12,8 @@
 | 22 + 6 p | number of taken floor slots |
 | 23 + 6 p | fits: bit `6 * colour + destination` is set if the player may put that color there |
 
-Tiles are packed with 6 bits per color, blue lowest, so one addition adds a source to another. A
-source's colors, each spread over its 6 bits, mask `fits` to the source's legal moves, in id order.
+Tiles are packed with 6 bits per color, blue lowest, so one addition adds a source to another. The
+legal moves from a source, in id order, are the bits of `fits` in the fields of the source's colors.
 The last six words are padding: positions in an array begin on cache lines.
 """
 

@@ -41,7 +41,8 @@ class SelfPlayGames(NamedTuple):
         streams: `(num_envs,)` uint64, the states of the random generators.
         others: `(num_envs,)` int64, the players of the second seat.
         starts: `(num_envs,)` int64, the seat that begins the next game.
-        leads: `(num_envs, 2)` float64, lead of each seat at its last observation, in points.
+        leads: `(num_envs, 2)` float64, lead of each seat at its last observation, times
+            `lead_scale`.
         has_lead: `(num_envs, 2)` bool, True if the seat was observed in this game.
     """
 
@@ -164,7 +165,7 @@ def step_games(
 ) -> None:
     """Makes the picked moves and those of scripted players; restarts games that end.
 
-    Adds to `steps`, which must be cleared before, as does `write_games`.
+    Adds to `steps`, as `write_games` does; the caller clears `steps` before each step.
     """
     uniforms, worths = new_floats(36), new_ints(30)
     for i in range(picks.shape[0]):

@@ -160,7 +160,7 @@ def begin_batch(
     table: list[PackedState],
     arrays: BatchArrays,
 ) -> None:
-    """Starts new games, dealt by the next draws."""
+    """Starts new games, dealt by the next draws; a `starting_player` of -1 is drawn, too."""
     uniforms = new_floats(36)
     for i in env_ids:
         word, start = as_word(arrays.streams[i]), starting_player
@@ -190,7 +190,7 @@ def step_batch(
     truncations: NDArray[np.uint8],
     streams: NDArray[np.uint64],
 ) -> None:
-    """Makes a legal move in every game; none is over."""
+    """Makes a legal move in every game; no game may be over."""
     uniforms = new_floats(36)
     for i in range(actions.shape[0]):
         words, earned = table[i], player_rewards[i]

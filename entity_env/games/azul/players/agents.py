@@ -126,7 +126,7 @@ class MCTSAgent:
     """Monte Carlo tree search over the rest of the round; see `kernels.mcts`.
 
     A rollout follows `GreedyAgent`'s rule to the end of the round and for `rounds` more rounds.
-    With 1 it is about three times as slow as with 0, but wins more games given equal time.
+    A rollout with 1 takes about three times as long as with 0, but wins more games in equal time.
 
     Args:
         seconds: time per move; None = no limit except `rollouts`.
@@ -251,7 +251,7 @@ class EntityAgent:
     The agent uses its own random draws, not the `rng` of `select_action`.
 
     Args:
-        agent: an agent that no other game uses meanwhile.
+        agent: an agent that is not used by another game at the same time.
         game: `azul`, or `azul_by_id` for moves chosen by id.
 
     Raises:

@@ -60,7 +60,7 @@ def play_game(
     Args:
         agents: 2 to 4, by seat.
         seed: seed of the deals and of the agents' draws.
-        names: names of the agents; default: their classes.
+        names: names of the agents; default: their class names.
         starting_player: the seat that begins.
         max_rounds: rounds after which the game is truncated; None = never.
         watch: called with every step, including the first.

@@ -1,8 +1,8 @@
 """Captured goals: capture, and storage in folders of `goal.npy`, `start.npz` and `goal.json`.
 
 `goal.npy` holds the goal's screen, (H, W) uint8 in 0..3; `start.npz` the whole state of a machine
-at the start, by name; `goal.json` the settings, buttons and hashes. Equal ROM and keys give
-identical bytes.
+at the start, by name; `goal.json` the settings, buttons and hashes. Equal ROM, settings and keys
+give identical bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Distance of screens from a goal, rewards and ends of episodes: pure functions of tensors.
+"""Distance of screens from a goal, rewards, and end-of-episode flags: pure functions of tensors.
 
 The distance of two pictures is a sum of integers below 2**24, independent of order and device. One
 float32 division normalizes it. Matches compare the integer, never the float.
@@ -28,7 +28,7 @@ NUM_SHADES = 4
 PIXEL_RANGE: dict[Metric, int] = {"absolute": 3, "squared": 9}
 # Sums below this are exact in float32.
 _MAX_SUM = 2**24
-# Limit on the digits of tau as text: a `Fraction` has as many as its exponent says.
+# Limits on tau as text: a short text with a large exponent would make a huge `Fraction`.
 _MAX_DIGITS = 100
 _MAX_EXPONENT = 400
 _EXPONENT = re.compile(r"[eE]([-+]?[0-9_]+)\s*\Z")
@@ -86,7 +86,8 @@ class Goal:
         divisor: () float32, largest sum, on the device of the pixels.
 
     Raises:
-        SchemaError: pixels of the wrong type, shape, dtype or range, or tau not above 0.
+        SchemaError: pixels of the wrong type, shape, size, dtype or range, an unknown metric, or an
+            invalid tau.
     """
 
     pixels: Tensor
@@ -186,7 +187,7 @@ def truncate(episode_step: Tensor, max_steps: int) -> tuple[Tensor, Tensor]:
     """Steps of the episode, (N,) int32 up to max_steps, and truncated, (N,) bool.
 
     `episode_step`, (N,) int32, is the count before this step. If an episode is both terminated and
-    truncated, bootstrap by terminated alone.
+    truncated, do not bootstrap.
     """
     steps = (episode_step + 1).clamp(max=max_steps)
     return steps, steps >= max_steps
@@ -198,7 +199,7 @@ def reset_mask(terminated: Tensor, truncated: Tensor) -> Tensor:
 
 
 def fits_words(frames: Tensor) -> bool:
-    """Whether frames can be read as words: on the CPU, contiguous, aligned."""
+    """Whether frames can be read as words: on the CPU, contiguous, aligned, without a remainder."""
     return (
         frames.device.type == "cpu"
         and frames.is_contiguous()
@@ -241,7 +242,7 @@ def _totals(sums: Tensor) -> Tensor:
 
 @lru_cache(maxsize=64)
 def _group_size(num_words: int) -> int:
-    """Largest number of words that can be added and divides a picture evenly."""
+    """Largest divisor of `num_words` up to `_MAX_WORDS`: the words whose bytes can be added."""
     return max(size for size in range(1, _MAX_WORDS + 1) if num_words % size == 0)
 
 
@@ -308,7 +309,7 @@ def places(height: int, width: int) -> Tensor:
 
 
 def measure_tiles(frames: Tensor, goal: Goal) -> Tensor:
-    """Per tile: histogram of shades, and distance from the goal's tile."""
+    """Per tile: histogram of shades, and distance from the goal's tile; (N, T, 5) int32."""
     apart = _apart(frames, goal.pixels, goal.metric)
     counts = [_tile_sums((frames == shade).view(torch.uint8)) for shade in range(NUM_SHADES)]
     return torch.stack((*counts, _tile_sums(apart)), 2)

@@ -31,7 +31,7 @@ class GoalOps(Protocol):
         ...
 
     def judge(self) -> None:
-        """Computes reward, flags and counters; writes all except frames, stack, tiles and slot."""
+        """Computes reward, flags and counters; writes all but frames, stack, tiles, sums, slot."""
         ...
 
     def reset(self, mask: Tensor) -> None:

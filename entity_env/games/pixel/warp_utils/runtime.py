@@ -50,7 +50,7 @@ def quiet(warp: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def _native_lines_without(expected: bytes) -> Iterator[None]:
-    """Drops lines with a text from the stderr output of native code.
+    """Drops lines that contain `expected` from the stderr of native code.
 
     Warp reports a missing driver on machines without a GPU; no setting turns that off.
     """

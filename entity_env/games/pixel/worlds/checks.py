@@ -1,4 +1,4 @@
-"""CheckedWorld, and checks of tensors. They read no values, which would synchronize."""
+"""CheckedWorld, and checks of tensors, which never read values: that would synchronize."""
 
 from __future__ import annotations
 

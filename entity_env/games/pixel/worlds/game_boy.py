@@ -136,7 +136,7 @@ class PyBoyWorld(CheckedWorld):
 
     This package contains no cartridges, and battery-backed memory is not saved. A state and a
     sequence of buttons determine the screens, unless the cartridge has a clock. Slots out of range
-    raise an error instead of being clamped.
+    raise SchemaError instead of being clamped.
 
     Args:
         rom: contents of a `.gb` file.
@@ -144,18 +144,20 @@ class PyBoyWorld(CheckedWorld):
             detects another cartridge's state only if its size differs.
         boot_frames: frames to run before the first step, with no button held.
         frames: frames per step, 60 per second; only the last is drawn.
-        hold_frames: frames at the start of a step for which the button is held. Games that detect
-            button presses need fewer than `frames`.
+        hold_frames: frames at the start of a step for which the button is held. Games that react
+            to new presses need fewer than `frames`.
         shrink: 1 for the whole screen, 144 x 160; 2 for every other row and column, 72 x 80.
         num_slots: snapshots in the bank, initially all of the start.
         num_workers: processes, at most one per machine; None = one per processor.
-        timeout: maximum seconds per step for the machines of one process.
+        timeout: maximum seconds for a process to reply to a request, such as a step.
 
     Raises:
         MissingExtraError: PyBoy is not installed.
         UsageError: a number out of range, or PyBoy cannot run this cartridge or load that state.
-        SchemaError: an empty cartridge, or one that is too large; a state that is not bytes.
-        WorkerError: a process died or did not reply; raised by all methods, and closes the world.
+        SchemaError: a cartridge that is not bytes, too small or too large; a state that is not
+            bytes.
+        WorkerError: a process failed, died or did not reply; raised by all methods. `step`,
+            `render` and `reset` also close the world.
     """
 
     def __init__(

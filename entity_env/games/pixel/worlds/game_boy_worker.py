@@ -4,7 +4,7 @@ It runs as a file and imports PyBoy but nothing else from this package. A reques
 payload length in four bytes, and the payload. A reply has the same form, with "!" and a traceback
 if the request failed.
 
-    I  a line of JSON, a ROM    -> empty; the first request
+    I  JSON line, ROM, state    -> empty; the first request
     S  a button per machine     -> empty, after the step
     P                           -> the pixels, a byte each
     G  machine                  -> its whole state

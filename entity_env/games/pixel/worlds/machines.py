@@ -60,7 +60,10 @@ class XoChipMachine:
     def world(
         self, rom: bytes, num_envs: int, *, start: State | None = None, device: str = "cpu"
     ) -> World:
-        """Machines and bank, all in one state; default: power-on."""
+        """Machines and bank, all in the state `start`.
+
+        By default they are just switched on, and each machine draws other random numbers.
+        """
         world = XoChipWorld(
             rom,
             num_envs,

@@ -82,7 +82,10 @@ class World(Protocol):
         ...
 
     def state(self) -> Mapping[str, Tensor]:
-        """Whole state by name, (N, ...) each: views, valid while the world exists."""
+        """Whole state by name, (N, ...) each: views, valid while the world exists.
+
+        Copies if the machines run in other processes.
+        """
         ...
 
     def close(self) -> None:

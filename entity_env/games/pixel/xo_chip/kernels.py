@@ -85,7 +85,8 @@ def halt(registers: Ints1, at: int, why: int) -> int:
 @func
 def wrapped(memory: Bytes1, address: int) -> int:
     """Address wrapped to the memory size."""
-    # The second mask proves that none is negative: arrays count negative indices from the end.
+    # The second mask shows the compiler that the index is not negative: arrays count negative
+    # indices from the end.
     return address & (memory.shape[0] - 1) & 0xFFFF
 
 
@@ -127,7 +128,7 @@ def y_of(opcode: int) -> int:
 
 @func
 def skip(memory: Bytes1, after: int, condition: bool) -> int:
-    """Skips the next instruction, which has four bytes if it is F000."""
+    """Skips the next instruction if a condition holds; F000 has four bytes."""
     if not condition:
         return after
     size = wp.where(read_word(memory, after) == 0xF000, 4, 2)
@@ -204,7 +205,7 @@ def system(registers: Ints1, planes: Words1, at: int, after: int, opcode: int, q
 
 @func
 def pair(registers: Ints1, memory: Bytes1, at: int, after: int, opcode: int) -> int:
-    """Run 5XYN: compare two registers, or store or load a range, in that order."""
+    """Run 5XYN: 0 compares two registers, 2 stores and 3 loads a range, from VX to VY."""
     x, y, n = x_of(opcode), y_of(opcode), opcode & 15
     if n == 0:
         return skip(memory, after, registers[x] == registers[y])
@@ -530,7 +531,7 @@ def step_machines(
     registers = wp.array(ptr=row, shape=(NUM_REGISTERS,), dtype=wp.int32)
     planes = wp.array(ptr=row + Long(FIRST_PLANE_BYTE), shape=(NUM_PLANE_WORDS,), dtype=Word)
     memory = wp.array(ptr=row + Long(FIRST_MEMORY_BYTE), shape=(memory_size,), dtype=wp.uint8)
-    # Prefetch while this machine runs; without it, drawing programs take a fifth longer.
+    # Prefetch the next machine; without it, drawing programs take a fifth longer.
     if env + 1 < state.shape[0]:
         prefetch(machine_at(state, env + 1), PREFETCHED_BYTES)
     doubled = wp.array(ptr=doubles.ptr, shape=(256,), dtype=Word)

@@ -46,9 +46,9 @@ def draw_rows(
     shift: int,
     kept: Long,
 ) -> Long:
-    """Draws a column of bytes to two words of rows; returns the pixels that were lit.
+    """Draws a column of bytes to two words of rows; returns the pixels that it turned off.
 
-    It does not check whether both words are touched: sprite positions are hard to predict.
+    It does not check whether both words are touched: that branch would be hard to predict.
     """
     last = (memory.shape[0] - 1) & 0xFFFF
     # The two shifts are a rotation; the compiler recognizes it if both shift the same number.
@@ -78,7 +78,7 @@ def draw_rows(
 
 @func
 def words_from(planes: Words1, first: int) -> Words1:
-    """A plane's number of words, starting at `first`."""
+    """As many words as a plane has, starting at `first`."""
     return wp.array(ptr=planes.ptr + Long(4 * first), shape=(PLANE_WORDS,), dtype=Word)
 
 
@@ -96,7 +96,7 @@ def draw_column(
     scale: int,
     wrap: int,
 ) -> Long:
-    """Draws a column of bytes to a plane; returns the pixels that were lit.
+    """Draws a column of bytes to a plane; returns the pixels that it turned off.
 
     On the screen the column lies in two adjacent words. If their distance is a constant, the
     compiler reads and writes them as one.
@@ -134,7 +134,7 @@ def draw_plane(
     scale: int,
     wrap: int,
 ) -> Long:
-    """Draws a sprite of one or, if wide, two columns of bytes; returns the pixels that were lit.
+    """Draws a sprite of one or, if wide, two columns of bytes; returns the pixels turned off.
 
     Two calls: a loop would add the cost of two rows to each draw.
     """

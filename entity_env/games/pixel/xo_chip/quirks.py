@@ -68,7 +68,7 @@ class Quirks:
         jump_adds_x: BXNN jumps to XNN + VX; otherwise BNNN jumps to NNN + V0.
         sprites_wrap: sprites wrap at the edges of the screen; otherwise they are clipped.
         draw_ends_frame: DXYN ends the frame.
-        scroll_half_pixels: in low resolution scrolls move by pixels of the high resolution.
+        scroll_half_pixels: in low resolution, scrolls count pixels of the high resolution.
         key_on_release: FX0A waits until the key is released; otherwise it reads a held key at once.
 
     Raises:
