@@ -1,4 +1,4 @@
-"""How fast is Azul: two players, random legal moves with their generation, one core?
+"""How fast is Azul with two players on one core? Includes the choice of random legal moves.
 
 - `reference_moves_per_s`: `apply_in_place`, interpreted.
 - `env_moves_per_s`: `AzulEnv.step`, compiled, with mask and observations; Python code draws the

@@ -10,9 +10,10 @@
 - `BatchVecEnv` compared with a hand-written loop.
 - Multi-snake on 1,024 boards, compared with entity-gym-rs.
 
-Each contender has one thread (EnvPool has one in addition to its caller's), runs in a separate
-process and sleeps unless it is being measured; `operant_overhead` needs no extra process. A ratio
-is the median over rounds of the ratio within a round.
+Most contenders have one thread, run in separate processes and sleep unless they are being measured.
+EnvPool has one or two threads in addition to its caller's: the faster counts. The modules of
+`batch_groups` describe other exceptions. A ratio is the median over rounds of the ratio within a
+round.
 """
 
 from __future__ import annotations

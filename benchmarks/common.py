@@ -52,7 +52,7 @@ def interleaved(measures: Mapping[str, Callable[[], float]], rounds: int = 5) ->
 
 
 def rounds_and_json(description: str) -> tuple[int, bool]:
-    """Parses the command line of all benchmarks: `--rounds N` and `--json`."""
+    """Parses the command line of most benchmarks: `--rounds N`, at least 5, and `--json`."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--rounds", type=int, default=7, help="measurements; prints the median")
     parser.add_argument("--json", action="store_true", help="print one JSON object, nothing else")

@@ -84,7 +84,7 @@ def interop_python() -> Path:
 
 
 def decisions(python: Path, num_entities: int, num_rounds: int) -> dict[str, float]:
-    """Microseconds per decision of both agents, and the speedup of ours."""
+    """Microseconds per decision of all contenders, and the speedups of ours."""
     contenders: dict[str, Contender] = {}
     rounds: dict[str, list[float]] = {name: [] for name in _MAKERS}
     try:

@@ -1,8 +1,8 @@
 """Does our trainer, with its defaults, learn as well as others?
 
 - Ordinary control tasks, compared with Stable-Baselines3's PPO with its defaults, on equal numbers
-  of steps: in eight environments (fast) and in one (often better). Rewards are compared with the
-  better of the two, speed with the faster.
+  of steps. It runs in eight environments (fast) and in one (often better), on `STEP_TASKS` only in
+  one. Rewards are compared with the better of its runs, speed with the faster.
 - The games of entity-gym, compared with enn-trainer. It uses its settings for these games
   (`benchmarks/peers/training.py`); ours uses its defaults.
 - Twenty games of `benchmarks/games`: our defaults, which depend on the game, are compared with

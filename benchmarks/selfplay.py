@@ -1,15 +1,15 @@
 """Results of self-play, and the cost of opponents.
 
-- `tic_tac_toe_losses_vs_perfect`: losses in 1,000 games, from both seats, against perfect play
-  (minimax, random among the best moves) of the network from `entity-env train tic_tac_toe --steps
-  200000`, played greedily; median, minimum and maximum over the seeds.
+- `tic_tac_toe_losses_vs_perfect`: games that the network from `entity-env train tic_tac_toe --steps
+  200000` loses, playing greedily, in 1,000 games from both seats against perfect play (minimax,
+  random among the best moves); median, minimum and maximum over the seeds.
 - `rock_paper_scissors_exploitability`: mean win per round of the exact best response to the network
   from `entity-env train rock_paper_scissors --steps 200000`, with sampled throws; 0 in equilibrium.
 - `selfplay_steps_vs_plain`: the learner's decisions per second of processor time with a pool of
   opponents, divided by those of one network in all seats; measured in turns.
 - `evaluation_overhead_pct`: see `benchmarks/evaluation.py`.
-- `azul_vs_greedy_pct`, `azul_shipped_vs_mcts_50ms_pct`: games won by the shipped agent, or by the
-  one given.
+- `azul_vs_greedy_pct`, `azul_shipped_vs_mcts_50ms_pct`: games that the shipped agent, or the agent
+  given by `--azul`, wins against the greedy player and against the search with 50 ms per move.
 """
 
 from __future__ import annotations

@@ -40,15 +40,15 @@ STEPS_A_KILL = 400
 STEPS_AN_INTERRUPT = 300
 """Mean number of batches between two interrupts."""
 LONGEST_WAIT_S = 0.004
-"""From the call to the interrupt; about the duration of a step."""
+"""Longest time from the call to the interrupt; about the duration of a step."""
 RAISES_A_STEP = 1 / 10_000
 HANGS_A_STEP = 1 / 40_000
-"""Per game."""
+"""Probabilities per step of a game."""
 SAMPLE_S = 2.0
 """Time between two measurements of the memory."""
 MAX_GROWTH_MB = 20.0
 MAX_GROWTH_FILES = 8
-"""A worker that was just replaced has up to three blocks less."""
+"""Not 0, because a worker that was just replaced has up to three memory blocks fewer."""
 
 
 class Move(Enum):

@@ -25,7 +25,7 @@ EVAL_EPISODES = 100
 def main(out: Path = Path("runs/demo"), steps: int = 200_000) -> None:
     shutil.rmtree(out, ignore_errors=True)  # left by an earlier demo
     options: dict[str, object] = {"steps": steps, "seed": SEED, "out": out}
-    # Snake is learned sooner with fewer and larger steps than the defaults, which fit all games.
+    # Snake is learned sooner with fewer, larger updates than the defaults, which suit all games.
     options |= {"learning-rate": 0.003, "ent-coef": 0.02}
     settings = [f"--set-train={each}" for each in ("minibatch_size=1024", "target_kl=0.3")]
     words = [f"--{name}={value}" for name, value in options.items()]

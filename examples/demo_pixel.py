@@ -1,8 +1,8 @@
 """Trains an agent to walk a maze on an emulated machine from its screen, and shows it playing.
 
 Takes at most three minutes of training on one core; `make demo-pixel` runs it. The machine is an
-XO-CHIP, and the reward is how similar its screen is to the goal screen. Your own programs work the
-same way: record a goal with `entity-env capture-goal`, then use the game `pixel` with
+XO-CHIP, and the reward is how much closer its screen gets to the goal screen. Your own programs
+work the same way: record a goal with `entity-env capture-goal`, then use the game `pixel` with
 `--set rom=FILE` and `--set goal=DIR`.
 """
 

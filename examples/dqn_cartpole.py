@@ -3,13 +3,13 @@
     python examples/dqn_cartpole.py --seed 1 --out runs/dqn_cartpole
 
 Value learning needs to know how an episode ended, and its final observation. After termination
-there is no future reward; after truncation at the time limit the state still has value. So many
-CartPoles are stepped without automatic resets, their transitions go to a `ReplayBuffer`, and then
-finished environments are reset. The rest is double DQN (van Hasselt, Guez and Silver 2016) with
-layer norms.
+there is no future reward; after truncation at the time limit the state still has value. So
+automatic resets are off: a batch of CartPoles is stepped, the transitions go to a `ReplayBuffer`,
+and then finished environments are reset. The rest is double DQN (van Hasselt, Guez and Silver
+2016) with layer norms.
 
 Returns rise and fall while DQN learns. So every few thousand steps the network plays 100 episodes
-without exploring, and the best network is kept. The 100 episodes at the end are new ones.
+without exploring, and the best network is kept. The 100 episodes at the end use new seeds.
 """
 
 from __future__ import annotations

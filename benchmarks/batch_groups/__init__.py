@@ -1,1 +1,1 @@
-"""The groups of figures of `benchmarks/batch.py`: each a function from a `Plan` to its figures."""
+"""The groups of figures of `benchmarks/batch.py`: each a function from a `Setup` to its figures."""

@@ -2,7 +2,7 @@
 
 Ten are for one agent (`single`), ten for several (`multi`). A module has a game with the module's
 name and a scripted player, `Scripted`. `python -m benchmarks.games` measures random play and the
-scripted players; `scores.json` has the figures, from 100 episodes each.
+scripted players; `scores.json` has the figures.
 
 The PettingZoo games need `pip install -c constraints.txt pettingzoo pygame mpe2 rlcard`.
 """

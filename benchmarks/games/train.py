@@ -1,7 +1,7 @@
 """One training run on a game: `python -m benchmarks.games.train GAME SETTINGS SEED`.
 
-SETTINGS is a name in `SETTINGS`, a preset, or "default" (the choice of `entity-env train`),
-followed by changes: `default,learning_rate=0.001,net.n_head=8`. In addition to the fields of
+SETTINGS is a name in `SETTINGS`, a preset, or "default" (the choice of `entity-env train`), and
+may be followed by changes: `default,learning_rate=0.001,net.n_head=8`. In addition to the fields of
 `PPOConfig` there are `envs`, the number of environments, and `opponents=none`.
 
 Prints one line of JSON with the scores of sampled and greedy play after training, where 0 is random

@@ -46,7 +46,7 @@ class Contender:
             text=True,
         )
         self.start_s = self._answer()["start_s"]
-        """Seconds from the constructor to the first batch."""
+        """Seconds to make the `Stepper` and its first batch, after the imports."""
 
     def round(self, duration_s: float) -> dict[str, float]:
         """Returns the measurements of `Stepper.round`: `us`, and its parts if known."""

@@ -1,7 +1,8 @@
 """RLlib's PPO on snake with padded observations: prints microseconds of processor time per step.
 
 Our Gymnasium environment pads entities to a fixed number, and RLlib flattens them for its default
-MLP. Batch and minibatch sizes are ours. The first iterations, for warm-up, are not counted.
+MLP. The number of environments and the minibatch size are ours. The first iterations, for warm-up,
+are not counted.
 """
 
 from __future__ import annotations

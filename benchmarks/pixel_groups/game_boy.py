@@ -3,7 +3,7 @@
 The machines differ: a Game Boy frame is 70,224 clock cycles and a different picture, an XO-CHIP
 frame 30 instructions. Steps per second therefore show how long training waits, not which emulator
 is better. The cartridge sleeps until the next frame, which PyBoy skips; games that do not sleep are
-slower. One Game Boy in a separate process, by the clock.
+slower. Measured by the clock, with one Game Boy in a separate process.
 """
 
 from __future__ import annotations

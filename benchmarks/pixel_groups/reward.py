@@ -79,7 +79,7 @@ def _figures(setup: Setup) -> dict[str, float]:
 
 
 def _contenders(num: int) -> dict[str, Call]:
-    """Functions to measure on `num_frames` frames; raises if their distances differ."""
+    """Functions to measure on `num` frames; raises if their distances differ."""
     generator = torch.Generator().manual_seed(num)
     shape = (num, _HEIGHT, _WIDTH)
     frames = torch.randint(0, 4, shape, dtype=torch.uint8, generator=generator)
@@ -114,7 +114,7 @@ def _contenders(num: int) -> dict[str, Call]:
 
 
 def _planes(frames: Tensor, goal: Goal, sums: Tensor) -> Call:
-    """Distances of bit-planes by counting bits: of |a - b|, with x the planes where they differ.
+    """Distances from bit-planes, by counting bits; x0 and x1 are the planes of a ^ b.
 
     |a - b| = x0 + 2 x1 - 2 x0 x1 (a0 ^ a1)
     """

@@ -91,7 +91,7 @@ bluff = Game(
 
 
 class Scripted(ScriptedAgent):
-    """Bids its most frequent face, and doubts a bid above the expected count."""
+    """Makes the bid that the expected dice support best; doubts a bid that they do not support."""
 
     def choose(self, obs: Obs, *actions: object) -> object:
         own = Counter(die.face.value for die in obs.of_class(Die) if die.is_mine)

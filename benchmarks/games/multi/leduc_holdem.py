@@ -14,7 +14,7 @@ CALL, RAISE, FOLD, CHECK = range(4)
 
 
 class Scripted(ScriptedAgent):
-    """Raises with a pair or a king, folds a jack, else checks or calls."""
+    """Raises with a pair or a king; else checks, or calls with a queen and folds a jack."""
 
     def choose(self, obs: Obs, *actions: ActionKey) -> object:
         shown = numbers(obs)
