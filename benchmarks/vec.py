@@ -5,10 +5,10 @@
 - Meteors, as a loop and with its rules in numpy.
 
 Peers: entity-gym's `EnvList` and `ParallelEnvList` on its own MultiSnake, entity-gym-rs'
-`RustVecEnv`, Gymnasium's `AsyncVectorEnv`. `ParallelEnvList` and `RustVecEnv` have two workers, as
-ours has unless its name differs; `EnvList` has none, `AsyncVectorEnv` one per environment. Every
-contender runs in a separate process and sleeps unless it is being measured; a ratio is the median
-over rounds of the ratio within a round.
+`RustVecEnv`, Gymnasium's `AsyncVectorEnv`. `ParallelEnvList`, `RustVecEnv` and ours have two
+workers unless a name says otherwise; `EnvList`, bare games and meteors have none, and
+`AsyncVectorEnv` has one per environment. Every contender runs in a separate process and sleeps
+unless it is being measured; a ratio is the median over rounds of the ratio within a round.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ async def play_room(players: Sequence[Client | Bot], seed: int) -> None:
     for _ in range(NUM_TURNS):
         moves = await asyncio.gather(*(each.move(shown(i)) for i, each in enumerate(players)))
         for i, move in enumerate(moves):
-            if move is None:  # left, pressed no valid key, or the program closes this game
+            if move is None:  # the person left or typed no move, or this game is being closed
                 return
             (x, y), (dx, dy) = cells[i], move.value
             cells[i] = min(max(x + dx, 0), SIZE - 1), min(max(y + dy, 0), SIZE - 1)

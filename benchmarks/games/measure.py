@@ -94,7 +94,7 @@ def scores_of(game: BenchmarkGame, episodes: int) -> dict[str, dict[str, float]]
 
 
 def normalized(game: BenchmarkGame, score: float) -> float:
-    """Scales a score so that 0 is random play and 1 the scripted player, against the same others.
+    """Scales a score so that 0 is random play and 1 the scripted player, with equal opponents.
 
     Args:
         game: the game that was played.

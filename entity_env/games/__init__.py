@@ -1,9 +1,9 @@
 """Games that ship with the package.
 
 A single-file game imports only what a user's game would, and is self-contained: each file defines
-the `Move` or `Food` that it needs. `azul`, `classic`, `meteor_shower`,
-`multi_snake_batch` and `pixel` are packages, imported at first use, so a program that ships one
-game starts without the rest.
+the `Move` or `Food` that it needs. `azul`, `classic`, `meteor_shower`, `multi_snake_batch` and
+`pixel` are packages, imported at first use, so a program that ships one game starts without the
+rest.
 """
 
 from __future__ import annotations

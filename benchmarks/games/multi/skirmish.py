@@ -6,7 +6,7 @@ from examples.skirmish import STEP, Foe, Step, Unit, skirmish as skirmish
 
 
 class Scripted(ScriptedAgent):
-    """Every unit aims at the weakest foe in range, else steps toward the weakest of all."""
+    """Every unit aims at the weakest foe in range, else at the weakest, and steps toward it."""
 
     def choose(self, obs: Obs, *actions: object) -> object:
         foes = obs.of_class(Foe)

@@ -222,7 +222,7 @@ class AzulEnv:
             raise EpisodeDone(f"Azul: {done}: call reset() before step()")
         if type(action_id) is not int or not 0 <= action_id < ACTION_SPACE_SIZE:
             action_id = checked_id(action_id)
-        if self._is_plain_features:  # nothing to undo: a context takes time
+        if self._is_plain_features:  # nothing to undo; a context costs time
             return self._move(game, action_id)
         with self._undone_on_error():
             return self._move(game, action_id)

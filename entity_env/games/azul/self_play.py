@@ -8,7 +8,7 @@ player's last decision, plus `win_reward` for a win and its negative for a loss.
 difference between the players' `kernels.heuristics.potential_packed`, which may be negative: the
 points if the walls were tiled now, minus the floor cost, plus shares of the final bonuses and of
 started lines. At the end the lead is the difference of scores, so the shaping of a game adds up to
-`lead_scale` times that difference minus the lead at the player's first decision.
+`lead_scale` times the change from the lead at the player's first decision to that difference.
 
 Example:
     >>> from entity_env.agents import RandomAgent
@@ -98,8 +98,8 @@ class AzulSelfPlay(BatchSource):
 
     @classmethod
     def of(cls, game: Game) -> AzulSelfPlay | None:
-        """Source for training on a game; None = step the game itself: it is not `azul` for two
-        players without a round limit, or numba is not installed."""
+        """Source for training on a game; None if the game itself must be stepped: it is not `azul`
+        with two players and without a round limit, or numba is not installed."""
         is_whole = game.num_agents == 2 and not game.settings.get("max_rounds")
         return cls() if game.play is azul.play and is_whole and has_numba() else None
 

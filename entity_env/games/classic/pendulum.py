@@ -21,8 +21,8 @@ Example:
     >>> env.step_no_reset_with_result(np.zeros(8, dtype=np.float32)).observations.shape
     (8, 3)
 
-The physics are those of Gymnasium's Pendulum-v1; see `Backend` for the precision. From the
-same state, the reward is within 1e-6 of Gymnasium's. A state is the angle, from -pi to pi, and the
+The physics are those of Gymnasium's Pendulum-v1; see `Backend` for the precision. From the same
+state, the reward is within 1e-6 of Gymnasium's. A state is the angle, from -pi to pi, and the
 angular velocity.
 """
 

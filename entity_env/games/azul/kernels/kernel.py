@@ -60,7 +60,7 @@ def machine_code(function: Callable[..., object]) -> Any:  # noqa: ANN401 - numb
     """
     if function not in _COMPILED:
         with _LOCK:  # another thread must not see half-built globals
-            # No second copy either: compiling the module's globals may compile this one, too.
+            # Compiling the module's globals may compile this function, too: keep the first copy.
             if function not in _COMPILED:
                 _COMPILED.setdefault(function, _compile(function))
     return _COMPILED[function]

@@ -126,7 +126,8 @@ class MCTSAgent:
     """Monte Carlo tree search over the rest of the round; see `kernels.mcts`.
 
     A rollout follows `GreedyAgent`'s rule to the end of the round and for `rounds` more rounds.
-    A rollout with 1 takes about three times as long as with 0, but wins more games in equal time.
+    With 1, a rollout takes about three times as long as with 0, but the agent wins more games in
+    equal time.
 
     Args:
         seconds: time per move; None = no limit except `rollouts`.
