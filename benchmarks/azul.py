@@ -6,7 +6,7 @@
 - `playout_moves_per_s`: whole games, compiled, by `play_many`.
 - `batch_moves_per_s_1024`: steps of `AzulBatch` with 1,024 games, masks and observations. Resets
   of finished games and the random choice of moves are included.
-- `mcts_moves_per_s`: moves that `MCTSAgent` simulates while it searches the first 20 moves of a game.
+- `mcts_moves_per_s`: moves that `MCTSAgent` simulates to choose the first 20 moves of a game.
 - `yardstick_loops_per_s`: a plain Python loop with an addition and a look-up, to compare machines.
 
 All are measured in turns, in processor time of this process, so other work on the machine matters

@@ -10,9 +10,9 @@
   Games whose packages are not installed are left out, as are held-out games unless named.
 
 Each run is a process with one thread. The score of a control task is the mean reward of 40 greedy
-episodes after training (`sampled`: of 40 episodes with sampled actions); that of an entity-gym game
-is the mean reward in the last tenth of the run; that of the twenty games is from sampled episodes
-after training, where 0 is random play and 1 the scripted player.
+episodes after training (`sampled`: of 40 episodes with sampled actions). The score of an entity-gym
+game is the mean reward in the last tenth of the run. Scores of the twenty games are from sampled
+episodes after training, where 0 is random play and 1 the scripted player.
 
 `--keep FILE` stores every finished run and reuses the stored ones; `--tables` prints Markdown
 tables. `python -m tools.docs.plots` draws the runs in docs/results. The peers' environment

@@ -81,7 +81,7 @@ def draw_state(
 
     Args:
         colours: paint the tiles with ANSI sequences; see `has_colours`.
-        viewpoint: player whose board comes first; default: player 1.
+        viewpoint: index of the player whose board comes first; default: 0.
         names: names of the players; default: "Player 1" and so on.
         width: available columns; as many boards as fit are drawn side by side, at least two.
 

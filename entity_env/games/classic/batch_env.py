@@ -57,7 +57,7 @@ length, not contiguous or out of range.
 """
 
 Reset: TypeAlias = Callable[[NDArray[np.uint64], int], int]
-"""Resets the environments whose bits are set; returns how many others have ended."""
+"""Resets the environments whose bits are set; returns how many still wait for a reset."""
 
 # Values of `num_ended` that forbid a step.
 _NOT_RESET = -1

@@ -210,7 +210,7 @@ def _write_group_left(
 
 @kernel()
 def _write_left(words: PackedState, me: int, choice: int, scratch: Scratch, out: Rows) -> None:
-    """Writes the group's features, and those of all lines except the destination."""
+    """Writes the features of the group, and of all lines except the destination."""
     row = choice % 6
     out[_ENDS_ROUND] = scratch.group[_ENDS_ROUND]
     for i in range(_GROUPS, _NEXT_ROOM + 1):

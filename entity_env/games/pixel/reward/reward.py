@@ -242,7 +242,7 @@ def _totals(sums: Tensor) -> Tensor:
 
 @lru_cache(maxsize=64)
 def _group_size(num_words: int) -> int:
-    """Largest divisor of `num_words` up to `_MAX_WORDS`: the words whose bytes can be added."""
+    """Largest divisor of `num_words` up to `_MAX_WORDS`, so sums of bytes do not overflow."""
     return max(size for size in range(1, _MAX_WORDS + 1) if num_words % size == 0)
 
 

@@ -27,7 +27,7 @@ class Walkthrough(NamedTuple):
 
     Attributes:
         start: from power-on to the start of an episode.
-        solution: from the start to the goal, whose screen then stays.
+        solution: from the start to the goal; the screen then stays.
     """
 
     start: tuple[Button, ...]
