@@ -1,9 +1,9 @@
 """What does it cost to read observations from a game's own objects?
 
-Nanoseconds per entity with 4 fields, from a list of 100 dataclasses and from a numpy array with
-5,000 rows, into the float32 rows of a batch. Compared with the usual hand-written code,
-`np.array([[e.x, ...] for e in entities])`. Once with four floats, and once with two ints, a float
-and a bool, which are slower to convert either way.
+Figures are nanoseconds per entity with 4 fields, from a list of 100 dataclasses and from a numpy
+array with 5,000 rows, into the float32 rows of a batch. Dataclasses are compared with the usual
+hand-written code, `np.array([[e.x, ...] for e in entities])`: once with four floats, and once with
+two ints, a float and a bool, which are slower to convert either way.
 """
 
 from __future__ import annotations

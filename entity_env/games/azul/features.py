@@ -27,7 +27,7 @@ One player:
 | 58 | score / 100 |
 
 Seats are relative: seat 0 is the observer, the others follow in order of play. All of this is
-public: the bag holds what is not on the table, and its order does not exist before a draw.
+public: the bag holds the tiles that are in no other place, and they have no order before a draw.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from entity_env.games.pixel.reward.reward import TILE, Goal, RewardConfig, grid_
 from entity_env.games.pixel.warp_utils import runtime as warp_runtime
 from entity_env.games.pixel.warp_utils.runtime import Argument, BoundKernel
 
-# Threads per environment: a block measures; lanes start an episode.
+# Threads per environment: a block measures its screen; lanes start its episode.
 _BLOCK: Final = {"cpu": 1, "cuda": 64}
 _LANES: Final = {"cpu": 1, "cuda": 32}
 
