@@ -5,8 +5,8 @@
   `CartPoleVectorEnv`, `SyncVectorEnv` and single environment, EnvPool, and our own numpy version.
 - MountainCar and Pendulum: the step alone.
 - `operant_overhead`: extra processor time of resets by the caller over automatic resets, with
-  nothing copied. `no_reset_overhead`: the same, except that the automatic resets copy their
-  results to the caller's arrays.
+  nothing copied. `no_reset_overhead`: the overhead when the automatic resets copy
+  their results to the caller's arrays.
 - `BatchVecEnv` compared with a hand-written loop.
 - Multi-snake on 1,024 boards, compared with entity-gym-rs.
 

@@ -53,12 +53,16 @@ class Client:
 
     async def move(self, obs: Obs) -> Move | None:
         shown = [*obs.of_class(Me), *obs.of_class(Rival), *obs.of_class(Coin)]
-        self.writer.write(f"{obs.score:+} {shown} u, d, l or r: ".encode())
         try:
-            key = (await self.reader.readline()).decode().strip().upper()
+            while True:
+                self.writer.write(f"{obs.score:+} {shown} u, d, l or r: ".encode())
+                line = await self.reader.readline()
+                key = line.decode(errors="replace").strip().upper()
+                moves = [move for move in Move if key and move.name.startswith(key)]
+                if moves or not line:  # without even the end of a line, the person has left
+                    return moves[0] if moves else None
         except ConnectionError:  # the person has left, so the text did not arrive
             return None
-        return next((move for move in Move if key and move.name.startswith(key)), None)
 
     def game_over(self, obs: Obs) -> None:
         self.writer.write(f"{obs.score:+} The game is over.\n".encode())

@@ -84,7 +84,7 @@ class Mutant(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, str, int]:
-        """What stays as it is when comments and docstrings change."""
+        """Identity of the mutant, which changes of comments and docstrings leave as it is."""
         return self.path, self.was, self.now, self.nth
 
     @property

@@ -23,7 +23,7 @@ _SCORES_OF_TRAINING: Final = f"{_SCORES}, or of training where a run has none,"
 _SEED_NOTE: Final = " ± Student's 95 % interval; IQM, the interquartile mean [bootstrap interval]"
 _FIRST: Final = "; P(first > this), the probability that a run of the first line is better"
 _BIASED: Final = "* of finished episodes only: many that still run are longer than all of these"
-_DEPTH: Final = 3
+SEARCH_DEPTH: Final = 3
 """Depth of folders in a folder of runs, such as those of a sweep or of seeds."""
 _LONGEST: Final = 60
 
@@ -64,7 +64,7 @@ def find_runs(folders: Sequence[Path]) -> FoundRuns:
     return FoundRuns(sorted(found.values(), key=key), problems)
 
 
-def _runs_in(folder: Path, problems: list[str], depth: int = _DEPTH) -> list[TrainingRun]:
+def _runs_in(folder: Path, problems: list[str], depth: int = SEARCH_DEPTH) -> list[TrainingRun]:
     try:
         return [read_run(folder)]
     except UsageError as error:

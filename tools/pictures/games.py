@@ -17,7 +17,7 @@ from tools.golden_replays import GAMES_BY_NAME
 
 
 class Film(NamedTuple):
-    """What of an episode is shown, and how fast.
+    """The part of an episode that is shown, and its speed.
 
     Args:
         fps: pictures per second.

@@ -312,7 +312,7 @@ class Run(TrainState):
             self._begins_statistics = False
         teacher = self._teacher if now.stay_close else None
         losses = update(learner, rollout, now, self.peers, teacher)
-        # Only after learning, so that the policy that learns equals the policy that played.
+        # Only after learning: until then, the policy that learns must equal the policy that played.
         if not begins_statistics:
             self._count(rollout.obs)
 

@@ -120,8 +120,9 @@ class TrainState(ABC):
 
         Args:
             folder: of the checkpoint; created if missing.
-            resumable: include the optimizer's state, twice as large as the network, so that a run
-                can resume. Otherwise the checkpoint can only be played, and initialize training.
+            resumable: include the optimizer's state, twice as large as the network: a run can
+                resume from it. Without it, the checkpoint can only be played, and initialize
+                training.
             notes: JSON under "notes" in the checkpoint's `training`.
 
         Raises:

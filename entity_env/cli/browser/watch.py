@@ -14,7 +14,7 @@ from entity_env.cli.browser.server import Page, PageServer
 from entity_env.cli.commands.replay import replay_animation
 from entity_env.cli.game_errors import GameFailed
 from entity_env.cli.report import STYLE, replay_id, report_body
-from entity_env.cli.run_tables import find_runs, plain
+from entity_env.cli.run_tables import SEARCH_DEPTH, find_runs, plain
 from entity_env.errors import EntityEnvError, ReplayError, UsageError
 from entity_env.replay.new_process import PLAY_LIMITS, PlayLimits
 
@@ -122,9 +122,10 @@ def _replays(run: Path) -> Iterator[Path]:
 
 
 def _state_of(folders: Sequence[Path]) -> Iterator[tuple[Path, int, int]]:
-    """State of the files in these folders and their direct subfolders."""
-    inner = [child for folder in folders for child in sorted(folder.glob("*/"))]
-    for run in (*folders, *inner):
+    """State of the files of all runs that `find_runs` would find."""
+    patterns = ["/".join("*" * depth) for depth in range(1, SEARCH_DEPTH + 1)]
+    inner = [found for pattern in patterns for folder in folders for found in folder.glob(pattern)]
+    for run in sorted({*folders, *filter(Path.is_dir, inner)}):
         for path in (run / RUN_FILE, run / CURVES_FILE, *_replays(run)):
             with suppress(OSError):  # deleted in the meantime
                 found = path.stat()

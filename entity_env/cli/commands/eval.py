@@ -318,8 +318,8 @@ def run_match(
 
     `agents` maps names in the tables to names for `load`. If there are fewer agents than seats,
     each takes several seats: see `match_groups`. `num_games` is per group; None = 100, rounded up
-    to a multiple of the seats. Agents are reloaded every 10 sets of games, so that games on the Ray
-    cluster at `address` equal those played here; None = without Ray.
+    to a multiple of the seats. Agents are reloaded every 10 sets of games: games on the Ray
+    cluster at `address` then equal those played here; None = without Ray.
     """
     seats, names = game.num_agents, tuple(agents)
     if seats == 1:

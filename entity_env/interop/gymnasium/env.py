@@ -86,6 +86,7 @@ def make_vector_env(
             "num_workers": num_workers,
             "max_entities": max_entities,
             "max_actors": max_actors,
+            "illegal_actions": illegal_actions != "raise",
             "render_mode": render_mode,
         }
         _require_unused(source, given)

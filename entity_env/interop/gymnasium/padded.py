@@ -286,8 +286,8 @@ class PaddedActions:
         """
         if obs.final is None:
             return masks
-        # Backward, so that the first of several episodes of an environment is kept: the later ones
-        # ended before their first action.
+        # Backward, to keep the first of several episodes of an environment: the later ones ended
+        # before their first action.
         rows = obs.final.env_id[::-1]
         shown = {name: mask.copy() for name, mask in masks.items()}
         for name, mask in self.masks(obs.final).items():

@@ -382,8 +382,8 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
     ) -> None:
         """Adds last observations and masks, and sets the flags of ended episodes, in place."""
         tables = self._entities.observe(final)
-        # Backward, so that the first of several episodes of an environment is kept: the later ones
-        # ended before their first action.
+        # Backward, to keep the first of several episodes of an environment: the later ones ended
+        # before their first action.
         rows = {env_id: row for row, env_id in reversed(list(enumerate(final.env_id.tolist())))}
         ended = np.zeros(self.num_envs, dtype=np.bool_)
         ended[list(rows)] = True

@@ -233,7 +233,7 @@ class _Spaces:
     action: AnySpace
     is_masked: bool
     is_alone: bool
-    """True if `observation` is the only part besides the mask."""
+    """True if `observation` is the only part other than the mask."""
 
     def shown(self, options: Mapping[str, Any], suffix: str) -> AgentSpaces:
         named = {key: f"{options[key]}{suffix}" for key in ("entity", "action")}

@@ -74,7 +74,7 @@ class WorkerPool:
         self._lost: dict[int, EpisodeCollector] = {}
         """Episodes of dead workers, until the next step reports them."""
         self.failures: dict[int, str] = {}
-        # Runs before multiprocessing terminates its children, so that they can close their games.
+        # Runs before multiprocessing terminates its children: they can still close their games.
         self._at_exit = Finalize(self, _close_at_exit, (weakref.ref(self),), exitpriority=0)
         try:
             self._start(num_envs)
@@ -265,8 +265,8 @@ class WorkerPool:
         """Replaces an unusable worker."""
         old = self._workers[group]
         self._before[group] = self._before[group].plus(old.statistics())
-        # The new worker's first step goes to the half that the old worker failed to write, so that
-        # the last step stays valid.
+        # The new worker's first step goes to the half that the old worker failed to write: the
+        # last step stays valid.
         worker = self._handle(group, old.envs, old.parity)
         self._workers[group] = worker
         worker.wait_until_ready(self._start_timeout_s)

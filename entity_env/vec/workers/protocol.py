@@ -64,7 +64,7 @@ class Word:
     """Indices of the 8-byte words after a wake-up event.
 
     Blocks are sent through the connection and numbered in order. A word holds the number of the
-    block to use, so that blocks of interrupted commands are skipped.
+    block to use; blocks of interrupted commands are skipped.
     """
 
     COMMAND: Final = 0

@@ -74,6 +74,19 @@ def test_points_and_replays_appear(run: Path, watched: RunPage) -> None:
         assert len(page.events["replays"]) == 1
 
 
+def test_a_run_in_a_folder_of_sweeps_is_watched(run: Path, tmp_path: Path) -> None:
+    trial = tmp_path / "runs" / "sweep" / "trial-1"
+    trial.parent.mkdir(parents=True)
+    run.rename(trial)
+    watched = RunPage([tmp_path / "runs"])
+    with watched.server, LivePage(watched.server.url) as page:
+        page.read(), page.read()
+        point(trial, 3000, 7.25)
+        watched.update()
+        page.read()
+        assert ">7.250<" in page.events["report"]["html"]
+
+
 def test_hints_appear_while_a_run_goes_on(run: Path, watched: RunPage) -> None:
     with LivePage(watched.server.url) as page:
         page.read(), page.read()

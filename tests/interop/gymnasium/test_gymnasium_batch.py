@@ -184,6 +184,7 @@ def test_make_vec_with_other_settings(cart_pole_id: str) -> None:
     [
         ({"num_workers": 2}, "CartPole is a batch environment, and has no num_workers"),
         ({"max_entities": {"CartPole": 2}}, "has no max_entities"),
+        ({"illegal_actions": "next"}, "has no illegal_actions"),
         ({"render_mode": "rgb_array"}, "has no render_mode"),
         ({"max_episode_steps": 0}, "max_episode_steps must be an integer, 1 or more"),
         ({"num_envs": 0}, "num_envs must be an integer, 1 or more"),

@@ -319,11 +319,13 @@ class SelfPlayVecEnv:
         if is_theirs.any():
             final = _without(final, is_theirs, self.num_agents)
             if len(episodes):
-                has_opponent = self._opponent_of != LEARNER
+                counts = self._opponent_of != LEARNER
+                if not counts.any():  # only openings were not the learner's
+                    counts[:] = True
                 episodes = [
                     one
                     for one in episodes
-                    if has_opponent[one.env_id]
+                    if counts[one.env_id]
                     and not is_theirs[one.env_id * self.num_agents + one.agent_id]
                 ]
         shown = replace(

@@ -164,6 +164,20 @@ def test_openings_are_random_and_not_the_learners(names: tuple[str, ...]) -> Non
             seen.update(int(x + 3 * y) for row in first for x, y in theirs[row])
             obs = vec.act({"Square": mask.mask.values.argmax(axis=1)})
     assert len(seen) == 9
+
+
+def test_without_opponents_openings_lose_no_episode() -> None:
+    rng = np.random.default_rng(0)
+    with SelfPlayVecEnv(VecEnv(tic_tac_toe, 16), random_openings=1.0) as vec:
+        obs, num_done, num_episodes = vec.reset(0), 0, 0
+        for _ in range(60):
+            obs = vec.act(random_actions(obs, vec.action_space(), rng))
+            num_done += int(obs.done.sum())
+            num_episodes += len(obs.episodes)
+    assert num_done == num_episodes > 100
+
+
+def test_the_share_of_openings_is_checked() -> None:
     with VecEnv(tic_tac_toe, 4) as inner, pytest.raises(UsageError, match="must be a share"):
         SelfPlayVecEnv(inner, random_openings=1.5)
 
