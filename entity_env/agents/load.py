@@ -93,13 +93,12 @@ def load_agent(
             agents of entity-gym's MultiSnake.
 
     Raises:
-        UsageError: no such agent, folder or backend; a temperature not above 0; a name in `names`
+        UsageError: no such agent, folder or backend; a temperature below 1e-6; a name in `names`
             that the network lacks.
         CheckpointError: the source holds no readable network. Also raised at the first observation
-            if the network was trained for another game: the message lists the differences or, if
-            the games share no entity type and no action, the types and actions of both. With
-            `adapt`, only differences that cannot be ignored are errors: a missing feature or type,
-            or another action.
+            if the network was trained for another game: the message lists the differences, or both
+            games' types and actions if they share none. With `adapt`, only a missing feature or
+            type and another action are errors.
         MissingExtraError: the torch backend, or an enn-trainer checkpoint, needs a package that is
             not installed.
     """

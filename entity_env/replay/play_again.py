@@ -304,8 +304,7 @@ def play_again(
         debug: stop in `pdb` in the game after the last of these decisions.
 
     Returns:
-        The first difference, or None; and the episodes that ended, empty if the game was stopped or
-        raised an error.
+        The first difference, or None; and the ended episodes, none if the game failed or stopped.
 
     Raises:
         ReplayError: the game has other settings, or another number of agents.

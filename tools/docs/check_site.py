@@ -31,7 +31,7 @@ NARROW: Final = 390
 MOST_BROWSERS: Final = 4
 HOME: Final = "index.html"
 WITH_NAVIGATION: Final = (HOME, "reference/index.html")
-"""Pages whose navigation is checked: all others have the same."""
+"""Pages whose navigation is checked; it is equal on all pages."""
 QUERIES: Final = ("reward", "truncated", "checkpoint")
 """Words that a written page explains, and that many names of the API contain."""
 SCRIPT: Final = Path(__file__).with_suffix(".js").read_text("utf-8")

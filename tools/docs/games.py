@@ -207,7 +207,7 @@ def _settings(game: Game) -> str:
 
 
 def _items(text: str) -> dict[str, str]:
-    """`    name: what it is` by name; lines that are indented more go on."""
+    """`    name: what it is` by name; lines that are indented more continue an item."""
     found: dict[str, str] = {}
     name = ""
     for line in text.splitlines():

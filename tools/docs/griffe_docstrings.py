@@ -1,4 +1,4 @@
-"""What griffe, which reads docstrings for the site, has to be told about ours: an extension of it.
+"""An extension of griffe, which reads docstrings for the site: the conventions of this project.
 
 - A line for several names, `x, y: columns`, becomes one for each.
 - Two colons before a block of code become one.

@@ -127,7 +127,7 @@ def _api_page(package: str, names: Mapping[str, str], first: Mapping[str, str]) 
 
 
 def _directive(package: str, name: str) -> str:
-    """What shows a name; of a game that is called as its module, the docstring of the module."""
+    """Directive that shows a name; for a game named like its module, the module's docstring."""
     is_module = _init(package).with_name(f"{name}.py").exists()
     options = "    options:\n      members: false\n" if is_module else ""
     return f"::: {package}.{name}\n{options}"

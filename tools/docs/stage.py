@@ -9,8 +9,8 @@
 Figures lose the comments that name their results (`figures`), and plots are inlined (`curves`):
 so their text has the color of the page, also when a reader switches to dark.
 
-Links in our pages lead to files of the repository, so that they work there, too. Here each is made
-to lead to where that file is on the site: other pages are copied, other files offered as they are.
+Links in our pages lead to files of the repository, and work there, too. Here each link is changed
+to the place of that file on the site. Other pages are copied, other files are offered unchanged.
 """
 
 from __future__ import annotations

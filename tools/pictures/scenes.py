@@ -1,4 +1,4 @@
-"""What the pictures of pages show: a command each, as a reader of the docs types it."""
+"""Scenes of the pictures of pages: a command each, as a reader of the docs types it."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ SCENES: Final[Mapping[str, Scene]] = {
 def prepare(shop: Workshop) -> None:
     """Writes the files of the scenes that no page contains."""
     game = (shop.folder / "crystals.py").read_text()
-    # What beginners forget: the answer None.
+    # Beginners forget the answer None.
     forgetful = game.replace("        if move is None:\n            return\n", "")
     (shop.folder / "forgetful.py").write_text(forgetful)
     (shop.folder / "show_window.py").write_text(_WINDOW)

@@ -1,4 +1,4 @@
-"""Output of a command on a terminal, as SVG: the command runs on a pseudo-terminal of its own."""
+"""Output of a command on a terminal, as SVG: the command runs on a separate pseudo-terminal."""
 
 from __future__ import annotations
 

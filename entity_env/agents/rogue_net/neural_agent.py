@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,9 @@ from entity_env.core.spaces import ActionName, ObsSpace, Spaces, differences
 from entity_env.core.vec_obs import VecActions, VecObs, VecSelectEntityActionMask
 from entity_env.errors import CheckpointError, UsageError
 
+_MIN_TEMPERATURE: Final = 1e-6
+"""Smaller ones would overflow in single precision: logits are divided by them."""
+
 
 @dataclass(frozen=True)
 class Choosing:
@@ -49,17 +52,17 @@ class Choosing:
             square root. 1 = as in training. Also applies to returned probabilities.
 
     Raises:
-        UsageError: a temperature that is not above 0, or not finite.
+        UsageError: a temperature below 1e-6, or not finite.
     """
 
     greedy: bool = False
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (self.temperature > 0 and math.isfinite(self.temperature)):
+        if not (self.temperature >= _MIN_TEMPERATURE and math.isfinite(self.temperature)):
             raise UsageError(
-                f"temperature must be a finite number above 0, got {self.temperature!r}: use "
-                "greedy for the most probable action"
+                f"temperature must be a finite number of at least {_MIN_TEMPERATURE}, got "
+                f"{self.temperature!r}: use greedy for the most probable action"
             )
 
 

@@ -185,7 +185,7 @@ class NumpyAgent(TrainedAgent):
         adapt: see `TrainedAgent`.
 
     Raises:
-        UsageError: a temperature that is not above 0.
+        UsageError: a temperature below 1e-6.
         CheckpointError: no network has such spaces and options; on the first decision, see
             `TrainedAgent`.
     """

@@ -41,7 +41,7 @@ class NeuralAgent(TrainedAgent):
         adapt: see `TrainedAgent`.
 
     Raises:
-        UsageError: a temperature that is not above 0.
+        UsageError: a temperature below 1e-6.
         CheckpointError: on the first decision, see `TrainedAgent`.
     """
 

@@ -580,10 +580,10 @@ def test_a_draw_at_the_edge_is_allowed() -> None:
             assert row[choose_label(row[None], False, _Edge(value))[0]] > 0
 
 
-@pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_temperature_is_above_0(temperature: float) -> None:
+@pytest.mark.parametrize("temperature", [0.0, -1.0, 1e-40, float("nan"), float("inf")])
+def test_a_temperature_is_large_enough(temperature: float) -> None:
     weights = _weights(OBS, CONFIGS[1], 0, 0.4)
-    with pytest.raises(UsageError, match="temperature must be a finite number above 0"):
+    with pytest.raises(UsageError, match="temperature must be a finite number of at least 1e-06"):
         NumpyAgent(weights, temperature=temperature)
 
 
