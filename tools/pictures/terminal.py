@@ -10,6 +10,7 @@ import re
 import select
 import struct
 import subprocess
+import sys
 import termios
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -113,10 +114,9 @@ def screen_of(
         size: columns and rows.
 
     Raises:
-        RuntimeError: it never shows that.
+        RuntimeError: it never shows that, or the system has no pseudo-terminals.
     """
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
+    ours, theirs = _pseudo_terminal(*size)
     process = subprocess.Popen(
         words, cwd=folder, env=variables, stdin=theirs, stdout=theirs, stderr=theirs
     )
@@ -138,6 +138,16 @@ def screen_of(
     if not found:
         raise RuntimeError(f"{' '.join(words)} never showed {shows!r}, at last:\n{screen.plain}")
     return found
+
+
+def _pseudo_terminal(num_columns: int, num_rows: int) -> tuple[int, int]:
+    """Descriptors of both ends of a pseudo-terminal, the command's last."""
+    if sys.platform == "win32":
+        raise RuntimeError("pictures of a terminal need a pseudo-terminal, which Windows lacks")
+    else:  # type checkers skip this branch for Windows
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", num_rows, num_columns, 0, 0))
+        return ours, theirs
 
 
 def _frames(terminal: int) -> Iterator[str]:
