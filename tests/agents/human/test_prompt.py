@@ -190,3 +190,10 @@ def test_what_is_no_number_within_bounds_is_asked_again(typed: str, problem: str
     prompt, out = asked(f"{typed}\n0.5\n")
     assert prompt.number("Force", 0, 1) == 0.5
     assert problem in out.getvalue()
+
+
+def test_buttons_have_their_initials_or_the_keys_of_emulators() -> None:
+    free = keyed_choices(["A", "B", "START"], range(3))
+    assert [choice.keys for choice in free] == [("a",), ("b",), ("s",)]
+    with_arrows = keyed_choices(["UP", "DOWN", "LEFT", "RIGHT", "A", "B", "START"], range(4, 7))
+    assert [choice.keys for choice in with_arrows] == [("z",), ("x",), ("enter", "c")]

@@ -18,7 +18,9 @@ from entity_env.agents.rogue_net.kernels.block import (
     layer_norm,
     layer_norm_backward,
     multiply_columns,
+    to_qkv,
 )
+from entity_env.agents.rogue_net.kernels.matmul import add_outer, add_product
 
 
 def matrices(seed: int, *shapes: tuple[int, ...]) -> list[NDArray[np.float32]]:
@@ -80,3 +82,32 @@ def test_compiled_sums_and_gelu_are_those_of_torch(
     np.testing.assert_allclose(risen, out, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(out, value.detach(), rtol=1e-5, atol=3e-6)
     np.testing.assert_allclose(x, slope, rtol=1e-5, atol=3e-6)
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 12), st.integers(1, 9), st.integers(1, 40), st.integers(0, 2**32))
+def test_compiled_products_are_those_of_numpy(rows: int, depth: int, width: int, seed: int) -> None:
+    a, b, out = matrices(seed, (rows, depth), (depth, width), (rows, width))
+    for add, first in ((add_product, a), (add_outer, np.ascontiguousarray(a.T))):
+        found = out.copy()
+        add(first, b, found)
+        np.testing.assert_allclose(found, out + a @ b, rtol=1e-4, atol=1e-4)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 9), st.sampled_from([2, 5, 16]), st.integers(1, 4), st.integers(0, 2**32))
+def test_queries_keys_and_values_are_those_of_torch(
+    num_entities: int, width: int, rows: int, seed: int
+) -> None:
+    shape = width, width
+    x, w, b = matrices(seed, (num_entities, width), (width,), (width,))
+    (q, k, v), (q_bias, k_bias, v_bias) = (
+        matrices(seed + 1, *[each] * 3) for each in (shape, (width,))
+    )
+    found = np.empty((num_entities, 3 * width), np.float32)
+    to_qkv(x, (w, b), (q, k, v), (q_bias, k_bias, v_bias), found, rows)
+    normed = torch.nn.functional.layer_norm(
+        *(torch.from_numpy(x), (width,), torch.from_numpy(w), torch.from_numpy(b))
+    )
+    weight, bias = np.concatenate([q, k, v]), np.concatenate([q_bias, k_bias, v_bias])
+    np.testing.assert_allclose(found, normed.numpy() @ weight.T + bias, rtol=1e-2, atol=1e-2)
