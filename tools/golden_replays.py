@@ -22,6 +22,11 @@ GAMES_BY_NAME = {name: game for name, game in GAMES.items() if name != "pixel"}
 """All games except the one that runs a user's file."""
 
 
+def slug(name: str) -> str:
+    """Name of a game as that of its files."""
+    return name.replace(":", "_")
+
+
 def agents_of(game: Game, seed: int) -> list[Agent]:
     agents: list[Agent] = [RandomAgent(seed=10 * seed + i) for i in range(game.num_agents)]
     if game.name in TRAINED:
@@ -42,7 +47,7 @@ def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     for name in sys.argv[1:] or GAMES_BY_NAME:
         replay = best(GAMES_BY_NAME[name], 5 if name.startswith(("azul", "pixel")) else 200)
-        path = OUT / f"{name.replace(':', '_')}.replay"
+        path = OUT / f"{slug(name)}.replay"
         replay.save(path)
         sys.stdout.write(f"{path.relative_to(ROOT)}: {replay}, {path.stat().st_size} bytes\n")
 

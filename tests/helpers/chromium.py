@@ -61,6 +61,13 @@ class Chromium:
         self.call("Page.navigate", url=url)
         self.wait_for("location.href != 'about:blank' && document.readyState == 'complete'")
 
+    def emulate(self, width: int, height: int, *, is_mobile: bool = False, **features: str) -> None:
+        """Sets the size of the window, and media features such as `prefers_color_scheme`."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": is_mobile}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
+        named = [{"name": k.replace("_", "-"), "value": value} for k, value in features.items()]
+        self.call("Emulation.setEmulatedMedia", features=named)
+
     def call(self, method: str, **params: object) -> Any:  # noqa: ANN401 - any JSON
         """The result of a method of the protocol."""
         number = next(self._numbers)

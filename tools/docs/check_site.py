@@ -66,10 +66,7 @@ def check_page(browser: Chromium) -> Iterator[str]:
 
 def look(browser: Chromium, width: int, scheme: str) -> None:
     """Sets the width of the window, and the colors that the system asks for."""
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width == NARROW}
-    browser.call("Emulation.setDeviceMetricsOverride", **size)
-    feature = {"name": "prefers-color-scheme", "value": scheme}
-    browser.call("Emulation.setEmulatedMedia", features=[feature])
+    browser.emulate(width, 900, is_mobile=width == NARROW, prefers_color_scheme=scheme)
     browser.value("siteCheck.frames(2)")
 
 

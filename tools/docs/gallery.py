@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from entity_env.agents import Agent, PolicyAgent, RandomAgent, load_agent
 from entity_env.replay import Replay, ReplayWriter
 from entity_env.views import Animation
-from tools.golden_replays import GAMES_BY_NAME, ROOT
+from tools.golden_replays import GAMES_BY_NAME, ROOT, slug
 
 AGENTS: Final = ROOT / "examples" / "gallery"
 SEED: Final = 1
@@ -62,7 +62,7 @@ RECIPES: Final[Mapping[str, Recipe]] = {
 """Small networks, with the defaults of their games otherwise. Those without a file in `AGENTS` have
 not been trained yet."""
 TRAINED: Final[Mapping[str, str]] = {
-    **{name: f"examples/gallery/{name.replace(':', '_')}.agent" for name in RECIPES},
+    **{name: f"examples/gallery/{slug(name)}.agent" for name in RECIPES},
     "azul": "examples/azul/azul.agent",
     "snake": "examples/ship/snake.agent",
 }

@@ -29,7 +29,7 @@ from entity_env.vec import GameTraining
 from tools.docs import gallery
 from tools.docs.gallery import RECIPES, TRAINED, is_trained
 from tools.docs.scripted import SCRIPTED
-from tools.golden_replays import GAMES_BY_NAME, ROOT
+from tools.golden_replays import GAMES_BY_NAME, ROOT, slug as slug
 
 _HOW: Final = ("steps", "cpu_s")
 """Keys of a score that tell how its agent was trained."""
@@ -48,11 +48,6 @@ def pages() -> dict[str, str]:
     """The page of every game, by path from the root of the site."""
     scores = json.loads(SCORES.read_text())
     return {f"games/{slug(name)}.md": _page(name, scores.get(name, {})) for name in GAMES_BY_NAME}
-
-
-def slug(name: str) -> str:
-    """Name of a game as that of its files."""
-    return name.replace(":", "_")
 
 
 def replay_seed(scores: Mapping[str, Any]) -> int:
@@ -174,7 +169,7 @@ def _entities(game: Game, texts: Mapping[str, str]) -> str:
     shown = [
         [f"`{name}`", _code(features) or "none", said.get(name, "")] for name, features in rows
     ]
-    return "## Entities\n\n" + _stacked(_table(["entity", "features", "what it is"], shown))
+    return "## Entities\n\n" + _table(["entity", "features", "what it is"], shown)
 
 
 def _actions(game: Game, texts: Mapping[str, str]) -> str:
@@ -191,7 +186,7 @@ def _actions(game: Game, texts: Mapping[str, str]) -> str:
         else:
             choices = _code(space.index_to_label)
         rows.append([f"`{name}`", choices, said.get(name, "")])
-    return "## Actions\n\n" + _stacked(_table(["action", "choices", "what it is"], rows))
+    return "## Actions\n\n" + _table(["action", "choices", "what it is"], rows)
 
 
 def _settings(game: Game) -> str:
@@ -202,7 +197,7 @@ def _settings(game: Game) -> str:
         [f"`{name}`", f"`{parameter.default}`", said.get(name, "")]
         for name, parameter in game.parameters.items()
     ]
-    shown = _stacked(_table(["setting", "default", "what it is"], rows)) if rows else "None."
+    shown = _table(["setting", "default", "what it is"], rows) if rows else "None."
     return f"## Settings\n\n{shown}"
 
 
@@ -230,11 +225,6 @@ def _code(names: Sequence[str]) -> str:
     many = len(found) > 3 * _MAX_CHOICES
     shown = ", ".join(found[:_MAX_CHOICES] if many else found)
     return f"{shown} and {len(found) - _MAX_CHOICES} more" if many else shown
-
-
-def _stacked(table: str) -> str:
-    """A table whose cells lie below each other on a narrow page; see docs/site.css."""
-    return f'<div class="stacked" markdown>\n\n{table}\n\n</div>'
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -82,13 +82,19 @@ def _shown(output: Mapping[str, Any], replays: dict[str, str]) -> str:
         about = f'src="{path}" title="{escape(texts["text/plain"])}" loading="lazy"'
         return f'<iframe {about} class="replay" sandbox="allow-scripts"></iframe>'
     if svg := texts.get("image/svg+xml"):
-        return f'<div class="plot" data-search-exclude>\n{_in_page(svg)}</div>'
+        return _chart(svg)
     return f"```text\n{texts['text/plain'].rstrip()}\n```"
 
 
-def _in_page(svg: str) -> str:
+def _chart(svg: str) -> str:
     """A chart in the color of the page, without its background."""
     title = re.search(r"<text[^>]*>([^<]*)</text>", svg)
-    label = f'role="img" aria-label="{title[1] if title else ""}"'
     svg = re.sub(r'<rect [^>]*fill="white"/>\n?', "", svg).replace(' color="#334155"', "")
-    return svg.replace("<svg ", f'<svg {label} style="max-width: 100%; height: auto" ', 1)
+    return inlined(svg, unescape(title[1]) if title else "")
+
+
+def inlined(svg: str, label: str) -> str:
+    """An SVG picture as a part of a page, with a label for screen readers."""
+    about = f'role="img" aria-label="{escape(label)}" style="max-width: 100%; height: auto"'
+    svg = svg.replace("<svg ", f"<svg {about} ", 1)
+    return f'<div class="plot" data-search-exclude>\n{svg}</div>'

@@ -21,7 +21,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from html import escape
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -103,9 +102,7 @@ def inlined(text: str, path: PurePosixPath) -> str:
         svg = (ROOT / _resolved(match[2], path)).read_text("utf-8")
         if curves.STYLE not in svg:
             return match[0]
-        about = f'role="img" aria-label="{escape(match[1])}" style="max-width: 100%; height: auto"'
-        svg = svg.replace(f"{curves.STYLE}\n", "").replace("<svg ", f"<svg {about} ", 1)
-        return f'<div class="plot" data-search-exclude>\n{svg}</div>'
+        return notebook.inlined(svg.replace(f"{curves.STYLE}\n", ""), match[1])
 
     return _PICTURE.sub(plot, text)
 

@@ -25,14 +25,7 @@ def screenshot(url: str, ready: str, size: tuple[int, int], shop: Workshop) -> P
         sys.exit("pictures of pages need Chromium, which is not on the path: install chromium")
     path = shop.folder / "page.png"
     with Chromium(url, shop.folder / "profile", size) as page:
-        page.call("Emulation.setEmulatedMedia", features=[_LIGHT, _STILL])
-        page.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=size[0],
-            height=size[1],
-            deviceScaleFactor=1,
-            mobile=False,
-        )
+        page.emulate(*size, prefers_color_scheme="light", prefers_reduced_motion="reduce")
         page.wait_for(ready)
         page.value("document.documentElement.style.overflow = 'hidden'")  # no scroll bar
         page.screenshot(path)
@@ -55,7 +48,3 @@ def _address(process: subprocess.Popen[str]) -> str:
         if found := _ADDRESS.search(line):
             return found[0]
     raise RuntimeError(f"no address is printed: {process.stderr and process.stderr.read()}")
-
-
-_LIGHT = {"name": "prefers-color-scheme", "value": "light"}
-_STILL = {"name": "prefers-reduced-motion", "value": "reduce"}

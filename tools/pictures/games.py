@@ -12,8 +12,8 @@ from PIL import Image
 from entity_env.views import Animation
 from entity_env.views.pictures import Painter, write_film
 from tools.docs import gallery
-from tools.docs.games import SCORES, replay_seed, slug
-from tools.golden_replays import GAMES_BY_NAME
+from tools.docs.games import SCORES, replay_seed
+from tools.golden_replays import GAMES_BY_NAME, slug
 
 
 class Film(NamedTuple):
