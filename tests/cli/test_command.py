@@ -250,3 +250,12 @@ def test_a_default_that_is_typed_changes_nothing(name: str) -> None:
             assert read(word) == read()
         elif isinstance(option.default, str | int | float | Path) and not option.is_flag:
             assert read(f"{option.opts[0]}={option.default}") == read()
+
+
+def test_a_run_without_a_seed_is_repeated_by_its_default() -> None:
+    seeds = {
+        name: next((each.default for each in command_of(name).params if each.name == "seed"), None)
+        for name in COMMANDS
+    }
+    fixed = {name: seed for name, seed in seeds.items() if isinstance(seed, int)}
+    assert fixed == {"check": 0, "eval": 0, "clone": 1, "dataset": 1, "sweep": 1}

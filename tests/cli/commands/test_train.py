@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
+from entity_env import Game
 from entity_env.agents.ppo import Losses, TrainProgress
 from entity_env.agents.rogue_net.checkpoints.folder import (
     find_checkpoint,
@@ -24,7 +25,11 @@ from entity_env.agents.training.tracking.runs import EVALUATED, read_run
 from entity_env.cli import main
 from entity_env.cli.display.train_dashboard import TrainDisplay, sparkline
 from entity_env.cli.load_game import load_game
+from entity_env.cli.training import KeptReplays, ReplayOptions
+from entity_env.errors import ReplayError
+from entity_env.games import snake
 from entity_env.replay import Replay
+from entity_env.replay.training_replays import KINDS
 from entity_env.vec.evaluation.evaluator import best_reward
 from tests.cli.commands.test_eval import BROKEN
 
@@ -50,6 +55,16 @@ def settings_in(out: Path) -> dict[str, Any]:
 
 def step_in(out: Path) -> object:
     return read_header(find_checkpoint(out)).training["step"]
+
+
+def test_by_default_a_game_without_replays_keeps_none(tmp_path: Path) -> None:
+    in_json = KeptReplays.of(snake, tmp_path, ReplayOptions())
+    assert in_json == (KINDS, tmp_path / "failures", ReplayOptions().moments)
+    color = Game(lambda agent, *, seed, color=0: None, entities=(), actions=())
+    unreadable = color.with_settings(color=object())
+    assert KeptReplays.of(unreadable, tmp_path, ReplayOptions(moments=0)) == ((), None, 0)
+    with pytest.raises(ReplayError, match="a replay keeps settings"):
+        KeptReplays.of(unreadable, tmp_path, ReplayOptions(moments=1))
 
 
 @pytest.fixture(scope="module")
