@@ -34,6 +34,11 @@ NAMES = ["won", "size"]
 rewards = st.floats(-100, 100)
 
 
+def test_the_only_episode_of_the_only_agent_has_number_0() -> None:
+    episode = Episode(reward=1.0, length=2, terminated=True, truncated=False, seed=3)
+    assert (episode.number, episode.env_id, episode.agent_id) == (0, 0, 0)
+
+
 @st.composite
 def endings(draw: st.DrawFn) -> list[Ended]:
     """Episodes of rows, for environments with two agents."""

@@ -137,3 +137,15 @@ def test_agents_are_told_what_is_taken() -> None:
             assert int(np.sum(mask.mask)) == len(shown.features["Empty"])
     assert {episode.reward for episode in episodes} == {-1, 0, 1}
     assert sum(episode.reward for episode in episodes) == 0
+
+
+def test_the_declared_maximum_numbers_are_reached_and_not_exceeded() -> None:
+    most = dict.fromkeys(("Empty", "Mine", "Theirs"), 0)
+
+    def count(turn: Turn) -> None:
+        for name in most:
+            most[name] = max(most[name], turn.observation.num_entities(name))
+
+    for seed in range(20):
+        tic_tac_toe.run(RandomAgent(seed), RandomAgent(seed + 100), seed=seed, watch=count)
+    assert most == tic_tac_toe.max_entities
