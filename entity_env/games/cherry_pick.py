@@ -7,9 +7,9 @@ Actions:
     SelectCherry: the picker takes one of the remaining cherries.
 Reward:
     the quality of the cherry; 1 in total if only good cherries are taken.
-Ends when:
+Terminated when:
     num_good cherries have been taken.
-Cut when:
+Truncated when:
     never.
 Example:
     >>> from entity_env.agents import RandomAgent

@@ -14,10 +14,10 @@ Actions:
 Reward:
     1 / (max_snake_length - 1) / num_snakes for food of the snake's own color, until the snake is
     max_snake_length long; 1 in total for a perfect episode.
-Ends when:
+Terminated when:
     a head runs into a wall, into a snake (its own tail included) or into food of another color; or
     all snakes are max_snake_length long.
-Cut when:
+Truncated when:
     max_step steps have been taken.
 Example:
     >>> from entity_env.agents import RandomAgent

@@ -9,9 +9,9 @@ Actions:
     Throw: ROCK, PAPER or SCISSORS, one choice for the whole observation.
 Reward:
     1 for a win, 2 if the throw was the winner's strength; the loser gets the negative.
-Ends when:
+Terminated when:
     num_rounds rounds have been played.
-Cut when:
+Truncated when:
     never.
 Example:
     >>> from entity_env.agents import RandomAgent

@@ -8,10 +8,10 @@ Actions:
     Move: UP, DOWN, LEFT or RIGHT, one choice for the whole observation.
 Reward:
     1 for each food.
-Ends when:
+Terminated when:
     the head moves into a wall or the body, or the snake fills the board. The cell that the tail
     leaves in the same step counts as free.
-Cut when:
+Truncated when:
     the snake has not eaten for as many steps as the board has cells, enough to visit each cell.
 Example:
     >>> from entity_env.agents import RandomAgent

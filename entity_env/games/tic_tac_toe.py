@@ -9,9 +9,9 @@ Actions:
         y. One choice for the whole observation; taken squares are masked out.
 Reward:
     at the end, 1 for the winner and -1 for the loser; 0 for both in a draw.
-Ends when:
+Terminated when:
     three squares in a row, column or diagonal belong to one agent, or all squares are taken.
-Cut when:
+Truncated when:
     never.
 Example:
     >>> from entity_env.agents import RandomAgent

@@ -11,9 +11,9 @@ Actions:
         stays where it is.
 Reward:
     1 for each treasure.
-Ends when:
+Terminated when:
     the explorer steps into a trap or has collected all treasures.
-Cut when:
+Truncated when:
     max_step steps have been taken.
 Example:
     >>> from entity_env.agents import RandomAgent

@@ -28,8 +28,8 @@ HEADINGS = (
     "Entities and features:",
     "Actions:",
     "Reward:",
-    "Ends when:",
-    "Cut when:",
+    "Terminated when:",
+    "Truncated when:",
     "Example:",
 )
 

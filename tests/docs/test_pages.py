@@ -146,8 +146,8 @@ def test_a_game_has_its_picture_rules_settings_and_scores() -> None:
             "## Entities",
             "## Actions",
             "**Reward:**",
-            "**Ends when:**",
-            "**Cut when:**",
+            "**Terminated when:**",
+            "**Truncated when:**",
         ):
             assert title in page, (name, title)
         for entity in game.obs_space().entities:

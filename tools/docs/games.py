@@ -39,7 +39,7 @@ GALLERY: Final = ROOT / "docs" / "games.md"
 _BEGIN: Final = '<div class="gallery" markdown>'
 _END: Final = "</div>"
 _MAX_CHOICES: Final = 12
-_RULES: Final = ("Reward", "Ends when", "Cut when", "Starts")
+_RULES: Final = ("Reward", "Terminated when", "Truncated when", "Starts")
 _TITLES: Final = ("Entities and features", "Actions", *_RULES)
 _ITEM: Final = re.compile(r"^    (\w+)(?: in .*)?: (.*)$")
 

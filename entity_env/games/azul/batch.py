@@ -6,9 +6,9 @@ Actions:
     Move: an id from 0 to 299; `legal_masks` says which are legal.
 Reward:
     reward of the player that made the move; `player_rewards` has the rewards of all players.
-Ends when:
+Terminated when:
     the rules end the game.
-Cut when:
+Truncated when:
     `max_rounds` rounds have been played, if it is set.
 Example:
     >>> from entity_env.games.azul import AzulBatch

@@ -7,9 +7,9 @@ Actions:
 Reward:
     `DenseScoreDelta`: the change of each player's score, including final bonuses.
     `TerminalOnly`: 0 until the game is over, then the final score minus the mean of all players.
-Ends when:
+Terminated when:
     the rules end the game: a row is full, or no wall can ever change again.
-Cut when:
+Truncated when:
     `max_rounds` rounds have been played, if it is set.
 Example:
     >>> import numpy as np

@@ -36,9 +36,9 @@ Actions:
         mask.
 Reward:
     the change of the player's score at the end of each round, including final bonuses.
-Ends when:
+Terminated when:
     a row of a wall is full, or no wall can ever change again.
-Cut when:
+Truncated when:
     max_rounds rounds have been played, unless max_rounds is 0.
 Example:
     >>> from entity_env.agents import RandomAgent

@@ -6,9 +6,9 @@ Actions:
     Push: LEFT (0) or RIGHT (1), one choice per environment; a push of 10 N for 0.02 s.
 Reward:
     1 for every step, including the last.
-Ends when:
+Terminated when:
     the cart leaves the track, |position| > 2.4, or the pole leans more than 12 degrees.
-Cut when:
+Truncated when:
     the episode is `max_episode_steps` long, 500 by default.
 Starts:
     every state variable is uniform from -0.05 to 0.05.

@@ -6,9 +6,9 @@ Actions:
     Push: LEFT (0), NONE (1) or RIGHT (2), one choice per environment.
 Reward:
     -1 for every step, including the last.
-Ends when:
+Terminated when:
     the car reaches the flag at 0.5 without rolling back.
-Cut when:
+Truncated when:
     the episode is `max_episode_steps` long, 200 by default.
 Starts:
     at rest, position uniform from -0.6 to -0.4.

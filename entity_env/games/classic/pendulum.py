@@ -7,9 +7,9 @@ Actions:
 Reward:
     the negative cost of the state before the step and of the torque:
     `angle**2 + 0.1 * angular_velocity**2 + 0.001 * torque**2`, the angle from -pi to pi.
-Ends when:
+Terminated when:
     never.
-Cut when:
+Truncated when:
     the episode is `max_episode_steps` long, 200 by default.
 Starts:
     angle uniform from -pi to pi, angular velocity uniform from -1 to 1.

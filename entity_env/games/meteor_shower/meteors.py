@@ -10,10 +10,10 @@ Actions:
     Steer: LEFT, STAY or RIGHT, by one cell; at the border the ship stays.
 Reward:
     1 for every meteor that reaches the ground without hitting the ship.
-Ends when:
+Terminated when:
     a meteor reaches the ground where the ship is. All meteors fall one cell per step, after the
     ship has moved, and reappear at the top at a random x.
-Cut when:
+Truncated when:
     the episode is `max_episode_steps` long.
 Starts:
     the ship is in the middle, the meteors anywhere in the upper half.

@@ -6,9 +6,9 @@ the batch in a `BatchVecEnv`. Importing this does not import torch.
 Reward:
     -0.01 per step, plus the decrease of the distance between screen and goal, times 10 except in
     `pixel:grid`; 10 for reaching the goal.
-Ends when:
+Terminated when:
     two consecutive screens match the goal.
-Cut when:
+Truncated when:
     max_episode_steps steps have been taken.
 """
 
