@@ -228,6 +228,21 @@ def test_a_terminal_pauses_steps_and_leaves(here: Path) -> None:
         assert terminal.is_restored
 
 
+@pytest.mark.slow
+def test_into_a_pipe_a_replay_runs_to_its_end_without_keys(here: Path) -> None:
+    recorded(here / "x.replay")
+    with Terminal() as terminal:
+        shown = subprocess.run(
+            [Path(sys.executable).with_name("entity-env"), "replay", "x.replay", "--fps", "0.01"],
+            stdin=terminal.theirs,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+    assert "game over" in shown.stdout
+
+
 @pytest.mark.parametrize("name", ["x.html", "x.svg"])
 def test_a_replay_is_drawn(here: Path, name: str) -> None:
     recorded(here / "x.replay")
