@@ -43,6 +43,7 @@ def test_the_game_is_played_trained_and_shipped(
     assert "● Basket ×1" in run("play", str(GAME), "--seed", "1")
     run("train", str(GAME), "--steps", "64", "--out", "runs/catch", *SMALL)
     assert "runs/catch" in run("eval", str(GAME), "--agent", "runs/catch", "--episodes", "2")
+    run("export", "runs/catch", "catch.agent")
     shipped = subprocess.run([sys.executable, GAME], text=True, capture_output=True, check=True)
     assert re.fullmatch(r"The basket caught \d+ apples\.\n", shipped.stdout)
 

@@ -77,7 +77,7 @@ def with_gallery(page: str) -> str:
 
 
 def _card(game: Game, scores: Mapping[str, Any]) -> str:
-    """A film, which stands still where the user prefers less motion, and what it shows."""
+    """A film and its description; a still picture if the user prefers reduced motion."""
     picture, link = f"pictures/{slug(game.name)}", f"games/{slug(game.name)}.md"
     who = "a trained agent" if is_trained(game.name) else "a random agent"
     film = (
@@ -89,16 +89,18 @@ def _card(game: Game, scores: Mapping[str, Any]) -> str:
 
 
 def _figures(name: str, scores: Mapping[str, Any]) -> str:
-    """The rewards of the agent in the film and of chance, in words."""
+    """The mean rewards of the trained and of a random agent, in words."""
     random, trained = scores["random"], scores["trained"]
     chance = _number(random["reward"])
     if not is_trained(name):
-        return f"The film shows a random agent, with a mean reward of {chance}"
-    words = f"Mean reward **{_number(trained['reward'])}**, at random {chance}"
+        return f"The film shows a random agent, whose mean reward is {chance}"
+    words = f"Mean reward **{_number(trained['reward'])}**"
     most = random["reward"] + random["half_width"]
-    if trained["reward"] - trained["half_width"] <= most:
-        words += ": it has not learned this game in its short training"
-    return words
+    if trained["reward"] - trained["half_width"] > most:
+        return f"{words}; random moves earn {chance}"
+    trained_half, random_half = f"{trained['half_width']:.2g}", f"{random['half_width']:.2g}"
+    words += f" ± {trained_half}; random moves earn {chance} ± {random_half}"
+    return f"{words}, so the agent has not learned this game in its short training"
 
 
 def _sentence(text: str) -> str:

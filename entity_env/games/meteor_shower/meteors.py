@@ -1,7 +1,8 @@
-"""Meteors: fly left and right, and let no meteor hit the ship. The rules exist twice, on purpose.
+"""Meteors: fly left and right, and let no meteor hit the ship.
 
-`play` is the game as an ordinary loop over dataclasses. `Meteors` implements the same rules in
-numpy for thousands of copies at once, for training. For a given seed both play the same episode.
+The rules are implemented twice. `play` is the game as an ordinary loop over dataclasses. `Meteors`
+steps thousands of copies at once in numpy, for training. For a given seed both play the same
+episode.
 
 Entities and features:
     Body: x, from 0 to width - 1; y, from 0 to height - 1, grows upward; dx, cells to the right of

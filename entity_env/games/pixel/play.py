@@ -230,9 +230,11 @@ catch_batch: Callable[..., PixelGoalEnv] = partial(program_batch, "catch")
 rom_batch: Callable[..., PixelGoalEnv] = partial(open_rom, needs_goal=True)
 play_grid = ScreenPlay("play_grid", "Lead a figure through a grid of walls.", grid_batch, _SETTINGS)
 play_maze = ScreenPlay(
-    "play_maze", "Find the way through a maze on an XO-CHIP.", maze_batch, _SETTINGS
+    "play_maze", "Find the way through a maze on XO-CHIP, a virtual console.", maze_batch, _SETTINGS
 )
-play_catch = ScreenPlay("play_catch", "Catch what falls, on an XO-CHIP.", catch_batch, _SETTINGS)
+play_catch = ScreenPlay(
+    "play_catch", "Catch what falls, on XO-CHIP, a virtual console.", catch_batch, _SETTINGS
+)
 play_rom = ScreenPlay(
     "play_rom",
     "Play any ROM until its screen is the one that was captured as the goal.",
