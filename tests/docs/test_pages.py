@@ -40,8 +40,8 @@ def test_every_page_is_in_the_navigation() -> None:
 def test_orphans_and_entries_without_a_page_are_named() -> None:
     config = "docs_dir: docs\n\nnav:\n  - one.md\n  - Two: folder/two.md\n"
     assert stage.misplaced({"one.md": "", "three.md": ""}, config) == [
-        "three.md: no entry of nav in mkdocs.yml leads to it",
-        "mkdocs.yml: nav leads to folder/two.md, no page",
+        "three.md: not in nav in mkdocs.yml, add an entry",
+        "mkdocs.yml: nav lists folder/two.md, which does not exist",
     ]
 
 

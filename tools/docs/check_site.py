@@ -2,10 +2,10 @@
 
     python -m tools.docs.check_site [PAGE ...]
 
-Checked are the rules of axe-core, that no page or table is wider than a phone, that copied text has
-no prompts, and the search: what it lists first, that its index is not part of the first page, and
-that it works in pages opened as files. Without Chromium or axe-core nothing is checked, and a line
-says so. For the environment of the site, which has axe-core.
+It checks the rules of axe-core, that no page or table is wider than a phone, that copied text has
+no prompts, what the search lists first, that its index is not loaded with the first page, and that
+the search works in pages opened as files. Without Chromium or axe-core nothing is checked, and a
+line says so. Runs in the environment of the site, which has axe-core.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ NARROW: Final = 390
 MOST_BROWSERS: Final = 4
 HOME: Final = "index.html"
 WITH_NAVIGATION: Final = (HOME, "reference/index.html")
-"""Pages whose navigation is checked; it is equal on all pages."""
+"""Pages whose navigation is checked; that of all other pages is equal."""
 QUERIES: Final = ("reward", "truncated", "checkpoint")
-"""Words that a written page explains, and that many names of the API contain."""
+"""Queries for which a written page must come first, although many API names contain them."""
 SCRIPT: Final = Path(__file__).with_suffix(".js").read_text("utf-8")
 
 
 class _Files(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
-        """Says nothing."""
+        """Does nothing: requests are not logged."""
 
 
 def pages() -> list[str]:
@@ -49,7 +49,7 @@ def pages() -> list[str]:
 
 
 def check_page(browser: Chromium) -> Iterator[str]:
-    """Problems of the page that is open, a line each."""
+    """Problems of the page that is open, one line per problem."""
     browser.value("siteCheck.stopMotion()")
     for width in (WIDE, NARROW):
         for scheme in ("dark", "light"):
@@ -65,7 +65,7 @@ def check_page(browser: Chromium) -> Iterator[str]:
 
 
 def look(browser: Chromium, width: int, scheme: str) -> None:
-    """Sets the width of the window, and the colors that the system asks for."""
+    """Sets the width of the window, and the preferred color scheme: "light" or "dark"."""
     browser.emulate(width, 900, is_mobile=width == NARROW, prefers_color_scheme=scheme)
     browser.value("siteCheck.frames(2)")
 
@@ -151,7 +151,7 @@ def check_pages(root: str, names: list[str]) -> list[str]:
 
 @cache
 def axe_core() -> str:
-    """The script of axe-core; "" where it is not installed."""
+    """The script of axe-core; "" if it is not installed."""
     spec = find_spec("axe_playwright_python")
     folders: Any = spec.submodule_search_locations if spec else []
     return "".join((Path(each) / "axe.min.js").read_text("utf-8") for each in folders)

@@ -1,7 +1,8 @@
 """Curves of learning, drawn from the runs in docs/results/learning_runs.jsonl.
 
-`python -m tools.docs.plots` writes them. A panel for each task has the median of the seeds of a
-trainer, and a band from the lowest to the highest seed; further trainers are thin gray medians.
+`python -m tools.docs.plots` writes them. Each task has a panel. It shows the median over the seeds
+of one or two trainers, with a band from the lowest to the highest seed; other trainers are thin
+gray medians.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from entity_env.views.chart import COLOURS, Axis, Plot, Series, svg_begin, svg_l
 from tools.docs.figures import RESULTS, ROOT
 
 WIDTH: Final = 480
-"""Of plots: at this size a phone shows their text almost in full size."""
+"""Width of plots, at which a phone shows their text almost in full size."""
 _FONT: Final = 14
 STYLE: Final = (
     "<style>svg{color:#1f2937}@media(prefers-color-scheme:dark){svg{color:#e5e7eb}}</style>"
 )
-"""Color of the text of a plot that is a picture; the site inlines plots without it, see `stage`."""
+"""Color of the text of a plot in a separate file; `stage` removes it from inlined plots."""
 _COLUMNS, _HEIGHT, _HEAD = 2, 160, 70
 _NUM_GRAY_POINTS: Final = 10
 
@@ -35,16 +36,16 @@ Run = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Curves:
-    """Panels of runs.
+    """A picture with one panel of runs per task.
 
     Args:
-        title: what is shown.
-        about: what the axes are.
+        title: first line of the picture.
+        about: second line, which names the axes.
         panels: titles, by task.
         steps: length of the x axis, by task.
         trainers: names at the ends of their lines, by trainer; two at most.
         key: longer names of the trainers, in their order, and of the gray lines.
-        num_points: of a line.
+        num_points: points per line.
     """
 
     title: str
@@ -170,14 +171,14 @@ def summary(name: str, runs: Sequence[Run], steps: int, num_points: int) -> Seri
 
 
 def _steps(plot: Plot, line: Series) -> str:
-    """A path at whole numbers, each from the one before: exact enough for a thin line."""
+    """A path of relative steps in whole pixels, which is exact enough for a thin line."""
     points = [plot.at(*each) for each in zip(line.x, line.y, strict=True)]
     first, *rest = np.diff(np.round([(0.0, 0.0), *points]), axis=0).tolist()
     return "M{:g} {:g}l".format(*first) + " ".join(f"{x:g} {y:g}" for x, y in rest)
 
 
 def _apart(heights: Sequence[float]) -> list[float]:
-    """Heights of texts near the given ones, at least a line apart."""
+    """Heights of two texts, moved apart until they are at least one line apart."""
     if len(heights) < 2 or abs(heights[0] - heights[1]) >= _FONT:
         return list(heights)
     middle, sign = sum(heights) / 2, 1 if heights[0] >= heights[1] else -1

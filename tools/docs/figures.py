@@ -2,15 +2,15 @@
 
     python -m tools.docs.figures
 
-A page quotes a result by a comment directly behind the number, which no reader of a page sees:
+A page names the result in a comment directly behind the number; readers of the page do not see it:
 
     6.2<!--vec.vs_env_list_256--> times as many steps per second
     0.06<!--latency.us_10_entities_ours/1000--> ms
     up to 3.9<!--max train.fps_ratio_*--> times
 
 `vec` is docs/results/vec.json, printed by `benchmarks/vec.py --json`. Numbers keep their decimals.
-A figure of performance without a comment fails the tests, except in `LOGS`, in the column "aim" of
-a table, and if it is in a phrase that is `ALLOWED`.
+A figure of performance without a comment fails the tests, except in the pages of `LOGS`, in the
+column "aim" of a table, and in the phrases of `ALLOWED`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 RESULTS: Final = ROOT / "docs" / "results"
 OTHER_FILES: Final = ("scores.json",)
-"""Files in the folder of results that no benchmark printed: scores of players, see `games`."""
+"""Files in the folder of results that are not from a benchmark: scores of players, see `games`."""
 
 LOGS: Final = {
     "docs/explanation/measurements.md": "a log: what was measured at the time, with dates",
     "docs/reliability_tests.md": "single runs that kill workers, with their conditions",
     "docs/roadmap.md": "a log: what was measured when a part was finished, and aims",
 }
-"""Pages whose figures are not those of the current results, with the reason."""
+"""Pages whose figures need not match the current results, with the reason."""
 
 ALLOWED: Final = {
     "takes 10 ms or more": "own_loop.md: the threshold of a warning",
@@ -49,7 +49,7 @@ ALLOWED: Final = {
     "at 1.4 times the processor time": "defaults.md: an experiment, not a benchmark",
     "at 20 to 30 % more processor time": "defaults.md: an experiment, not a benchmark",
 }
-"""Phrases with a figure that no benchmark measures, with the page and the reason."""
+"""Phrases with a figure that is not from a benchmark, with the page and the reason."""
 
 _NUMBER: Final = r"[-−]?\d[\d,]*(?:\.\d+)?"
 _FIGURE: Final = re.compile(rf"({_NUMBER})<!--(.*?)-->")
@@ -140,7 +140,7 @@ def value_of(source: str, known: Mapping[str, Result]) -> float:
 
 
 def rendered(text: str, known: Mapping[str, Result]) -> str:
-    """A page with the figures of results."""
+    """A page with the figures of the current results."""
 
     def figure(match: re.Match[str]) -> str:
         decimals = len(match[1].partition(".")[2])
@@ -161,7 +161,7 @@ def joined(text: str) -> str:
 
 
 def unmarked(text: str) -> Iterator[str]:
-    """Figures of performance that name no result, with the text around them."""
+    """Figures of performance without a comment, with the text around them."""
     text = joined(_CODE.sub("", _FIGURE.sub("", text)))
     for phrase in ALLOWED:
         text = text.replace(phrase, "")

@@ -2,10 +2,10 @@
 
     python -m tools.docs.finish
 
-Run after `zensical build`, which knows no weights of pages. The index loses the signatures of the
-API. Written pages come first in it, and the script of the search sorts by that first, unless the
-query is written like a name: `VecEnv`, `load_agent`. `search.js` is the index for pages that are
-opened as files, where scripts can load nothing else.
+Runs after `zensical build`, which does not support weights of pages. Signatures of the API are
+removed from the index. Written pages come first in the index, and the script of the search lists
+them first, unless the query is written like a name: `VecEnv`, `load_agent`. `search.js` has the
+index as a script, because pages that are opened as files cannot load JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tools.docs.front_matter import ROOT, is_concept
 
 SITE: Final = ROOT / "build" / "site"
 SORT: Final = "l.items.sort(ht(...s))"
-"""How the script of Zensical's search sorts what it found; pinned with its version."""
+"""Statement that sorts the results in the script of Zensical's search, for the pinned version."""
 _PAGES_FIRST: Final = """\
 // Added by tools/docs/finish.py: pages before members of the API, unless the query is such a name.
 var query = ""
@@ -34,7 +34,7 @@ _LABELS: Final = re.compile(r"\s*<small>.*?</small>", re.DOTALL)
 
 
 def shortened(index: dict[str, Any]) -> tuple[dict[str, Any], int]:
-    """An index without signatures and labels of the API, whose entries come last; and their first.
+    """The index without signatures and labels, API entries last; and the first one's position.
 
     Args:
         index: of Zensical, each item with `location`, `title`, `text` and `path`.
@@ -59,10 +59,10 @@ def shortened(index: dict[str, Any]) -> tuple[dict[str, Any], int]:
 
 
 def sorting(script: str, first_member: int) -> str:
-    """The script of the search, which sorts items from a number on after all others.
+    """The script of the search, changed to sort items from `first_member` on after all others.
 
     Raises:
-        ValueError: the script sorts in another way than that of the pinned Zensical.
+        ValueError: the script does not contain `SORT`, so it is not from the pinned Zensical.
     """
     if script.count(SORT) != 1:
         raise ValueError(f"expected {SORT} once in the script of the search")

@@ -13,7 +13,7 @@ from tools.docs import reference
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 MOST: Final = 160
-"""Characters of a description: search engines show no more."""
+"""Maximum length of a description, since search engines show no more characters."""
 TITLES: Final = {"index.md": "Games in plain Python, and agents that play them"}
 """Titles of browser windows, for pages whose first heading would repeat the name of the site."""
 _API: Final = re.compile(r"^::: (\S+)", re.MULTILINE)
@@ -32,7 +32,7 @@ def project() -> dict[str, object]:
 
 
 def with_front_matter(name: str, text: str) -> str:
-    """A page with its front matter. The theme reads it, and the search of Material for MkDocs."""
+    """A page with front matter, which the theme and the search of Material for MkDocs read."""
     meta: dict[str, object] = {"description": description(text), "release": project()["version"]}
     if name in TITLES:
         meta["title"] = TITLES[name]
@@ -43,12 +43,12 @@ def with_front_matter(name: str, text: str) -> str:
 
 
 def is_concept(name: str) -> bool:
-    """True for written pages, which the search lists before members of the API."""
+    """True for all pages except those of the API, which the search lists last."""
     return not name.startswith("reference/api/")
 
 
 def description(text: str) -> str:
-    """The first paragraph of a page as plain text, cut where a sentence or a word ends."""
+    """The first paragraph of a page as plain text, shortened at the end of a sentence or word."""
     if found := _API.search(text):
         return _cut(f"API of {found[1]}. {_plain(reference.summary_of(found[1]))}")
     for paragraph in text.split("\n\n"):

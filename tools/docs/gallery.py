@@ -2,8 +2,8 @@
 
     python -m tools.docs.games --train [GAME ...]
 
-trains them by `RECIPES` and writes examples/gallery/GAME.agent, with a score each in
-docs/results/scores.json. Each takes one core for a few minutes at most.
+trains them by `RECIPES`, and writes examples/gallery/GAME.agent and the scores in
+docs/results/scores.json. Each agent takes a few minutes on one core at most.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tools.golden_replays import GAMES_BY_NAME, ROOT, slug
 AGENTS: Final = ROOT / "examples" / "gallery"
 SEED: Final = 1
 _EPISODES: Final = 30
-"""Episodes of which the best is shown, see `best_seed`."""
+"""Number of episodes from which the best is shown, see `best_seed`."""
 
 
 class Recipe(NamedTuple):
@@ -39,7 +39,7 @@ class Recipe(NamedTuple):
 
 
 def _net(d_model: int, n_head: int = 2) -> str:
-    """One block of attention."""
+    """Option for a network with one attention block."""
     sizes = f"d_model={d_model}, n_layer=1, n_head={n_head}, d_qk={min(d_model, 16)}"
     return f"--set-train=net={{{sizes}}}"
 
@@ -59,18 +59,18 @@ RECIPES: Final[Mapping[str, Recipe]] = {
     "pixel:maze": Recipe(40_000, (_net(8, 1),)),
     "pixel:catch": Recipe(40_000, (_net(8, 1),)),
 }
-"""Small networks, with the defaults of their games otherwise. Those without a file in `AGENTS` have
-not been trained yet."""
+"""Recipes for small networks; all other settings are the defaults of the game. Agents without a
+file in `AGENTS` have not been trained yet."""
 TRAINED: Final[Mapping[str, str]] = {
     **{name: f"examples/gallery/{slug(name)}.agent" for name in RECIPES},
     "azul": "examples/azul/azul.agent",
     "snake": "examples/ship/snake.agent",
 }
-"""Path of the agent of a game, from the root of the repository, once it is trained."""
+"""Path of each game's agent from the root of the repository; the file may not exist yet."""
 
 
 def is_trained(name: str) -> bool:
-    """Whether a game has an agent; others are shown with random play."""
+    """True if the file of a game's agent exists; other games are shown with a random agent."""
     return name in TRAINED and (ROOT / TRAINED[name]).exists()
 
 
@@ -88,7 +88,7 @@ def train(name: str) -> float:
     began = _children_s()
     with TemporaryDirectory() as folder:
         out = f"{folder}/run"
-        # In one process, and compiled before it starts: so a seed repeats the run.
+        # With one process and compiled code from the start, the seed repeats the run.
         words = ["train", name, "--out", out, "--steps", str(recipe.steps), "--seed", str(SEED)]
         words += ["--num-workers", "0", "--compile", "wait", "--eval-interval", "0"]
         _entity_env(*words, *recipe.options)
@@ -120,11 +120,11 @@ def replay(name: str, seed: int) -> Replay:
 
 
 def best_seed(name: str) -> int:
-    """The seed of the episode that is shown: the one with the highest reward of several."""
+    """The seed of the episode that is shown, which has the highest reward of several."""
     number = 5 if name.startswith(("azul", "pixel")) else _EPISODES
     return max(range(number), key=lambda seed: replay(name, seed).rewards[0] or 0.0)
 
 
 def animation(name: str, seed: int) -> Animation:
-    """The pictures of an episode, with what a trained agent thinks."""
+    """The pictures of an episode, with the probabilities and values of a trained agent."""
     return replay(name, seed).animation(thinker=agent_of(name) if is_trained(name) else None)

@@ -2,9 +2,9 @@
 
     python -m tools.docs.games [--train] [GAME ...]
 
-measures the scores again, and writes them to docs/results/scores.json; staging the site only
-reads them. With --train it also trains the agents of the gallery, see `gallery`, for ten minutes
-of processor time in all.
+measures the scores again, and writes them to docs/results/scores.json, which staging the site
+reads. With --train it first trains the agents of the gallery (see `gallery`), which takes ten
+minutes of processor time in all.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tools.docs.scripted import SCRIPTED
 from tools.golden_replays import GAMES_BY_NAME, ROOT, slug as slug
 
 _HOW: Final = ("steps", "cpu_s")
-"""Keys of a score that tell how its agent was trained."""
+"""Keys of a score that say how its agent was trained."""
 SCORES: Final = ROOT / "docs" / "results" / "scores.json"
 EPISODES: Final = 200
 GALLERY: Final = ROOT / "docs" / "games.md"
@@ -57,7 +57,7 @@ def replay_seed(scores: Mapping[str, Any]) -> int:
 
 
 def replay_pages() -> Iterator[tuple[str, str]]:
-    """Path and content of the page that plays an episode of a game, for every game."""
+    """For every game, path and content of the page that plays an episode of it."""
     scores = json.loads(SCORES.read_text())
     for name in GAMES_BY_NAME:
         animation = gallery.animation(name, replay_seed(scores[name]))
@@ -68,7 +68,7 @@ def replay_pages() -> Iterator[tuple[str, str]]:
 
 
 def with_gallery(page: str) -> str:
-    """The page of all games with the current figures between its two marks."""
+    """The page of all games, with current cards between `_BEGIN` and `_END`."""
     before, _, rest = page.partition(_BEGIN)
     _, _, after = rest.partition(_END)
     scores = json.loads(SCORES.read_text())
@@ -127,7 +127,7 @@ def _page(name: str, scores: Mapping[str, Any]) -> str:
 
 
 def sections(game: Game) -> dict[str, str]:
-    """Parts of a game's docstrings by their titles; its summary is that of ""."""
+    """Parts of a game's docstrings by title; the title "" stands for its summary."""
     found = {"": summary(game)}
     for text in _docstrings(game):
         found = {**_sections_of(text), **found}
@@ -146,7 +146,7 @@ def _sections_of(text: str) -> dict[str, str]:
 
 
 def _docstrings(game: Game) -> Iterator[str]:
-    """Those that describe the game, the most special first."""
+    """Docstrings that describe a game, the most specific first."""
     yield inspect.getdoc(inspect.getmodule(game.play)) or ""
     if (batch := GameTraining.of(game).batch) is not None:
         yield inspect.getdoc(inspect.getmodule(batch)) or ""
@@ -192,7 +192,8 @@ def _actions(game: Game, texts: Mapping[str, str]) -> str:
 
 
 def _settings(game: Game) -> str:
-    plain = getattr(inspect.getmodule(game.play), "play", None)  # of which another is a variant
+    # `game.play` may be a variant of the module's `play`.
+    plain = getattr(inspect.getmodule(game.play), "play", None)
     texts = (inspect.getdoc(each) or "" for each in (plain, game.play))
     said = {k: v for text in texts for k, v in _items(text.partition("Args:\n")[2]).items()}
     rows = [
@@ -219,7 +220,7 @@ def _items(text: str) -> dict[str, str]:
 
 
 def _code(names: Sequence[str]) -> str:
-    """Names as code, those of one array as its first and last; of many the first."""
+    """Names as code: of an array only the first and last, of a long list only the beginning."""
     found = []
     for _, group in groupby(names, lambda name: name.rpartition(".")[0] or name):
         first, *others = group
@@ -245,7 +246,7 @@ def _commands(name: str) -> str:
 
 
 def _scores(game: Game, scores: Mapping[str, Any]) -> str:
-    against = "" if game.num_agents == 1 else " against random ones"
+    against = "" if game.num_agents == 1 else " against random agents"
     rows = [
         [
             f"{who}{against}{_training(score)}",
@@ -255,13 +256,13 @@ def _scores(game: Game, scores: Mapping[str, Any]) -> str:
         ]
         for who, score in scores.items()
     ]
-    table = _table(["agent", "mean reward, 95 % interval", "length", "version"], rows)
-    script = " The scripted one is in `tools/docs/scripted.py`." if "scripted" in scores else ""
-    return f"## Scores\n\n{EPISODES} episodes each, of the first agent.{script}\n\n{table}"
+    table = _table(["agent", "mean reward, 95 % interval", "mean length", "version"], rows)
+    script = " The scripted player is in `tools/docs/scripted.py`." if "scripted" in scores else ""
+    return f"## Scores\n\nMeans over {EPISODES} episodes of the first agent.{script}\n\n{table}"
 
 
 def _training(score: Mapping[str, Any]) -> str:
-    """The file of a trained agent and what its training took, in words; "" for other agents."""
+    """File and training time of a trained agent, in words; "" for other agents."""
     words = f", `{score['agent']}`" if "agent" in score else ""
     if "steps" in score:
         words += f", {score['steps']:,} decisions in {score['cpu_s']:,} s on one core"
@@ -273,7 +274,7 @@ def _number(value: float) -> str:
 
 
 def measure(game: Game, first: Agent, episodes: int = EPISODES) -> dict[str, float | str]:
-    """Mean reward of the first agent among random ones, half of its interval, and mean length."""
+    """Mean reward of the first agent among random agents, half of its interval, and mean length."""
     agents = [first, *(RandomAgent(seed=1 + i) for i in range(1, game.num_agents))]
     played = [e for e in game.run(*agents, seed=1, episodes=episodes) if e.agent_id == 0]
     rewards = [float(episode.reward) for episode in played]
@@ -287,10 +288,10 @@ def measure(game: Game, first: Agent, episodes: int = EPISODES) -> dict[str, flo
 
 
 def measure_all(name: str, known: Mapping[str, Any], *, trains: bool) -> dict[str, Any]:
-    """Scores of the random, the scripted and the trained player of a game, as far as it has them.
+    """Scores of a game's random player, and of its scripted and trained players if there are any.
 
     Args:
-        known: earlier scores, which tell how the agent was trained if it is not trained again.
+        known: earlier scores; if the agent is not trained again, they say how it was trained.
         trains: train the agent again.
     """
     game = GAMES_BY_NAME[name]

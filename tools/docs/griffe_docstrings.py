@@ -1,9 +1,9 @@
-"""An extension of griffe, which reads docstrings for the site: the conventions of this project.
+"""Extension of griffe, which reads docstrings for the site, for the conventions of this project.
 
-- A line for several names, `x, y: columns`, becomes one for each.
+- A line for several names, `x, y: columns`, becomes one line per name.
 - Two colons before a block of code become one.
-- Fields of a NamedTuple, listed as arguments, become attributes: griffe sees no `__init__` there.
-- A last line says where the source is, with a link if pyproject.toml names a repository.
+- Fields of a NamedTuple, listed as arguments, become attributes, since griffe finds no `__init__`.
+- The last line says where the source is, with a link if pyproject.toml names a repository.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def source(path: object, line: int | None, repository: str) -> str:
 
 
 def one_name_a_line(lines: list[str]) -> list[str]:
-    """Lines of a docstring, where no argument or attribute shares its line with another."""
+    """Lines of a docstring, with one line per argument or attribute."""
     out: list[str] = []
     indent: int | None = None  # of the names in the section that the line is in
     i = 0

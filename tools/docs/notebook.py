@@ -1,7 +1,7 @@
 """The notebook examples/tour.ipynb as a page of the site.
 
 `python -m tools.docs.run_notebook` writes the notebook with its outputs to build/tour.ipynb.
-Without that file, or if the cells have changed since, the page shows the cells alone.
+Without that file, or if the cells have changed since, the page shows the cells without outputs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ABOUT: Final = (
 
 
 class Page(NamedTuple):
-    """A page as Markdown, and the replays in its frames, by their paths from the page."""
+    """A page as Markdown, and the HTML of the replays in its frames, by path from the page."""
 
     text: str
     replays: dict[str, str]
@@ -42,7 +42,7 @@ def tour() -> Page:
 
 
 def replay_pages() -> Iterator[tuple[str, bytes]]:
-    """Path from the root of the site and content of the page of each replay."""
+    """For each replay, path from the root of the site and content of its page."""
     for path, text in tour().replays.items():
         yield str(PurePosixPath(PAGE).with_name(path)), text.encode()
 
@@ -73,7 +73,7 @@ def source_of(cell: Cell) -> str:
 
 
 def _shown(output: Mapping[str, Any], replays: dict[str, str]) -> str:
-    """An output as Markdown; adds a replay to those of the page."""
+    """An output of a cell as Markdown; adds a replay in it to `replays`."""
     data = output.get("data", {"text/plain": output.get("text", "")})
     texts = {kind: "".join(text) for kind, text in data.items()}
     if frame := _FRAME.fullmatch(texts.get("text/html", "")):

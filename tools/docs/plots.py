@@ -3,8 +3,8 @@
     python benchmarks/inversion.py --json > docs/results/inversion.json
     python -m tools.docs.plots
 
-A plot has a dot for each figure on a logarithmic axis, and a line from the smallest to the largest
-round if the result has the spread. The curves of learning are in `curves`.
+A plot has a dot for each figure, on a logarithmic axis. If the result contains the spread, a line
+leads from the smallest to the largest round. The curves of learning are in `curves`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tools.docs.figures import RESULTS, ROOT, Result, read
 OUT: Final = ROOT / "docs" / "pictures"
 _LEFT, _RIGHT, _ROW = 232, 66, 27
 _MARGIN: Final = 1.08
-"""Least distance of a dot from the ends of the axis, as a factor."""
+"""Smallest factor between a dot and the ends of the axis."""
 _MANY: Final = 50
-"""Ratio of the ends of an axis above which only powers of ten are ticks."""
+"""If the ends of an axis have a larger ratio, only powers of ten are ticks."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class Dots:
     """A plot of figures of one benchmark.
 
     Args:
-        title: what is measured.
-        about: how it was measured; the second line.
-        labels: of the dots, by figure.
-        unit: of the figures; `"×"`: ratios to a peer.
-        reference: figure that a line marks; "" = the ratio 1.
+        title: first line of the plot.
+        about: second line, how the figures were measured.
+        labels: names of the dots, by figure.
+        unit: unit of the figures; `"×"` = ratios to a peer.
+        reference: figure marked by a line; "" = the ratio 1.
         reference_label: text at this line.
     """
 

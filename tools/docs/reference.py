@@ -1,7 +1,7 @@
 """Pages of the reference, as Markdown by path: API by package, command line, errors.
 
-Public is what a package's `__init__.py` imports as `X as X` or defines; a name that several
-packages hand on is described once, in the first of them, and the others link to it.
+A name is public if a package's `__init__.py` defines it or imports it as `X as X`. If several
+packages export a name, the page of the first describes it, and the other pages link to it.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from entity_env.cli.app import COMMANDS, command_of
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "entity_env"
 NOT_IMPORTED = {f"{PACKAGE}.cli"}
-"""Packages that programs have no reason to import."""
+"""Packages without a page, since programs do not import them."""
 BEGINNINGS: Final = ("entity_env.authoring.game.Game", "entity_env.authoring.obs.Obs")
 """Names that come first on the page of their package."""
 _INDEX = """# Reference
 
-What every name, option and file means. To learn how they go together, begin with
+These pages describe every public name, option and file. To learn how to use them, start with
 [a game in ten minutes](../tutorials/first_game.md).
 
-[Writing a game](writing_games.md) has all that games are written with on one page: `Game`, `Obs`,
-`Agent`, actions and fields, with examples. [Writing a learner](own_learner.md) has every field of
+[Writing a game](writing_games.md) shows everything for writing a game on one page: `Game`, `Obs`,
+`Agent`, actions and fields, with examples. [Writing a learner](own_learner.md) lists every field of
 batches, masks, transitions and episodes.
 
 ## Packages
@@ -41,7 +41,7 @@ batches, masks, transitions and episodes.
 ## Commands, errors, files
 
 - [Command line](command_line.md): all commands with all options.
-- [Errors](errors.md): which one is whose fault.
+- [Errors](errors.md): every error, and when it is raised.
 - [File formats](file_formats.md): replay, agent, checkpoint, folder of a run.
 - [Changelog](../project/CHANGELOG.md).
 """
@@ -119,9 +119,9 @@ def _api_page(package: str, names: Mapping[str, str], first: Mapping[str, str]) 
     whole = f"::: {package}\n    options:\n      members: false\n      show_root_heading: false\n"
     lines = [f"# `{package}`\n", whole]
     if also:
-        lines.append(f"Described elsewhere: {', '.join(also)}.\n")
+        lines.append(f"Also exported here, but described elsewhere: {', '.join(also)}.\n")
     if foreign:
-        lines.append(f"Of another library: {', '.join(foreign)}.\n")
+        lines.append(f"From other libraries: {', '.join(foreign)}.\n")
     ordered = sorted(own, key=lambda name: _rank(name, names[name]))
     return "\n".join([*lines, *(_directive(package, name) for name in ordered)])
 
@@ -134,7 +134,7 @@ def _directive(package: str, name: str) -> str:
 
 
 def _rank(name: str, origin: str) -> tuple[int, str]:
-    """`BEGINNINGS` first, then classes, constants, functions and, last, types of hints."""
+    """Sort key: `BEGINNINGS`, then classes, constants, functions, and type aliases last."""
     if origin in BEGINNINGS:
         return BEGINNINGS.index(origin) - len(BEGINNINGS), ""
     kinds = (_is_hint(origin), not name[0].isupper(), name.isupper())
@@ -142,7 +142,7 @@ def _rank(name: str, origin: str) -> tuple[int, str]:
 
 
 def _is_hint(origin: str) -> bool:
-    """True for a name of a type that is not a class, such as `Seeds = int | Sequence[int]`."""
+    """True for a type alias, such as `Seeds = int | Sequence[int]`."""
     module, _, name = origin.rpartition(".")
     path = ROOT.joinpath(*module.split("."))
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
@@ -168,7 +168,7 @@ def summary_of(package: str) -> str:
 
 
 def error_page() -> str:
-    """The tree of errors, and what each one means."""
+    """The page of errors: their tree, and when each error is raised."""
     head, tree, *rest = (inspect.getdoc(errors) or "").split("\n\n")
     lines = ["| error | also | when |", "|---|---|---|"]
     for name, each in vars(errors).items():
@@ -240,7 +240,7 @@ def _options(command: click.Command, context: click.Context) -> Iterator[str]:
 
 
 def _prose(text: str) -> str:
-    """Help as Markdown in one line: options as code, and no markup that the help does not have."""
+    """Help as one line of Markdown: options as code, and Markdown's own characters escaped."""
 
     def replaced(found: re.Match[str]) -> str:
         return found[1] or (f"`{found[2]}`" if found[2] else f"\\{found[3]}")

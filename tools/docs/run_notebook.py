@@ -18,7 +18,7 @@ from nbclient import NotebookClient
 from tools.docs.notebook import EXECUTED, NOTEBOOK, ROOT
 
 _TIMEOUT_S = 300
-"""For one cell."""
+"""Time limit in seconds for one cell."""
 
 
 def main(packages: str) -> None:

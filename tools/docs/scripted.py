@@ -1,6 +1,6 @@
-"""A scripted player for every game of the gallery that has a simple strategy.
+"""Scripted players for games of the gallery that have a simple strategy.
 
-They play with the default settings of a game. `python -m tools.docs.games` measures them.
+They assume the default settings of the game. `python -m tools.docs.games` measures them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ M = TypeVar("M", Move, ColoredMove, Walk)
 
 
 def snake_to_food(obs: Obs, *_: ActionKey) -> Move:
-    """Takes the shortest way to the food; without one it goes where there is most room."""
+    """Takes the shortest way to the food; if there is none, goes toward the furthest free cell."""
     [head], body = _cells(obs.of_class(Head)), _cells(obs.of_class(Segment))
     return _towards(Move, head, _cells(obs.of_class(Food)), body[1:], 10)
 
@@ -59,7 +59,7 @@ def snakes_to_food(obs: Obs, *_: ActionKey) -> list[ColoredMove]:
 
 
 class Seeker(ScriptedAgent):
-    """Goes to the nearest known treasure, else to the nearest cell that it has not seen."""
+    """Goes to the nearest known treasure; if there is none, to the nearest unseen cell."""
 
     def begin_episode(self) -> None:
         self.unseen = {(x, y) for x in range(8) for y in range(8)}
@@ -81,7 +81,7 @@ def best_cherry(obs: Obs, *_: ActionKey) -> list[Cherry]:
 
 
 def balance(obs: Obs, *_: ActionKey) -> Push:
-    """Pushes to where the pole falls, and a little against the way that the cart is off."""
+    """Pushes in the direction in which the pole falls, corrected for the cart's position."""
     position, velocity, angle, angular_velocity = _numbers(obs)
     falls = angle + 0.3 * angular_velocity + 0.02 * position + 0.05 * velocity
     return Push.RIGHT if falls > 0 else Push.LEFT
@@ -93,7 +93,7 @@ def rock(obs: Obs, *_: ActionKey) -> Drive:
 
 
 def swing_up(obs: Obs, *_: ActionKey) -> list[list[float]]:
-    """Adds the energy that is missing at the top; near the top it holds against the fall."""
+    """Adds the energy needed to reach the top; near the top, holds the pendulum upright."""
     cos, sin, speed = _numbers(obs)
     missing = 15 * (1 - cos) - speed**2 / 2
     torque = -(10 * sin + 2 * speed) if cos > 0.9 else missing * (1 if speed >= 0 else -1)
@@ -101,7 +101,7 @@ def swing_up(obs: Obs, *_: ActionKey) -> list[list[float]]:
 
 
 def dodge(obs: Obs, *_: ActionKey) -> Steer:
-    """Flies to where a way between all meteors in the sky begins, and stays where it can."""
+    """Flies to a cell from which a path between all meteors exists; stays if it is there."""
     ship, *meteors = obs.of_class(Body)
     safe = set(range(9))  # cells in which the ship survives from the step `y` on
     for y in range(11, 0, -1):
@@ -112,7 +112,7 @@ def dodge(obs: Obs, *_: ActionKey) -> Steer:
 
 
 class Presser(ScriptedAgent):
-    """Holds one button after another, then A."""
+    """Holds each of the given buttons for one step, then A forever."""
 
     def __init__(self, buttons: Iterable[Button]) -> None:
         self.buttons = tuple(buttons)
@@ -136,7 +136,7 @@ def _numbers(obs: Obs) -> list[float]:
 def _towards(
     moves: type[M], start: Cell, goals: Collection[Cell], blocked: Collection[Cell], size: int
 ) -> M:
-    """The first move of the shortest way to a goal; without one, of the way to the furthest cell.
+    """First move of the shortest way to a goal or, if none is reachable, to the furthest cell.
 
     Args:
         size: cells along each side of the board.
@@ -175,4 +175,4 @@ SCRIPTED: Final[Mapping[str, Callable[[int], Agent]]] = {
     "pixel:maze": partial(_pressing, PROGRAMS["maze"].solution),
     "pixel:catch": partial(_pressing, PROGRAMS["catch"].solution),
 }
-"""Makes the player of a game, by the game's name, from a seed."""
+"""For each game, a function that makes its player from a seed."""

@@ -3,14 +3,14 @@
     python -m tools.docs.stage
     python -m tools.docs.stage --serve COMMAND ...
 
-`--serve` runs a command and writes again whenever a page of docs/ changes. A page that no entry of
-`nav` in mkdocs.yml leads to, or an entry without a page, is an error.
+`--serve` runs a command, and writes the source again whenever a page of docs/ changes. A page that
+is not in `nav` in mkdocs.yml, or an entry of `nav` without a page, is an error.
 
-Figures lose the comments that name their results (`figures`), and plots are inlined (`curves`):
-so their text has the color of the page, also when a reader switches to dark.
+The comments that name the results of figures are removed (`figures`). Plots are inlined (`curves`),
+so their text has the color of the page, even after a reader switches to dark colors.
 
-Links in our pages lead to files of the repository, and work there, too. Here each link is changed
-to the place of that file on the site. Other pages are copied, other files are offered unchanged.
+Links in our pages lead to files of the repository. Each link is changed to the place of its file on
+the site. Linked pages outside of docs/ become pages of the site, and other linked files are copied.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def pages() -> dict[str, str]:
 
 
 def sources() -> list[PurePosixPath]:
-    """Pages of the repository that are part of the site: those of docs/, and what they link to."""
+    """Pages of the repository on the site: `ALWAYS`, those of docs/, and pages they link to."""
     found = [*map(PurePosixPath, ALWAYS), *map(_from_root, sorted(DOCS.rglob("*.md")))]
     for path in found:  # grows
         for target in targets((ROOT / path).read_text("utf-8"), path):
@@ -65,7 +65,7 @@ def _from_root(path: Path) -> PurePosixPath:
 
 
 def place(path: PurePosixPath) -> PurePosixPath:
-    """Where a file of the repository is on the site, both from the root."""
+    """Path of a file on the site, given its path in the repository."""
     if path.parts[0] == "docs":
         return path.relative_to("docs")
     if path.suffix != ".md":
@@ -96,7 +96,7 @@ def moved(text: str, path: PurePosixPath) -> str:
 
 
 def inlined(text: str, path: PurePosixPath) -> str:
-    """A page with its plots instead of the pictures of them, in the color of the page."""
+    """A page with plots inlined instead of linked as pictures."""
 
     def plot(match: re.Match[str]) -> str:
         svg = (ROOT / _resolved(match[2], path)).read_text("utf-8")
@@ -116,17 +116,20 @@ def _game_link(match: re.Match[str]) -> str:
 
 
 def misplaced(found: Mapping[str, str], config: str) -> list[str]:
-    """Pages that `nav` does not lead to, and entries of it without a page."""
+    """Errors for pages that are not in `nav`, and for entries of `nav` without a page."""
     listed = set(_NAV_ENTRY.findall(config[config.index("\nnav:") :]))
     orphans = sorted(found.keys() - listed)
     return [
-        *(f"{page}: no entry of nav in {CONFIG.name} leads to it" for page in orphans),
-        *(f"{CONFIG.name}: nav leads to {page}, no page" for page in sorted(listed - found.keys())),
+        *(f"{page}: not in nav in {CONFIG.name}, add an entry" for page in orphans),
+        *(
+            f"{CONFIG.name}: nav lists {page}, which does not exist"
+            for page in sorted(listed - found.keys())
+        ),
     ]
 
 
 def files(found: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
-    """All files of the source of the site but replays: pages, and what they show and offer."""
+    """Path and content of all files of the site's source, except the replays of games."""
     yield from ((name, with_front_matter(name, text).encode()) for name, text in found.items())
     offered = {path for path in map(_from_root, DOCS.rglob("*.*")) if path.suffix != ".json"}
     for page in sources():
@@ -138,7 +141,7 @@ def files(found: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
 
 
 def stage(out: Path, *, with_replays: bool = True) -> None:
-    """Writes all files that are not as they should be, and removes those that should not be."""
+    """Writes files that are missing or have changed, and removes all others."""
     found = pages()
     if problems := misplaced(found, CONFIG.read_text("utf-8")):
         sys.exit("\n".join(problems))
@@ -157,7 +160,7 @@ def stage(out: Path, *, with_replays: bool = True) -> None:
 
 
 def serve(command: list[str]) -> int:
-    """Runs a command; whenever a page changes meanwhile, the source is written again."""
+    """Runs a command and, until it ends, writes the source again whenever a page changes."""
 
     def newest() -> float:
         return max((ROOT / path).stat().st_mtime for path in sources())

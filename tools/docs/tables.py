@@ -1,7 +1,8 @@
-"""Markdown extension: tables that a phone shows as lists, with the column's name in every cell.
+"""Markdown extension for tables that narrow screens show as lists.
 
-A wide table gets the class `stacked` around it; docs/site.css puts its cells below each other on a
-narrow page, each with its `data-label`. The header of a column without a name becomes a plain cell.
+A wide table is wrapped in an element of the class `stacked`. On a narrow page, docs/site.css puts
+the cells of each row below each other, each labeled with the name of its column (`data-label`). An
+empty header becomes a plain cell.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from markdown.extensions import Extension
 from markdown.treeprocessors import Treeprocessor
 
 LONG: Final = 40
-"""Characters of the longest cell from which on a table of two columns is wide, too."""
+"""A table with a cell longer than this number of characters is wide."""
 _STASHED: Final = re.compile("\x02.*?\x03")
 
 
 class _Tables(Treeprocessor):  # type: ignore[misc]  # it ships no types
     def run(self, root: Element) -> None:
-        """Labels every table below an element, and marks the wide ones."""
+        """Labels the cells of every table in an element, and wraps wide tables."""
         for parent in list(root.iter()):
             for i, table in enumerate(parent):
                 if table.tag != "table":
@@ -34,7 +35,7 @@ class _Tables(Treeprocessor):  # type: ignore[misc]  # it ships no types
 
 
 class TablesExtension(Extension):  # type: ignore[misc]  # it ships no types
-    """Runs after the text of all cells is known."""
+    """Registers `_Tables`, which runs after the text of all cells is known."""
 
     def extendMarkdown(self, md: Markdown) -> None:
         """Called once by Markdown."""
@@ -53,7 +54,7 @@ def is_wide(table: Element) -> bool:
 
 
 def label(table: Element) -> None:
-    """Gives every cell the name of its column, and makes nameless headers plain cells."""
+    """Labels every cell with the name of its column; empty headers become plain cells."""
     head, *rows = table.iter("tr")
     names = [_text(cell) for cell in head]
     for cell in head:
