@@ -45,8 +45,8 @@ class EntityOffsets:
 class ActionBuffer:
     """Actors of one action; observations are added in row order.
 
-    A group of actors is `(row, type, first, count)`: `count` entities of one type from number
-    `first` on, counted over the whole batch.
+    A group of actors is `(row, type, first, count)`: `count` consecutive entities of one type.
+    `first` is the index of the first among all entities of its type in the batch.
     """
 
     def __init__(self, name: ActionName, *, may_block: bool = False) -> None:
@@ -99,7 +99,7 @@ class ActionBuffer:
         frame: Frame,
         memory: FrameMemory,
     ) -> None:
-        """Writes numbers per observation into `lengths`, and indices into the slot."""
+        """Writes numbers of actors per observation into `lengths`, their indices into the slot."""
         lengths[:] = 0
         if not self.num_actors:
             return
@@ -250,7 +250,7 @@ class SelectEntityBuffer(ActionBuffer):
         if num_actors and not num_actees and not self._may_block:
             raise SchemaError(
                 f"action {self.name!r}: {num_actors} actors have no legal choice, since no entity "
-                "can be selected: ask only when there is one"
+                "can be selected: request the action only if there is one"
             )
         if mask is not None:
             shape = num_actors, num_actees

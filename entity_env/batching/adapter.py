@@ -1,4 +1,4 @@
-"""`Adapter`: steps and batches environments of another package without translating every call."""
+"""`Adapter`: converters for another package's environments, which are then stepped directly."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ from entity_env.core.spaces import EntityName
 
 @dataclass(frozen=True)
 class Adapter:
-    """Reads the observations of another package and makes its actions.
+    """Converters between one package's observations and actions and those of this package.
 
-    That package's observations need the attributes of `Observation`, but of the flags only `done`.
-    Its masks need the attributes of the masks in this package to which `masks` maps them.
+    An observation of that package needs the attributes of `Observation`, but `done` may replace
+    `terminated` and `truncated`. A mask needs the attributes of the type to which `masks` maps it.
 
     Args:
         observation: converts an observation to an `Observation`.
-        flags: `(terminated, truncated)` of the last observation of an episode.
+        flags: returns `(terminated, truncated)` of the last observation of an episode.
         masks: maps the mask types of that package to those of this package.
-        actions: makes actions of that package; arguments as for `actions_of`.
-        type_named: takes, per observation, the ids of the actors (or actees) and of all entities.
-            Returns the one entity type whose entities are the actors (or actees) in every
-            observation; None if there is no such type, or an id is repeated.
+        actions: creates actions of that package; arguments as for `actions_of`.
+        type_named: takes, for each observation, the ids of the actors (or actees), and the ids of
+            all entities by type. Returns the one type whose ids equal those of the actors (or
+            actees) in every observation. None if no type or several types match, or if the
+            adapter never searches; observations are then added to the batch one by one.
     """
 
     observation: Callable[[Any], Observation]
@@ -63,7 +64,7 @@ class AdaptedEnvironment(Environment):
 
 
 def _no_type(*_: object) -> None:
-    """Always None: ids are looked up one by one."""
+    """Always None, so `ObservationBatcher` looks up every id by itself."""
 
 
 _KINDS: Final = (CategoricalActionMask, GlobalCategoricalActionMask, SelectEntityActionMask)
@@ -81,12 +82,13 @@ OURS: Final = Adapter(
 def unwrap_all(envs: Sequence[Environment]) -> tuple[Sequence[Any], Adapter]:
     """The objects to step, and their adapter.
 
-    These are the wrapped environments if all have one adapter and equal action spaces, else `envs`.
+    These are the wrapped environments if all share an adapter other than `OURS` and have equal
+    action spaces; otherwise `envs` and `OURS`.
     """
     adapters = [env.adapter if isinstance(env, AdaptedEnvironment) else OURS for env in envs]
     first = envs[0].action_space()
     if any(each is not adapters[0] for each in adapters) or adapters[0] is OURS:
         return envs, OURS
-    if any(env.action_space() != first for env in envs):  # actions contain the labels
+    if any(env.action_space() != first for env in envs):  # `actions` takes only one space
         return envs, OURS
     return [env.game for env in envs if isinstance(env, AdaptedEnvironment)], adapters[0]

@@ -27,7 +27,8 @@ from entity_env.errors import SchemaError
 class EntityBuffer:
     """Features of one entity type in a batch; its memory is reused.
 
-    A type without features gets one filler column. `where` names an observation, for errors.
+    A type without features gets one filler column. `where` maps an observation's index to its name,
+    for errors.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class EntityBuffer:
         self._packed.append((len(self.ends), self._used - start))
 
     def write_ends(self, ends: NDArray[np.int64]) -> None:
-        """Writes, for each observation, the total of numbers up to its end."""
+        """Writes, for each observation, the total number of values up to its end."""
         pack_ints(self.ends, ends)
         if self._packed:
             shift = np.zeros(len(ends) + 1, dtype=np.int64)
@@ -79,7 +80,7 @@ class EntityBuffer:
             ends += np.cumsum(shift[:-1])
 
     def write_values(self, memory: FrameMemory, slot: Slot) -> NDArray[np.float32] | None:
-        """Writes all rows into a slot; None without features."""
+        """Writes all rows into a slot and returns its array; None for a type without features."""
         if not self.width:
             return None
         count = len(self.pending)
@@ -142,8 +143,8 @@ class EntityBuffer:
 class Batcher:
     """Base class: collects observations, one row each, into one `VecObs`.
 
-    `where` names an observation by its index ("env 3"), for errors. With `is_final`, masks may
-    leave an actor without a choice.
+    `where` maps an observation's index to its name ("env 3"), for errors. With `is_final`, masks
+    may leave an actor without a choice.
     """
 
     def __init__(
@@ -187,7 +188,7 @@ class Batcher:
             action.clear()
 
     def end_row(self) -> None:
-        """Completes the current row; alone, it adds an empty row."""
+        """Completes the current row, which is empty if nothing was added to it."""
         for append, pending in self._row_ends:
             append(len(pending))
         self.num_rows += 1
@@ -237,7 +238,7 @@ class Batcher:
         )
 
     def write(self, memory: FrameMemory) -> Frame:
-        """All rows since `clear`, in the given memory; raises as `finish`."""
+        """All rows since `clear`, in the given memory; checks features like `finish`."""
         layout = self.layout
         lengths = memory.lengths(layout, self.num_rows)
         frame = Frame(layout, lengths, [None] * len(layout.slots))

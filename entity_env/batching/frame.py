@@ -1,6 +1,6 @@
 """`Frame`: the arrays of one batch.
 
-A batch is a matrix of lengths, with one column per row of the batch, and flat arrays, the slots.
+A batch is a matrix of lengths, with one column per observation, and flat arrays, the slots.
 `FrameLayout` fixes their order for both sides of shared memory; a `FrameMemory` allocates them.
 """
 
@@ -42,7 +42,7 @@ class Slot:
     index: int
     dtype: np.dtype[Any]
     width: int
-    """Numbers per row of the array, 1 for a flat array."""
+    """Numbers per row: a slot with `num_rows` rows is an array of `num_rows * width` numbers."""
 
 
 class EntitySlots(NamedTuple):
@@ -119,7 +119,7 @@ class FrameMemory(Protocol):
         """`(num_rows * slot.width,)` of the slot's dtype, uninitialized."""
 
     def written(self, frame: Frame) -> Frame:
-        """The frame written here, or an identical earlier frame."""
+        """This frame, or an earlier one with equal lengths and the same arrays."""
 
 
 class LocalMemory:
@@ -246,7 +246,7 @@ class Frame:
         return VecSelectEntityActionMask(actors, actees, pairs)
 
     def _global_actors(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Index after the last entity."""
+        """Index of each requested global actor, after the last entity of its observation."""
         totals: NDArray[np.int64] = np.add.reduce(self.lengths[: self.layout.num_local_types])
         return totals[lengths > 0]
 
@@ -270,7 +270,8 @@ def concat_frames(
 
     Args:
         lengths: matrix of lengths of the result; used without a copy.
-        memory: where slots are copied, except flags that only some frames have; None = new memory.
+        memory: where slots are copied to, except flags that only some frames have; None = new
+            memory.
     """
     if len(frames) == 1:
         return Frame(layout, lengths, frames[0].slots)
@@ -279,7 +280,7 @@ def concat_frames(
     if not join.is_partial:
         return memory.written(Frame(layout, lengths, join.slots))
     gathered = Frame(layout, lengths, join.slots.copy())
-    # Absent actors need no filling: such frames have none.
+    # A frame without an array of actors has no actors, so only flags must be filled in.
     for where in layout.entities.values():
         _fill_partial(gathered, frames, where.visible, where.row)
     for action in layout.actions.values():

@@ -25,7 +25,7 @@ set_obs_class(Obs)
 
 _NOBODY: Final = -1
 _MAX_SINGLE: Final = 64
-"""Most observations added one by one before the bulk path is tried again."""
+"""Maximum number of observations added one by one before the bulk path is tried again."""
 
 _Actors: TypeAlias = tuple[tuple[ActionType[Any], ...], int, int, int]
 """Entities that act: their actions (empty = all), index of their type, first entity, count."""
@@ -116,7 +116,7 @@ class ObsBatcher(Batcher):
     def add_all(
         self, shown: Sequence[Obs | None], asked: Sequence[tuple[ActionType[Any], ...]]
     ) -> None:
-        """Adds several observations, as repeated `add`, but faster if the C module gathers them.
+        """Adds several observations like `add`, but faster where the C module can gather them.
 
         None adds an empty row.
         """
@@ -135,7 +135,7 @@ class ObsBatcher(Batcher):
             done = min(done + num_single, len(shown))
 
     def add(self, obs: Obs, actions: Sequence[ActionType[Any]]) -> None:
-        """Adds an observation that requests these actions, or offers them if final."""
+        """Adds an observation with the actions that it requests, or would request if truncated."""
         if not actions and obs.is_blank:
             if obs.metrics is not None:
                 self.add_metrics(obs.metrics)
@@ -266,7 +266,7 @@ class ObsBatcher(Batcher):
         asked: Sequence[tuple[ActionType[Any], ...]],
         first: int,
     ) -> int:
-        """Adds observations of equal form from `shown[first]` on; returns their number."""
+        """Adds observations of equal form from `shown[first]` on; returns how many it added."""
         if not self._is_clean:
             self._drop_gathered()
         kinds = next((asked[i] for i in range(first, len(shown)) if shown[i] is not None), ())

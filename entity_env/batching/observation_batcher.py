@@ -303,9 +303,10 @@ class ObservationBatcher(Batcher):
     def collate(self, observations: Sequence[Any], *, ask: bool = True) -> bool:
         """Adds observations in bulk if all have the same form; returns whether it did.
 
-        In that form, all entities are visible and of known types, their features are lists or
-        arrays, and every action has a mask object that names the same entity types and forbids
-        nothing. Returns False for a single observation or a request of a continuous action.
+        In that form, all entities are visible and of known types, and their features are lists or
+        arrays. With `ask`, every action has a mask that names the same entity types in all
+        observations and forbids nothing. Returns False for a single observation, or if a continuous
+        action is requested.
         """
         if len(observations) < 2:
             return False
@@ -382,7 +383,7 @@ class ObservationBatcher(Batcher):
         ids: Sequence[Mapping[EntityName, Sequence[EntityID]]],
         columns: dict[EntityName, _Column],
     ) -> _Group:
-        """Entities of the types that the masks name, which must be equal in all observations."""
+        """Actors (or actees) of the types that the masks name, equal in all observations."""
         named, types = (list(map(get, masks)) for get in role)
         wanted = types[0]
         _require(types.count(wanted) == len(types))

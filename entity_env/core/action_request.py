@@ -56,7 +56,7 @@ class Question:
     """One requested action.
 
     Args:
-        actors: their ids; `(None,)` for a global action.
+        actors: ids of the actors; `(None,)` for a global action.
         actees: ids of the selectable entities; empty unless it is a select action.
         allowed: `(num_actors, num_choices) bool`, True = allowed; all True if continuous. Lists if
             the observation is a `PlainObservation`.
@@ -171,8 +171,8 @@ class Question:
         actors = getattr(action, "actors", self.actors)
         if actors is not self.actors and list(actors) != list(self.actors):
             raise SchemaError(
-                f"action {self.name!r} was asked of the actors {list(self.actors)[:20]}, in this "
-                f"order: got actions of {list(actors)[:20]}"
+                f"action {self.name!r} needs the actors {list(self.actors)[:20]}, in this order: "
+                f"got {list(actors)[:20]}"
             )
 
     def _require_legal(self, chosen: Sequence[Any] | NDArray[Any]) -> None:
@@ -192,7 +192,7 @@ class Question:
         row = self.allowed[actor]
         count = len(row)
         is_global = isinstance(self.space, GlobalCategoricalActionSpace)
-        chose = "chosen was" if is_global else f"actor {actor} chose"
+        chose = "got" if is_global else f"actor {actor} chose"
         if not is_index(choice, count):
             raise SchemaError(
                 f"action {self.name!r}: {chose} {choice!r}, expected an integer "
@@ -212,8 +212,8 @@ def questions(
     """The requested actions of an observation, in action space order.
 
     Raises:
-        SchemaError: an action outside the space, an actor that was not observed, a mask of the
-            wrong shape, or an actor without a legal choice.
+        SchemaError: an action outside the space, a mask of the wrong type or shape, an actor that
+            was not observed, or an actor without a legal choice.
     """
     unknown = [name for name in observation.actions if name not in action_space]
     if unknown:
@@ -343,7 +343,7 @@ def _question(
         if actors and not actees:
             raise SchemaError(
                 f"action {name!r}: {len(actors)} actors have no legal choice, since no entity can "
-                "be selected: ask only when there is one"
+                "be selected: request the action only if there is one"
             )
     else:
         num_choices = len(space)  # type: ignore[arg-type]  # only select spaces have no length

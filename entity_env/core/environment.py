@@ -49,7 +49,7 @@ class Environment(ABC):
         """
 
     def render(self) -> NDArray[np.uint8]:
-        """Draws the state as `(height, width, 3)` uint8; NotImplementedError if impossible."""
+        """Draws the state as `(height, width, 3)` uint8; NotImplementedError if unsupported."""
         raise NotImplementedError(f"{type(self).__name__} has no render()")
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ def filter_observation(
     for name, wanted in obs_filter.entities.items():
         if name not in obs_space.entities:
             raise SchemaError(
-                f"the filter names entity {name!r}; there are {', '.join(obs_space.entities)}"
+                f"the filter names entity {name!r}, expected one of {', '.join(obs_space.entities)}"
             )
         columns = _columns(wanted.features, obs_space.entities[name].features, f"entity {name!r}")
         if name in observation.features:

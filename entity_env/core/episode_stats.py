@@ -37,7 +37,7 @@ class EpisodeStats:
         number: `(num_rows,)` index of the current episode; -1 before the first.
         seed: `(num_rows,)` seed of the current episode.
         clock: number of steps in which every row took an action. For each step, a caller either
-            advances it or adds to `length`.
+            advances `clock` or adds to `length`.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class EpisodeStats:
     def reset(self, rows: NDArray[Any] | slice, *, is_late: bool = False) -> None:
         """Sets reward and length of some rows to 0, without changing the number.
 
-        With `is_late`, the length starts at -1: the next advance of `clock` is for a step before
-        the episode.
+        With `is_late`, the length starts at -1, because the next advance of `clock` counts a step
+        before the episode.
         """
         self.reward[rows] = 0
         self.length[rows] = -self.clock - is_late
@@ -67,7 +67,7 @@ class EpisodeStats:
         return self.clock + int(self.length[row])
 
     def place(self, row: int, num_steps: int = 0) -> str:
-        """Episode and step of a row, for error messages, `num_steps` after the counted steps."""
+        """Episode and step of a row, for error messages; `num_steps` is added to the step."""
         return f"episode {int(self.number[row])}, step {self.length_of(row) + num_steps}"
 
     def episode(
@@ -130,7 +130,7 @@ class FinishedEpisodes:
     """Return, length, seed and flags of the episodes that ended in one step, as arrays.
 
     Args:
-        ints: `(NUM_INTS, num_episodes)` int64, ordered by row, then by end.
+        ints: `(NUM_INTS, num_episodes)` int64, sorted by row, then by time.
         floats: `(2, num_episodes)` float64: reward of the episode, and of its last action.
         episodes: the episodes as objects.
     """
@@ -277,7 +277,7 @@ def _episodes(
     num_agents: int,
     first_env: int = 0,
 ) -> list[Episode]:
-    """Creates episodes field by field: a third of the time of one call per episode."""
+    """Creates episodes field by field, in a third of the time of one call per episode."""
     lists = ints.tolist()
     columns: dict[str, Iterable[Any]] = {
         "reward": floats[REWARD].tolist(),

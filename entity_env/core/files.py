@@ -24,7 +24,7 @@ _KINDS: Final = {
 }
 _SPARE_BRACKETS: Final = 1000
 _BYTES_A_BRACKET: Final = 12
-"""JSON with fewer bytes per bracket is refused; spaces with the shortest names have 14."""
+"""Beyond the spare ones, brackets need this many bytes each; the shortest spaces have 14."""
 _LOCKED_BYTE: Final = 1 << 30
 """Windows locks this byte. Others cannot read locked bytes, so it lies beyond the content."""
 
@@ -100,7 +100,7 @@ def lock_file(descriptor: int) -> None:
 def parse_json(content: bytes) -> object:
     """Parses JSON; ValueError if it is invalid, has too many brackets or is nested too deeply.
 
-    Bounds the memory: a list of empty lists takes 20 times the memory of its text.
+    The limit on brackets bounds memory: a list of empty lists takes 20 times that of its text.
     """
     num_brackets = content.count(b"[") + content.count(b"{")
     if num_brackets > _SPARE_BRACKETS + len(content) // _BYTES_A_BRACKET:

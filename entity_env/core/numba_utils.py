@@ -1,7 +1,7 @@
 """Decorators, types and intrinsics for numba.
 
-Imports numba: import this module only for compiled code. Code is cached next to its source, so only
-the first process of an installation compiles.
+Importing this module imports numba, so import it only for compiled code. Machine code is cached
+next to its source, so only the first process of an installation compiles.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def compiled(
 ) -> Callable[[Function], Function]:
     """Decorator: compiles a function for the argument types of its calls, or of `loaded`.
 
-    Division by zero gives infinity, as in numpy: a loop that might raise is not vectorized.
+    Division by zero gives infinity, as in numpy, because a loop that might raise is not vectorized.
     `fast_math` takes LLVM flags; `inline` forces inlining into compiled callers.
     """
 
@@ -63,8 +63,8 @@ def compiled(
             file: Any = made._cache._cache_file
             file._source_stamp = file._source_stamp, _sources(_package(function))
         except (RuntimeError, AttributeError):
-            # The cache folder is not writable (read-only installation, no home), or numba has
-            # changed.
+            # Compile without a cache: its folder is not writable (read-only installation, no home),
+            # or numba has changed.
             made = make()(function)
         return cast(Function, made)
 
@@ -95,9 +95,9 @@ def _sources(folder: Path) -> tuple[tuple[str, int, int], ...]:
 def loaded(function: Function, *signature: object) -> Function:
     """Machine code of a compiled function for one list of argument types.
 
-    Calling it skips the type lookup, which takes as long as 64 steps of CartPole. It raises
-    TypeError only for an array argument that is not an array or has another item size: an array
-    with the wrong number of dimensions overwrites memory.
+    Calling it skips the type lookup, which takes as long as 64 steps of CartPole. The call checks
+    only that array arguments are arrays with the right item size (TypeError): an array with the
+    wrong number of dimensions overwrites memory.
     """
     compiler: Any = function
     return cast(Function, compiler.compile(signature))
@@ -126,8 +126,8 @@ pointer: Any = _pointer
 """Pointer to an address, for `carray`.
 
 Nothing is checked, and the caller must keep the memory alive. Passing an address is twice as fast
-as passing an array, and arrays made from it are not reference-counted; counting took half of the
-step time of one environment."""
+as passing an array. Arrays made from it are not reference-counted; reference counting took half of
+the step time of one environment."""
 
 carray: Any = numpy_support.carray
 """`carray(pointer, length, dtype)`: array at an address, in compiled code."""

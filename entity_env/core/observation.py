@@ -68,7 +68,7 @@ class SelectEntityActionMask:
     Args:
         actor_ids, actor_types: the actors, as in `CategoricalActionMask`.
         actee_ids: ids of the selectable entities; exclusive with `actee_types`.
-        actee_types: types whose entities can all be selected. If neither is given: every entity.
+        actee_types: types whose entities can all be selected. If neither is given, all types.
         mask: `(num_actors, num_actees)` bool, True = allowed; None allows everything.
     """
 
@@ -191,8 +191,9 @@ class Observation:
 
     Args:
         terminated: the episode ended by its rules.
-        truncated: the episode was truncated (a time limit), so the state still has a value.
-        done: entity-gym's flag; synonym of `terminated`, exclusive with it.
+        truncated: the episode was stopped early, as by a time limit; its last state still has a
+            value.
+        done: entity-gym's name for `terminated`; pass only one of the two.
         reward: earned since the previous observation; 0 for the first of an episode.
         global_features: one number per global feature.
         features: per entity type `(num_entities, num_features)`. An absent type has no entities.
@@ -252,7 +253,7 @@ class Observation:
 
     @property
     def is_blank(self) -> bool:
-        """No entities and no global features; allowed for a final observation."""
+        """True without entities and global features, which a final observation may leave out."""
         return not len(self.features) and not len(self.global_features)
 
     def num_entities(self, entity: EntityName) -> int:
@@ -326,7 +327,8 @@ class Observation:
         """Id of every entity that performs a requested, non-global `action`, in mask order.
 
         Raises:
-            SchemaError: as `actor_indices`, or the numbers of ids and entities differ.
+            SchemaError: the errors of `actor_indices`; the action is global; or the numbers of ids
+                and entities differ.
         """
         mask = self.actions[action]
         if isinstance(mask, GlobalCategoricalActionMask):
@@ -337,7 +339,7 @@ class Observation:
         """Id of every entity that the requested `action` can select.
 
         Raises:
-            SchemaError: as `actee_indices`, or the numbers of ids and entities differ.
+            SchemaError: the errors of `actee_indices`; or the numbers of ids and entities differ.
         """
         mask = self.actions[action]
         if not isinstance(mask, SelectEntityActionMask):
@@ -399,10 +401,10 @@ class Observation:
 
 
 class PlainObservation(Observation):
-    """An observation whose numbers and masks are lists; it needs no numpy.
+    """An observation whose numbers and masks are lists, so it needs no numpy.
 
-    For agents that read a game's objects, such as `ScriptedAgent`, if the watcher needs no arrays.
-    Features hold numbers rounded to single precision, masks hold bools.
+    Agents that read a game's objects, such as `ScriptedAgent`, pass it to watchers that need no
+    arrays. Features are numbers rounded to single precision; masks are bools.
     """
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Floats: TypeAlias = NDArray[np.float32]
 Ints: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.uint8] | NDArray[np.bool_]
-"""Set if not 0; kernels also accept other one-byte dtypes."""
+"""Flags, set if not 0; kernels also accept other one-byte dtypes."""
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 _MAX_INT64: Final = np.iinfo(np.int64).max
@@ -121,7 +121,7 @@ class RaggedArray(Generic[Scalar]):
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
-        """`(num_sequences + 1,)` int64: start index of each sequence in `values`; total last."""
+        """`(num_sequences + 1,)` int64: start of each sequence in `values`, then `len(values)`."""
         offsets = np.zeros(len(self.lengths) + 1, dtype=np.int64)
         np.cumsum(self.lengths, out=offsets[1:])
         return offsets
@@ -153,7 +153,7 @@ class RaggedArray(Generic[Scalar]):
         if longest > size:
             raise UsageError(
                 f"sequence {self.lengths.argmax()} has {longest} rows, but max_rows is {size}: "
-                "make it larger, since nothing is cut off"
+                "pass a larger one, since pad never drops rows"
             )
         shape = len(self), size
         if len(self.values) == shape[0] * size:  # all sequences are full

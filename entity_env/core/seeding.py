@@ -11,7 +11,7 @@ Item = TypeVar("Item")
 
 SEEDS_PER_BLOCK: Final = 64
 EVALUATED_ENV: Final = 2**31 - 1
-"""No environment has this index, so no training episode uses one of its seeds."""
+"""Environment index for evaluation: no training environment has it, so seeds never coincide."""
 
 
 class EpisodeSeeds:
@@ -20,7 +20,7 @@ class EpisodeSeeds:
     The seed of episode `n` depends only on the run's seed, the environment's index and `n`: the
     upper 63 bits of a word of numpy's `SeedSequence(seed, spawn_key=(env_id, n // 64))`, computed
     here without numpy in 10 µs per block of 64 episodes plus 1 µs per episode. Raises `UsageError`
-    as `checked_seed` does.
+    for seeds that `checked_seed` refuses.
     """
 
     def __init__(self, seed: int, env_id: int = 0) -> None:
@@ -136,9 +136,9 @@ def splitmix64_int(state: int) -> int:
 class Draws:
     """Random integers from SplitMix64, drawn one by one as in batch environments.
 
-    Draw `k`, from 1, uses `splitmix64(seed + k * GAMMA)`, so a game written as a loop can reproduce
-    an episode of its batch environment. Has the methods of `random.Random` that `multi_snake`
-    calls.
+    Draw `k` (from 1 on) uses `splitmix64(seed + k * GAMMA)`, so a game written as a loop can
+    reproduce an episode of its batch environment. Has the methods of `random.Random` that
+    `multi_snake` calls.
     """
 
     def __init__(self, seed: int = 0) -> None:

@@ -54,8 +54,8 @@ class Entity:
         is_shape = isinstance(sizes, tuple) and [type(size) for size in sizes] == [int] * 3
         if not is_shape or min(shape) < 1 or prod(shape) != len(self.features):
             raise SchemaError(
-                "the shape of a picture is its height, width and channels, whose product is the "
-                f"number of features, {len(self.features)}: got {shown(shape)}"
+                "the shape of a picture must be (height, width, channels), with a product equal to "
+                f"the number of features, {len(self.features)}: got {shown(shape)}"
             )
 
 
@@ -349,7 +349,7 @@ def _action_from_json(data: Mapping[str, object]) -> ActionSpace:
     }
     if not isinstance(kind, str) or kind not in readers:
         raise SchemaError(
-            f"the kind of an action is one of {', '.join(readers)}: got {shown(kind)}"
+            f"the kind of an action must be one of {', '.join(readers)}: got {shown(kind)}"
         )
     return readers[kind]()
 

@@ -64,8 +64,8 @@ def as_mask(
     """An action mask as bools of shape `(num_actors, num_choices)`, from any dtype of 0s and 1s.
 
     Raises a `SchemaError` that names the action if the shape or a value is wrong or, unless
-    `may_block`, a row allows nothing. One actor's shape may be `(num_choices,)`. Errors of a global
-    action do not mention actors.
+    `may_block`, a row allows nothing. The mask of a single actor may have the shape
+    `(num_choices,)`. Errors of a global action do not mention actors.
     """
     needed = (
         f"(num_choices,) = {shape[1:]}" if is_global else f"(num_actors, num_choices) = {shape}"
@@ -193,7 +193,7 @@ def is_index(value: object, size: int) -> TypeGuard[int]:
 
 
 def checked_count(name: str, value: object, least: int = 1, most: int | None = None) -> int:
-    """Returns an integer from `least` to `most` (None = no limit), else raises `UsageError`."""
+    """Returns `value` if it is an integer from `least` to `most`, else raises `UsageError`."""
     if not is_integer(value) or value < least or (most is not None and value > most):
         allowed = f", {least} or more" if most is None else f" from {least} to {most}"
         raise UsageError(f"{name} must be an integer{allowed}: got {value!r}")
@@ -201,7 +201,7 @@ def checked_count(name: str, value: object, least: int = 1, most: int | None = N
 
 
 def checked_index(name: str, value: object, size: int) -> int:
-    """Returns an integer from 0 to `size - 1`, else raises `UsageError`."""
+    """Returns `value` if it is an integer from 0 to `size - 1`, else raises `UsageError`."""
     if not is_integer(value) or not 0 <= value < size:
         raise UsageError(f"{name} must be an integer from 0 to {size - 1}: got {value!r}")
     return int(value)
@@ -428,7 +428,7 @@ def has_numba() -> bool:
 
 
 def uses_numba(owner: str, backend: str, choices: Sequence[str]) -> bool:
-    """Whether `owner` compiles its backend: always for "numba", for "auto" if numba is installed.
+    """Whether `owner` uses numba: always for "numba"; for "auto", if numba is installed.
 
     Raises `UsageError` for an unknown backend, `MissingExtraError` if numba is missing.
     """

@@ -71,9 +71,9 @@ class VecEnvBase(ABC):
 
 
 VEC_ENV_MAKERS: Final = (
-    "; a VecEnv is made by VecEnv(game, 64) (entity_env.vec), of a batch environment by "
-    "BatchVecEnv, of Gymnasium's by GymnasiumVecEnv(gymnasium.make_vec(...)) "
-    "(entity_env.interop.gymnasium), of PettingZoo's by VecEnv(from_pettingzoo(...), 64) "
+    "; create one with VecEnv(game, 64) (entity_env.vec); for a batch environment, BatchVecEnv; "
+    "for Gymnasium, GymnasiumVecEnv(gymnasium.make_vec(...)) "
+    "(entity_env.interop.gymnasium); for PettingZoo, VecEnv(from_pettingzoo(...), 64) "
     "(entity_env.interop.pettingzoo)"
 )
 """End of a message about an object of the wrong kind."""
@@ -97,7 +97,7 @@ def require_vec_env(vec: object, user: str, autoreset: Autoreset | None = None) 
 
 
 def partial_reset(vec: object) -> Callable[..., VecObs] | None:
-    """`vec.reset_envs`, or None if it cannot reset only some environments (`can_reset_envs`)."""
+    """`vec.reset_envs`, or None if `vec` can only reset all environments together."""
     return getattr(vec, "reset_envs", None) if getattr(vec, "can_reset_envs", False) else None
 
 
@@ -120,7 +120,7 @@ def require_running(ended: Sequence[int]) -> None:
 def reset_runs(
     env_ids: Iterable[int], num_envs: int, seed: int | None, starts: ArrayLike | None
 ) -> dict[int, Run]:
-    """New runs of the environments to reset; empty without a seed: their current runs continue.
+    """New runs of the environments to reset; empty without a seed, so current runs continue.
 
     Raises:
         UsageError: `starts` without a seed, or an invalid seed.
@@ -162,7 +162,7 @@ def env_seeds(seed: int, env_ids: NDArray[np.int64]) -> NDArray[np.uint64]:
     """`(len(env_ids),) uint64`: seed of each environment's sequence of episodes.
 
     Environment 0 uses the seed itself, so a batch of one environment can repeat any environment of
-    any batch. Environment `i`, from 1 on, uses `hash(seed) + i`, below 2**63. These seeds are
+    any batch. Environment `i` > 0 uses `hash(seed) + i`, below 2**63. These seeds are
     consecutive, and batches with adjacent values of `seed` share no sequence.
 
     Args:

@@ -24,8 +24,8 @@ class VecCategoricalActionMask:
     """Actors of each observation and their allowed labels, for categorical and global actions.
 
     Args:
-        actors: per observation, the index of each acting entity among all its entities, in the
-            order of the observation space. A global action has at most one actor: the
+        actors: per observation, the index of each acting entity among all entities of the
+            observation, in observation space order. A global action has at most one actor: the
             `GLOBAL_ENTITY` row, whose index follows the last entity's.
         mask: per observation `(num_actors, num_choices)` bool, True = allowed; None = all allowed.
     """
@@ -144,9 +144,8 @@ class EntityBatch:
         Entities hidden from the policy are included: for a type with hidden entities,
         `visible[name].pad(max_rows)[0]` marks the visible ones.
 
-        Args:
-            max_rows: entities per row in the result, for all types or by name; the default, for
-                None or a type not named, is the largest number in any row.
+        max_rows: entities per row in the result, for all types or by name. For None, or a type that
+            is not named, the largest number of entities in any row.
 
         Returns:
             `(num_rows, max_rows, num_features) float32`, 0 where there is no entity; and
@@ -161,7 +160,7 @@ class EntityBatch:
         unknown = [name for name in limits if name not in self.features]
         if unknown:
             raise UsageError(
-                f"max_rows names {unknown[0]!r}: there are {', '.join(self.features) or 'none'}"
+                f"max_rows names {unknown[0]!r}, expected {', '.join(self.features) or 'no name'}"
             )
         padded = {}
         for name, features in self.features.items():
@@ -223,7 +222,7 @@ def require_same_spaces(first: EntityBatch, other: EntityBatch, what: str) -> No
     for got, expected in zip(_space_names(other), _space_names(first), strict=True):
         if got != expected:
             raise SchemaError(
-                f"{what} is of other spaces: expected {', '.join(expected) or 'none'}, got "
+                f"{what} has different spaces: expected {', '.join(expected) or 'none'}, got "
                 f"{', '.join(got) or 'none'}"
             )
 
@@ -374,8 +373,8 @@ class VecObs(EntityBatch):
     def concat(batches: Sequence[VecObs]) -> VecObs:
         """Copies the rows of several batches with equal spaces, one batch after another.
 
-        Flags and masks as in `concat_entities`. The result has `final` if any batch has it; metrics
-        are merged.
+        Missing flags and masks are filled in as by `concat_entities`. The result has `final` if any
+        batch has it; metrics are merged.
 
         Raises:
             SchemaError: there are no batches, or their entities or actions differ.
@@ -443,7 +442,7 @@ class VecObs(EntityBatch):
         )
 
     def find_rows(self, part: VecObs) -> NDArray[np.int64]:
-        """`(len(part),)`: for each row of `part`, the row of its environment and agent, or -1."""
+        """`(len(part),)`: this batch's row for the environment and agent of each row, or -1."""
         num_agents = int(max(part.agent_id.max(initial=0), self.agent_id.max(initial=0))) + 1
         key = self.env_id * num_agents + self.agent_id
         wanted = part.env_id * num_agents + part.agent_id

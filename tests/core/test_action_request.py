@@ -153,7 +153,7 @@ def test_another_number_of_values_than_of_actors_is_refused_at_once(name: str) -
         (MOVE, ["up", 1], "actor 0 chose 'up'"),
         (MOVE, [[0], [1]], r"actor 0 chose \[0\]"),
         (MOVE, [0, 0], "actor 1 chose 'up', which its mask forbids; allowed are down"),
-        (CALL, [0], "'call': chosen was 'yes', which its mask forbids; allowed are no"),
+        (CALL, [0], "'call': got 'yes', which its mask forbids; allowed are no"),
         (PICK, [1], "'pick': actor 0 chose 'a', which its mask forbids; allowed are c, b"),
         (TURN, [[0, 0]], "needs 2 values, one per actor: got 1"),
         (TURN, [[0, 0], [0, 2]], "actor 1 chose 2.0 for 'right', expected -1 to 1"),

@@ -249,7 +249,7 @@ def test_padding_names_the_type_that_does_not_fit() -> None:
     obs.features["B"] = RaggedArray(np.zeros((7, 2), np.float32), [1, 3, 2, 1])
     with pytest.raises(UsageError, match="type 'B': sequence 1 has 3 rows, but max_rows is 2"):
         obs.pad({"B": 2})
-    with pytest.raises(UsageError, match="max_rows names 'C': there are A, B"):
+    with pytest.raises(UsageError, match="max_rows names 'C', expected A, B"):
         obs.pad({"C": 2})
 
 

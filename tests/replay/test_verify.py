@@ -159,7 +159,7 @@ def test_an_action_that_is_no_longer_allowed() -> None:
     ]
     found = Replay(replay.header, lines).verify(dots(mask=True))
     assert str(found) == (
-        "agent 0, step 3: a recorded action does not fit: action 'Go': chosen was 'RIGHT', "
+        "agent 0, step 3: a recorded action does not fit: action 'Go': got 'RIGHT', "
         "which its mask forbids; allowed are LEFT"
     )
 

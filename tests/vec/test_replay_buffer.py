@@ -224,9 +224,9 @@ def test_what_does_not_fit_is_refused_and_changes_nothing() -> None:
         buffer.add(obs, samples, other)
     other, _ = random_obs(rng, 3)
     other.features["A"] = RaggedArray(np.zeros((3, 9), np.float32), [1, 1, 1])
-    with pytest.raises(SchemaError, match="next_obs is of other spaces"):
+    with pytest.raises(SchemaError, match="next_obs has different spaces"):
         buffer.add(obs, samples, other)
-    with pytest.raises(SchemaError, match=r"^obs is of other spaces"):
+    with pytest.raises(SchemaError, match=r"^obs has different spaces"):
         buffer.add(dots(1, 3), {"go": np.zeros(3, np.int64)}, dots(1, 3))
     with pytest.raises(SchemaError, match=r"'push' needs \d+ values, one per actor of obs: got \("):
         buffer.add(obs, {**samples, "push": samples["push"][:-1]}, next_obs)
