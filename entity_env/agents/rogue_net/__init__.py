@@ -1,7 +1,7 @@
 """RogueNet, the entity transformer: its configuration and features, in torch and in numpy.
 
-Importing this package does not import torch: names that need it load on first use. Training belongs
-to `ppo`.
+Importing this package does not import torch: names that need torch load on first use. Training
+belongs to `ppo`.
 """
 
 from __future__ import annotations

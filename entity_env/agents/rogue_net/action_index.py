@@ -113,7 +113,7 @@ def find_row_choices(action: ActionName, mask: VecActionMask) -> Choices:
     """
     rows = mask.actors.row_index
     if isinstance(mask, VecSelectEntityActionMask):
-        raise SchemaError(f"action {action!r} selects entities, which a network of rows cannot")
+        raise SchemaError(f"action {action!r} selects entities: use a RogueNet")
     if isinstance(mask, VecContinuousActionMask):
         return Choices(rows, rows, allowed=None)
     choices = Choices(rows, rows, None if mask.mask is None else mask.mask.values)

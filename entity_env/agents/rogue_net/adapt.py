@@ -146,8 +146,8 @@ class FeatureAdaptor:
         if found := unadaptable(agent, game):
             raise CheckpointError(
                 f"the checkpoint cannot be adapted to the game: {'; '.join(found)}. Features and "
-                "entities that it does not know are left out, but it needs all that it was "
-                "trained on"
+                "entities that the agent does not know are left out, but the game must have all "
+                "that it was trained on"
             )
         (agent_obs, _), (game_obs, _) = agent, game
         self._widths = {name: len(entity.features) for name, entity in game_obs.entities.items()}
@@ -229,7 +229,7 @@ class FeatureAdaptor:
         return taken
 
     def _mask(self, action: ActionName, mask: ActionMask, observation: Observation) -> ActionMask:
-        """The mask for the agent; "every entity" becomes every entity of a type it knows."""
+        """The mask for the agent; "every entity" becomes every entity of a type the agent knows."""
         if isinstance(mask, GlobalCategoricalActionMask):
             return mask
         actors = self._types(action, "act", mask.actor_ids, mask.actor_types, observation)
@@ -318,6 +318,6 @@ def _only(mapping: Mapping[EntityName, _Value], names: Collection[str]) -> dict[
 
 def _unknown(action: ActionName, role: str, name: EntityName) -> SchemaError:
     return SchemaError(
-        f"action {action!r}: a {name} can {role}, but the agent was trained without any; "
-        "train it again, or leave those out of the action"
+        f"action {action!r}: entities of type {name} can {role}, but the agent was trained without "
+        "this type; train it again, or leave the type out of the action"
     )

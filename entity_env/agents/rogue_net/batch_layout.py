@@ -32,7 +32,7 @@ class Layout:
 
     Args:
         lengths: `(num_rows,)` number of entities in each observation.
-        offsets: `(num_rows + 1,)` their cumulative sum from 0.
+        offsets: `(num_rows + 1,)` cumulative sum of `lengths`, from 0.
         rows: `(num_entities,)` observation of each packed entity.
         places: `(num_entities,)` place of each packed entity in the order by observation.
         order: `(num_entities,)` packed index of the entity at each place.
@@ -96,7 +96,7 @@ class Layout:
             at = int(wrong.argmax())
             raise SchemaError(
                 f"{what}: row {rows[at]} names entity {index[at]}, "
-                f"but it has {self.lengths[rows[at]]} entities"
+                f"but has only {self.lengths[rows[at]]} entities"
             )
         place: Ints = self.order[self.offsets[rows] + index]
         return place
@@ -105,7 +105,7 @@ class Layout:
 def lay_out(batch: Batch, names: Sequence[EntityName], *, is_compiled: bool = False) -> Layout:
     """The layout of a batch with these entity types in order.
 
-    `is_compiled` uses numba: ten times faster, but slow to load.
+    With `is_compiled`, numba makes it ten times faster, but takes time to load.
     """
     counts = np.stack([batch.features[name].lengths for name in names])
     lengths = counts.sum(axis=0)

@@ -15,7 +15,7 @@ MAX_LAYERS: Final = 1000
 MAX_WIDTH: Final = 1 << 16
 """Largest `d_model`, `n_head` and `d_qk`."""
 MAX_NUMBERS: Final = 1 << 28
-"""Most parameters of a network: 1 GiB of float32."""
+"""Maximum number of parameters of a network: 1 GiB of float32."""
 GATES: Final = OneOf(("linear", "relu", "gelu", "sigmoid"))
 """Activations of value gates."""
 POOLINGS: Final = OneOf(("mean", "max", "meanmax"))
@@ -33,26 +33,28 @@ _Width: TypeAlias = Annotated[int, Range(1, MAX_WIDTH)]
 class RelposEncodingConfig:
     """Relative positions in attention, as in rogue-net 0.1.9.
 
-    Relative positions fall into buckets, each with a learned key and value: cells of a grid, or
-    with `radial` and `distance` angles, rings, or both.
+    Every pair of entities falls into a bucket, which has a learned key and value. Buckets are cells
+    of a grid; with `radial`, angles; with `distance`, rings; with both, angles within rings.
 
     Args:
         extent: for a grid, the largest distance in cells per position feature; otherwise the
-            number of angles, of rings, or of both in this order.
+            number of angles, the number of rings, or both in this order.
         position_features: names of the position features of every entity.
         scale: size of a cell or ring.
         per_entity_values: values also depend on the type of the key entity.
-        exclude_entities: types without a position; a type of the game is an error, as in rogue-net.
+        exclude_entities: types without a position; as in rogue-net, these must not be types of the
+            game.
         value_relpos_projection, key_relpos_projection: adds a projection of the position itself.
         per_entity_projections: one projection per type. As in rogue-net, the sum of all of them is
             added for queries of the first type, and nothing for other queries.
-        radial: buckets by angle.
-        distance: buckets by distance.
-        rotation_vec_features: two features, the direction of an entity; angles are relative to it.
+        radial: use buckets by angle.
+        distance: use buckets by distance.
+        rotation_vec_features: two features, the direction of an entity; angles are relative to the
+            direction.
         rotation_angle_feature: the direction as one angle, in radians.
         interpolate: interpolates between neighboring buckets.
-        value_gate: activation of a gate on the values, a projection of the key entity: None,
-            "linear", "relu", "gelu" or "sigmoid".
+        value_gate: activation of the gate, a projection of the key entity that multiplies the
+            values: "linear", "relu", "gelu" or "sigmoid"; None = no gate.
         enable_negative_distance_weight_bug: weights beyond the last ring are extrapolated, as in
             configurations before version 4.
 
@@ -122,7 +124,7 @@ class RelposEncodingConfig:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Index distance of neighbors per axis."""
+        """Difference between the indices of neighboring buckets, per axis."""
         return tuple(math.prod(self.sizes[:axis]) for axis in range(len(self.sizes)))
 
     @property
@@ -160,8 +162,8 @@ class TranslationConfig:
         _require_rotation(self.rotation_vec_features, self.rotation_angle_feature)
         if self.is_rotated and len(self.position_features) != 2:
             raise UsageError(
-                f"positions are rotated in the plane: got {len(self.position_features)} "
-                f"position features, {', '.join(self.position_features)}"
+                f"expected two position features to rotate, got {len(self.position_features)}: "
+                f"{', '.join(self.position_features)}"
             )
 
     @property
@@ -183,7 +185,7 @@ def _require_buckets(config: RelposEncodingConfig) -> None:
     if config.num_buckets > MAX_BUCKETS:
         raise UsageError(
             f"extent {list(config.extent)} makes {config.num_buckets} buckets, at most "
-            f"{MAX_BUCKETS} go"
+            f"{MAX_BUCKETS} are allowed"
         )
 
 
@@ -191,7 +193,7 @@ def _require_kind(config: RelposEncodingConfig) -> None:
     """Refuses combinations that rogue-net cannot run."""
     num_positions = len(config.position_features)
     if not num_positions:
-        raise UsageError("position_features names no feature")
+        raise UsageError("position_features must name at least one feature")
     if config.radial:
         if config.rotation_vec_features is None and config.rotation_angle_feature is None:
             raise UsageError(

@@ -41,8 +41,8 @@ def input_features(
     num_columns = own + len(shared) * (1 + len(obs_space.entities))
     if num_columns > MAX_COLUMNS:
         raise SchemaError(
-            f"the entities have {num_columns} features, the global ones counted for each: a "
-            f"network reads at most {MAX_COLUMNS}"
+            f"all entity types have {num_columns} features together, with the global features "
+            f"counted for each type: a network reads at most {MAX_COLUMNS}"
         )
     features = {name: (*entity.features, *shared) for name, entity in obs_space.entities.items()}
     if any(isinstance(space, GlobalCategoricalActionSpace) for space in action_space.values()):
@@ -156,7 +156,7 @@ class FlatFeatures:
         left_out: an entity type that is read separately, by `part`.
 
     Raises:
-        SchemaError: unless `is_flat`.
+        SchemaError: `is_flat` is False.
     """
 
     def __init__(
@@ -288,8 +288,8 @@ class _Translation:
             at = int(wrong.argmax())
             raise SchemaError(
                 f"row {rows[at]} has {counts[at]} entities of type "
-                f"{self._config.reference_entity!r}, but the network places all others around "
-                "exactly one: show one in every observation"
+                f"{self._config.reference_entity!r}, but the network needs exactly one, relative "
+                "to which it places the other entities: show one in every observation"
             )
 
     def _columns(self, features: Sequence[str], wanted: Sequence[str]) -> list[int]:

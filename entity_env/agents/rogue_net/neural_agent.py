@@ -37,7 +37,7 @@ from entity_env.core.vec_obs import VecActions, VecObs, VecSelectEntityActionMas
 from entity_env.errors import CheckpointError, UsageError
 
 _MIN_TEMPERATURE: Final = 1e-6
-"""Smaller ones would overflow in single precision: logits are divided by them."""
+"""Logits are divided by the temperature: a smaller one would overflow in single precision."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ class TrainedAgent(PolicyAgent):
 
     Raises:
         CheckpointError: on the first decision, if the game declared other spaces, or, with `adapt`,
-            lacks some of them; see `load_agent`. Direct calls of a game's `play` declare
-            none: then only observations are checked.
+            lacks some of them; see `load_agent`. Direct calls of a game's `play` declare no spaces,
+            so only observations are checked.
     """
 
     def __init__(self, spaces: Spaces, choosing: Choosing, *, adapt: bool = False) -> None:
@@ -232,8 +232,8 @@ class TrainedAgent(PolicyAgent):
         """Checks that the agent can play a game.
 
         Raises:
-            CheckpointError: it was trained for another game, or, with `adapt`, the game lacks a
-                feature, type or action that the network needs.
+            CheckpointError: the agent was trained for another game, or, with `adapt`, the game
+                lacks a feature, type or action that the network needs.
         """
         if schema is not self._checked:
             self._fit_to(schema, is_declared=True)

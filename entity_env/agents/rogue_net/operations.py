@@ -1,32 +1,32 @@
 """A network as a list of operations over named buffers: plain data, for any backend.
 
-`operations` lists them for a configuration, with all tensors of the network. A buffer may be
-overwritten: its content at the time of reading counts. A RogueNet starts with the buffers
-`features/TYPE`, the arrays of `Inputs`; an MLP with `features`, the vector of `FlatFeatures`; and a
-CNN with `picture`, `(num_rows, height, width, channels)`, and `features`, if there are others. At
-the end `action/NAME` is the distribution of an action, and `value` has one number per row
-(observation).
+`operations` returns the list for a configuration, including all tensors of the network. Operations
+run in order, and later ones may overwrite a buffer that earlier ones wrote. A RogueNet starts with
+one buffer `features/TYPE` per entity type, an array of `Inputs`; an MLP with `features`, the vector
+of `FlatFeatures`; and a CNN with `picture`, `(num_rows, height, width, channels)`, and, if the
+observations have other features, `features`. At the end, `action/NAME` is the distribution of the
+action NAME, and `value` has one number per row (observation).
 
 | kind | output |
 |---|---|
-| `normalize` | the input, normalized by `count`, `mean` and `squares_sum`, clipped |
+| `normalize` | the input, standardized by its statistics `count`, `mean`, `squares_sum`; clipped |
 | `linear` | `x @ weight.T + bias`, then the `activation`, if any: `gelu`, `relu`, … |
 | `layer_norm` | rows with mean 0 and deviation 1, times `weight` plus `bias` |
 | `add` | the first input, with the second added in place |
 | `repeat` | the tensor `embedding` for every row of the input |
-| `concatenate` | rows of all inputs, the types `entities`; later operations use these entities |
+| `concatenate` | the rows of all inputs, which are the entity types `entities`, in this order |
 | `positions` | keys and values of every pair of entities, with the `options` of `Relpos` |
-| `attend` | query, key, value, and maybe positions and gate: `n_head` heads side by side |
+| `attend` | attention with `n_head` heads: query, key, value and, if used, positions and gate |
 | `pool` | per nonempty observation the `mean`, `max` or `meanmax` of its visible entities |
-| `spread` | for every entity the row of its observation |
-| `mean` | per observation the mean of its entities, 0 without any |
+| `spread` | for every entity, the pooled row of its observation |
+| `mean` | per observation the mean of its entities, 0 if it has none |
 | `convolve` | pictures, with a `stride` and an `activation` |
-| `flatten` | vectors of pictures, channel by channel |
+| `flatten` | each picture as a vector, channel by channel |
 | `join` | columns of both inputs |
-| `actors`, `actees` | rows of the `action`'s actors or actees; in an MLP or CNN, of their rows |
-| `compare` | dot products of actors and actees, divided by the root of their width |
+| `actors`, `actees` | rows of the `action`'s actors or actees; in an MLP or CNN, of observations |
+| `compare` | dot products of actors and actees, divided by the square root of their width |
 | `categorical` | a distribution over the allowed choices of the `action`, from logits |
-| `gaussian` | a distribution from means and `log_std`; -1 is `low`, and 1 is `high` |
+| `gaussian` | normal, from means and `log_std`, in units where -1 is `low` and 1 is `high` |
 | `scale` | the input times `std` plus `mean` |
 """
 
@@ -68,7 +68,7 @@ _Tensor = TypeVar("_Tensor")
 
 
 class TensorSpec(NamedTuple):
-    """Shape and dtype of a parameter."""
+    """Shape and dtype of a parameter or statistic."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any] = np.dtype(np.float32)
@@ -80,11 +80,11 @@ class Operation:
 
     Args:
         kind: see the top of the module.
-        inputs: buffers that it reads.
+        inputs: buffers that the operation reads.
         output: buffer that it writes.
-        layer: prefix of its tensors' names.
+        layer: prefix of the names of its tensors.
         tensors: parameters and statistics, by their names without the prefix.
-        constants: numbers and names, as JSON.
+        constants: options of the operation, as JSON values.
     """
 
     kind: str
@@ -95,7 +95,7 @@ class Operation:
     constants: Mapping[str, Any]
 
     def of(self, tensors: Mapping[str, _Tensor]) -> dict[str, _Tensor]:
-        """Its own tensors, by their names without the prefix."""
+        """The tensors of this operation, by their names without the prefix."""
         return {part: tensors[self.layer + part] for part in self.tensors}
 
     def to_json(self) -> dict[str, object]:
@@ -109,12 +109,13 @@ def operations(
     """The operations of a network, in order.
 
     Raises:
-        SchemaError: no network has such spaces and options, or it would be too large.
+        SchemaError: `config` does not fit the spaces, is an `OwnNetConfig`, or makes a network
+            that is too large.
     """
     if isinstance(config, OwnNetConfig):
         raise SchemaError(
-            f"it is a network of the class {config.name}, which only its own program can make: "
-            "make it there, and load_checkpoint(path, policy=it)"
+            f"the network has the class {config.name}, which only its own program can make: "
+            "create it there and call load_checkpoint(path, policy=...) with it"
         )
     if isinstance(config, MLPConfig):
         found = _mlp(FlatFeatures(obs_space, action_space).width, action_space, config)
@@ -127,8 +128,7 @@ def operations(
     if num_numbers > MAX_NUMBERS:
         raise SchemaError(
             f"the network would have {num_numbers} parameters, but at most {MAX_NUMBERS} are "
-            "allowed: choose a "
-            "smaller one"
+            "allowed: choose a smaller network"
         )
     return listed
 
@@ -358,7 +358,8 @@ class Picture(NamedTuple):
         """The inputs for these spaces.
 
         Raises:
-            SchemaError: spaces that are not flat with one picture, or a kernel that is too large.
+            SchemaError: the spaces are not flat, do not have exactly one picture, or are too small
+                for a kernel.
         """
         name = picture_of(obs_space)
         width = FlatFeatures(obs_space, action_space, name).width
@@ -366,7 +367,7 @@ class Picture(NamedTuple):
         if name is None or shape is None:
             found = ", ".join(name for name, each in obs_space.entities.items() if each.shape)
             raise SchemaError(
-                f"a CNN reads one entity that is a picture, and there are {found or 'none'}: "
+                f"a CNN needs exactly one entity that is a picture, got {found or 'none'}: "
                 "declare its shape, as Entity(features, is_single=True, shape=(height, width, "
                 "channels)), or use an MLP"
             )
@@ -375,5 +376,5 @@ class Picture(NamedTuple):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Widths of input and output of the layers after the convolutions."""
+        """Number of inputs of the layers after the convolutions, then the width of each layer."""
         return (self.num_convolved + self.width, *(self.config.hidden or ()))

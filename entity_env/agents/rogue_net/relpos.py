@@ -1,7 +1,7 @@
 """Buckets of relative positions, which attention looks up.
 
 Shared by torch and numpy, because nothing here is learned. Operations, their order and float32
-match rogue-net 0.1.9: a position on the border of two buckets gets the same bucket.
+match rogue-net 0.1.9, so a position on the border of two buckets gets the same bucket as there.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _TURN = 2 * math.pi
 
 @dataclass(frozen=True, slots=True)
 class RelposBuckets:
-    """Buckets of every pair of entities in an observation: query first, then key.
+    """Buckets of every pair of entities in an observation; the axis of queries comes first.
 
     Args:
         keys: `(num_rows, length, length)` int64, row of the table of keys for each pair; several
             arrays if neighboring buckets are interpolated.
-        values: likewise, rows of the table of values.
-        weights: float32 weight of each array of buckets; empty if there is one.
+        values: as `keys`, but rows of the table of values.
+        weights: float32 weight of each array in `keys`; empty if there is only one array.
         relative: `(num_rows, length, length, 3)` relative position and distance; None without
             projections.
         is_first: `(num_rows, length)` bool: the query is of the first entity type.
@@ -51,7 +51,7 @@ class Relpos:
         features: names of the features of each entity type.
 
     Raises:
-        SchemaError: a type without a position, or an excluded type.
+        SchemaError: a type lacks a position feature, or `exclude_entities` names a type.
     """
 
     def __init__(
@@ -62,8 +62,8 @@ class Relpos:
         excluded = [name for name in config.exclude_entities if name in features]
         if excluded:
             raise SchemaError(
-                f"relative positions exclude the entity {excluded[0]!r}: rogue-net 0.1.9 cannot "
-                "run such a network either"
+                f"exclude_entities must not name the entity type {excluded[0]!r}: rogue-net 0.1.9 "
+                "cannot run such a network either"
             )
         for name, own in self._features.items():
             missing = [feature for feature in config.position_features if feature not in own]
@@ -80,7 +80,7 @@ class Relpos:
                 )
 
     def buckets(self, inputs: Mapping[EntityName, Floats], layout: Layout | None) -> RelposBuckets:
-        """Buckets of all pairs, padded as in `layout`; None = all entities are one observation."""
+        """Buckets of all pairs, padded as in `layout`; None = a single observation."""
         names = [name for name in self._features if name in inputs]
         wanted = self.config.position_features
         position = np.concatenate(

@@ -58,14 +58,18 @@ class Weights:
 
     @property
     def has_value(self) -> bool:
-        """False if a RogueNet's value head is all 0: untrained, or dropped by an export."""
+        """False if the value head of a RogueNet is all 0: untrained, or left out of an export."""
         if not isinstance(self.config, RogueNetConfig):
             return True
         prefix = (VALUE_NET if self.config.separate_value else "") + "auxiliary_heads.value."
         return any(self.tensors[prefix + part].any() for part in _LINEAR)
 
     def as_rogue_net(self) -> Weights:
-        """The network without options that rogue-net lacks; drops a separate value network."""
+        """This RogueNet with only the options that rogue-net, enn-trainer's package, has.
+
+        A separate value network is dropped, and the value head becomes 0. A value scale is
+        multiplied into the value head.
+        """
         config = self.rogue_net_config()
         if not (config.separate_value or config.value_scale):
             return self
@@ -83,21 +87,21 @@ class Weights:
         return Weights(self.obs_space, self.action_space, config, tensors)
 
     def rogue_net_config(self) -> RogueNetConfig:
-        """The configuration; raises `SchemaError` for another kind of network."""
+        """The configuration of a RogueNet; raises `SchemaError` for other networks."""
         if not isinstance(self.config, RogueNetConfig):
-            raise SchemaError(f"it needs a RogueNet, this is a network of {self.config}")
+            raise SchemaError(f"expected a RogueNet, got a network with {self.config}")
         return self.config
 
     def require_fit(self, where: str, source: str) -> None:
         """Checks that the tensors match the configuration.
 
         Args:
-            where: name of the tensors, for errors.
-            source: name of their description, for errors.
+            where: where the tensors are, for errors.
+            source: where the spaces and the configuration are, for errors.
 
         Raises:
-            CheckpointError: a tensor is missing, unknown, of another shape or dtype, or not finite;
-                or no network has such spaces and options.
+            CheckpointError: a tensor is missing, unexpected or not finite, or has the wrong shape
+                or dtype; or `operations` refuses the spaces and the configuration.
         """
         try:
             expected = expected_tensors(self.obs_space, self.action_space, self.config)
@@ -109,7 +113,7 @@ class Weights:
         if faults:
             more = f", and {len(faults) - _MAX_LISTED} more" if len(faults) > _MAX_LISTED else ""
             listed = "; ".join(faults[:_MAX_LISTED])
-            raise CheckpointError(f"{where} does not fit the network in {source}: {listed}{more}")
+            raise CheckpointError(f"{where} does not match {source}: {listed}{more}")
 
 
 def value_head(tensors: Tensors) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -125,7 +129,7 @@ def value_head(tensors: Tensors) -> tuple[NDArray[np.float32], NDArray[np.float3
 def expected_tensors(
     obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace], config: NetConfig
 ) -> dict[str, TensorSpec]:
-    """Every parameter and statistic by name; raises as `operations`."""
+    """Every parameter and statistic by name; raises the errors of `operations`."""
     return tensors_of(operations(obs_space, action_space, config))
 
 
@@ -163,7 +167,7 @@ def _contradictions(config: NetConfig, tensors: Tensors) -> Iterator[str]:
 
 
 def relpos_constants(relpos: RelposEncodingConfig | None) -> dict[str, NDArray[Any]]:
-    """Relative position tensors that follow from the configuration."""
+    """Relative position tensors whose values follow from the configuration."""
     if relpos is None:
         return {}
     return {

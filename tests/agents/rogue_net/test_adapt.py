@@ -376,17 +376,26 @@ def test_what_it_has_never_seen_does_not_act(backend: str) -> None:
         )
 
     for observation, words in (
-        (see(True, move=CategoricalActionMask(actor_ids=[1, 0])), "'move': a N can act"),
-        (see(False, move=CategoricalActionMask(actor_ids=[("N", 0)])), "'move': a N can act"),
-        (see(False, move=CategoricalActionMask()), "'move': a N can act"),
-        (see(True, move=CategoricalActionMask(actor_types=["N"])), "'move': a N can act"),
+        (
+            see(True, move=CategoricalActionMask(actor_ids=[1, 0])),
+            "'move': entities of type N can act",
+        ),
+        (
+            see(False, move=CategoricalActionMask(actor_ids=[("N", 0)])),
+            "'move': entities of type N can act",
+        ),
+        (see(False, move=CategoricalActionMask()), "'move': entities of type N can act"),
+        (
+            see(True, move=CategoricalActionMask(actor_types=["N"])),
+            "'move': entities of type N can act",
+        ),
         (
             see(True, pick=SelectEntityActionMask(actor_ids=[1], actee_types=["A", "N"])),
-            "'pick': a N can be selected, but the agent was trained without any",
+            "'pick': entities of type N can be selected, but the agent was trained without this",
         ),
         (
             see(True, pick=SelectEntityActionMask(actor_types=["A"], actee_ids=[0])),
-            "'pick': a N can be selected",
+            "'pick': entities of type N can be selected",
         ),
     ):
         with pytest.raises(SchemaError, match=words):

@@ -90,8 +90,8 @@ def test_a_projection_of_keys_or_values_is_one(name: str) -> None:
         (GRID, {"extent": (2, 1.0)}, "extent must be a list of integers"),
         (GRID, {"extent": (2, True)}, "extent must be a list of integers"),
         (GRID, {"extent": 4}, "extent must be a list of integers from 0 to 1000000, got 4"),
-        (GRID, {"extent": (500, 500)}, f"1002001 buckets, at most {MAX_BUCKETS} go"),
-        (GRID, {"extent": (), "position_features": ()}, "position_features names no feature"),
+        (GRID, {"extent": (500, 500)}, f"1002001 buckets, at most {MAX_BUCKETS} are allowed"),
+        (GRID, {"extent": (), "position_features": ()}, "must name at least one feature"),
         (GRID, {"position_features": "xy"}, "position_features must be a list of names, got 'xy'"),
         (GRID, {"position_features": ("x", 1)}, "position_features must be a list of names"),
         (GRID, {"exclude_entities": "Wall"}, "exclude_entities must be a list of names"),
@@ -138,7 +138,7 @@ def test_relative_positions_that_cannot_be(
         ({"rotation_vec_features": XY, "rotation_angle_feature": "a"}, "not both"),
         (
             {"position_features": ("x", "y", "z"), "rotation_angle_feature": "a"},
-            "rotated in the plane: got 3 position features, x, y, z",
+            "expected two position features to rotate, got 3: x, y, z",
         ),
     ],
 )

@@ -57,7 +57,7 @@ def write_agent(path: str | Path, weights: Weights) -> None:
         raise CheckpointError(f"an agent file must be named *{SUFFIX}, got {file.name!r}")
     weights.require_fit("the network", "its description")
     content = agent_bytes(weights)
-    agent_from_bytes(content, f"{file}, which was not written")
+    agent_from_bytes(content, f"{file} (not written)")
     new = file.with_name(f"{file.name}.new")
     with open(new, "wb") as opened:
         opened.write(content)
@@ -93,7 +93,7 @@ def read_agent(path: Path) -> Weights:
 def agent_from_bytes(content: bytes, where: str) -> Weights:
     """Reads the content of an `.agent` file; the tensors are read-only.
 
-    `where` names the file in errors. Raises as `read_agent`.
+    `where` names the file in errors. Raises `CheckpointError` like `read_agent`.
     """
     if content[: len(MAGIC)] != MAGIC:
         raise CheckpointError(f"{where} is not an agent file: create one with `entity-env export`")
@@ -110,7 +110,9 @@ def agent_from_bytes(content: bytes, where: str) -> Weights:
         )
     length = int.from_bytes(body[:8], "little")
     if len(body) < 8 or length > len(body) - 8:
-        raise CheckpointError(f"{where}: a description of {length} bytes is beyond its end")
+        raise CheckpointError(
+            f"{where} is damaged: its description of {length} bytes reaches beyond its end"
+        )
     try:
         data = _description(body[8 : 8 + length])
         obs_space, action_space = spaces_from_json(data.get("spaces"))
@@ -124,7 +126,7 @@ def agent_from_bytes(content: bytes, where: str) -> Weights:
 
 def _description(text: bytes) -> dict[str, Any]:
     if len(text) > _MAX_DESCRIPTION:
-        raise ValueError(f"a description of {len(text)} bytes is longer than {_MAX_DESCRIPTION}")
+        raise ValueError(f"the description has {len(text)} bytes, at most {_MAX_DESCRIPTION} fit")
     data = parse_json(text)
     if not isinstance(data, dict):
         raise ValueError(f"the description is not a JSON object but a {type(data).__name__}")

@@ -90,7 +90,7 @@ class Header:
     def place_of(self, folder: Path, name: str) -> Path | None:
         """Path of a file of this save; None if the save lacks it.
 
-        The temporary name takes precedence: then the file with the final name is older.
+        The temporary name takes precedence, because a file with the final name is then older.
         """
         if self.save and name not in self.files:
             return None
@@ -179,15 +179,15 @@ def require_place(path: Path, is_ours: Callable[[Path], bool] | None = None) -> 
     if not path.exists():
         return
     if not path.is_dir():
-        raise UsageError(f"{path} is a file, where a checkpoint would be a folder: move it away")
+        raise UsageError(f"{path} is a file, but a checkpoint is a folder: move the file away")
     if (is_ours or _is_checkpoint)(path):
         return
     others = sorted(name for name in os.listdir(path) if not _NEW.fullmatch(name))
     if others:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         raise UsageError(
-            f"{path} is not a checkpoint but holds {others[0]!r}{more}: nothing there is replaced, "
-            "choose another folder or move them away"
+            f"{path} is not a checkpoint but holds {others[0]!r}{more}, and no other files are "
+            "replaced: choose another folder, or move them away"
         )
 
 
@@ -267,7 +267,7 @@ def name_new(folder: Path, names: Iterable[str], save: str) -> None:
 
 
 def remove_new(folder: Path, names: Iterable[str]) -> None:
-    """Removes files of `write_new` that were not renamed, by final name."""
+    """Removes files of `write_new`, given their final names, that were not renamed."""
     for found in os.listdir(folder):
         match = _NEW.fullmatch(found)
         if match is not None and match[1] in names:

@@ -1,4 +1,4 @@
-"""Reads and writes the safetensors format, without that package.
+"""Reads and writes the safetensors format, without the package safetensors.
 
 A file is 8 bytes, the little-endian length of the header; the header, JSON `{name: {"dtype",
 "shape", "data_offsets"}}`; then the data of the tensors, without gaps.
@@ -31,13 +31,17 @@ _DTYPES: Final = {
 }
 _NAMES: Final = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 MAX_HEADER: Final = 16 << 20
-"""Bytes; the header of the largest network takes half of this."""
+"""Limit in bytes; the header of the largest network takes half of this."""
 _MAX_NAME: Final = 1024
 _MAX_DIMENSIONS: Final = 8
 
 
 def read_safetensors(content: bytes, where: str) -> dict[str, NDArray[Any]]:
-    """The tensors in a file's content, as read-only arrays that share its memory."""
+    """The tensors in a file's content, as read-only arrays that share its memory.
+
+    Raises:
+        CheckpointError: the content is damaged.
+    """
     try:
         return _read(content)
     except (ValueError, RecursionError) as error:
@@ -78,7 +82,8 @@ def _read(content: bytes) -> dict[str, NDArray[Any]]:
     begin = 8 + length
     if length > MAX_HEADER or begin > len(content):
         raise ValueError(
-            f"a header of {length} bytes is beyond its {len(content)} bytes, or {MAX_HEADER}"
+            f"the header takes {length} bytes, more than the file ({len(content)} bytes) or the "
+            f"limit ({MAX_HEADER}) allows"
         )
     text = content[8:begin]
     # An entry has 3 brackets in 50 bytes or more. A list of empty lists takes 30 times the memory
@@ -92,7 +97,7 @@ def _read(content: bytes) -> dict[str, NDArray[Any]]:
     header.pop("__metadata__", None)
     for name, entry in header.items():
         if len(name) > _MAX_NAME or not isinstance(entry, _Entry):
-            raise ValueError(f"the header does not say what {name[:80]!r} is")
+            raise ValueError(f"the header does not describe the tensor {name[:80]!r}")
     if len(entries) > min(len(header), MAX_TENSORS):
         raise ValueError(f"the header has more than {MAX_TENSORS} tensors, or a name twice")
     tensors: dict[str, NDArray[Any]] = {}

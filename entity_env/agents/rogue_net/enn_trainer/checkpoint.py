@@ -5,7 +5,7 @@
     state.agent.msgpack   its parameters
 
 Other files (of the optimizer, of a value network) are ignored. The format is from the source of
-enn-trainer 0.1.16 and hyperstate 0.4.4. Nothing in a file is executed.
+enn-trainer 0.1.16 and of hyperstate 0.4.4, its checkpoint library. Nothing in a file is executed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ AGENT: Final = "state.agent.msgpack"
 FILES: Final = (CONFIG, STATE, AGENT)
 SUFFIX: Final = ".roguenet"
 LATEST: Final = "latest-step*"
-"""Checkpoints of a training run."""
+"""Pattern for the checkpoints of a training run."""
 MAX_BYTES: Final = 1 << 30
 _BLOB: Final = "<blob:msgpack>"
 _MAX_MEMBERS: Final = 1000
@@ -183,8 +183,8 @@ def _without_copies(
             copy = tensors.pop(_copy_of(name, i), None)
             if copy is None or not _are_same(copy, tensors[name]):
                 raise CheckpointError(
-                    f"{where}: {_copy_of(name, i)[:200]} is missing, or not the same as "
-                    f"{name[:200]}, which it is another name of"
+                    f"{where}: {_copy_of(name, i)[:200]} is missing, or differs from "
+                    f"{name[:200]}, of which it must be a copy"
                 )
     return tensors
 
@@ -291,6 +291,6 @@ def refused_names(names: Iterable[str]) -> list[str]:
 def _require_names(weights: Weights) -> None:
     for name in refused_names([*weights.obs_space.entities, *weights.action_space]):
         raise CheckpointError(
-            f"the name {name!r} cannot be that of a module of torch, so rogue-net cannot load "
-            "such a network: rename the entity or the action"
+            f"a module of torch cannot have the name {name!r}, so rogue-net cannot load the "
+            "network: rename the entity or the action"
         )

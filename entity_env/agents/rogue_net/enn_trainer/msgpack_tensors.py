@@ -1,8 +1,9 @@
-"""Tensors in msgpack, as hyperstate writes them: one map from names to tensors.
+"""Tensors in msgpack, as in checkpoints of enn-trainer: one map from names to tensors.
 
-A tensor is a map of four binary keys: `__tensor__` ("torch" or "numpy"), `dtype` (numpy's name),
-`shape` and `data` (C order). Everything else is refused while reading, so a file never takes much
-more memory than its length.
+hyperstate, enn-trainer's checkpoint library, writes this format. A tensor is a map with four binary
+keys: `__tensor__` ("torch" or "numpy"), `dtype` (numpy's `dtype.str`, such as `<f4`), `shape` and
+`data` (C order). Everything else is refused while reading, so reading never takes much more memory
+than the file.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from entity_env.agents.rogue_net.weights import MAX_TENSORS, Tensors
 from entity_env.errors import CheckpointError, MissingExtraError, shown
 
 DTYPES: Final = frozenset(["<f2", "<f4", "<f8", "|i1", "<i2", "<i4", "<i8", "|u1", "|b1"])
-"""Numbers only: with a dtype of objects, numpy would follow pointers from the file."""
+"""Supported dtypes. An object dtype would make numpy follow pointers from the file."""
 _MAX_DIMENSIONS: Final = 8
 _MAX_NAME: Final = 1024
 _KEYS: Final = {b"__tensor__", b"dtype", b"shape", b"data"}
@@ -28,7 +29,7 @@ _PICKLE: Final = tuple(b"\x80" + bytes([protocol]) for protocol in range(2, 6))
 
 
 def read_blob(content: bytes, where: str) -> dict[str, NDArray[Any]]:
-    """The tensors of a blob, as read-only arrays."""
+    """The tensors of a blob, as read-only arrays; raises `CheckpointError` if it is invalid."""
     if content.startswith(_PICKLE):
         raise CheckpointError(
             f"{where} begins like a pickle, which could run any code when it is read: "
@@ -55,14 +56,15 @@ def read_blob(content: bytes, where: str) -> dict[str, NDArray[Any]]:
         for _ in range(count):
             name = unpacker.unpack()
             if not isinstance(name, str) or name in tensors:
-                raise ValueError("expected the name of one more tensor")
+                raise ValueError(f"expected a new tensor name as text, got {shown(name)}")
             tensors[name] = _array(unpacker.unpack())
         if unpacker.tell() != len(content):
-            raise ValueError(f"{len(content) - unpacker.tell()} bytes follow the last tensor")
+            rest = len(content) - unpacker.tell()
+            raise ValueError(f"expected the end after the last tensor, got {rest} more bytes")
     except (ValueError, msgpack.UnpackException, RecursionError, OverflowError) as error:
         raise CheckpointError(
-            f"{where}: byte {unpacker.tell()}, tensor {shown(name)}: {type(error).__name__} "
-            f"{error}; expected tensors in msgpack, the file is incomplete or damaged"
+            f"{where}: expected tensors in msgpack, but byte {unpacker.tell()}, tensor "
+            f"{shown(name)}, is incomplete or damaged: {type(error).__name__}: {error}"
         ) from error
     return tensors
 
@@ -72,7 +74,7 @@ def write_blob(tensors: Tensors) -> bytes:
     packer = _msgpack("a checkpoint for enn-trainer").Packer(use_bin_type=True, autoreset=False)
     packer.pack_map_header(len(tensors))
     for name, tensor in tensors.items():
-        array = np.ascontiguousarray(tensor).reshape(tensor.shape)  # a scalar stays one
+        array = np.ascontiguousarray(tensor).reshape(tensor.shape)  # it made scalars 1-dimensional
         array = array.astype(array.dtype.newbyteorder("<"), copy=False)
         packer.pack(name)
         packer.pack(
@@ -90,7 +92,7 @@ def write_blob(tensors: Tensors) -> bytes:
 def _shape(sizes: list[object]) -> tuple[object, ...]:
     """Refuses nested lists as soon as they are read."""
     if not all(type(size) is int and size >= 0 for size in sizes):
-        raise ValueError(f"the impossible shape {shown(sizes)}")
+        raise ValueError(f"expected a shape of integers, 0 or more, got {shown(sizes)}")
     return tuple(sizes)
 
 
@@ -98,7 +100,9 @@ def _fields(pairs: list[tuple[object, object]]) -> dict[object, object]:
     """Refuses maps other than tensors as soon as they are read."""
     fields = dict(pairs)
     if fields.keys() != _KEYS or len(pairs) != len(_KEYS):
-        raise ValueError(f"a tensor has the keys {shown([key for key, _ in pairs])}")
+        raise ValueError(
+            f"expected the four keys of a tensor, got {shown([key for key, _ in pairs])}"
+        )
     return fields
 
 
@@ -107,14 +111,17 @@ def _array(fields: object) -> NDArray[Any]:
         raise ValueError(f"expected a tensor, got {shown(fields)}")
     dtype, shape, data = fields[b"dtype"], fields[b"shape"], fields[b"data"]
     if fields[b"__tensor__"] not in _KINDS:
-        raise ValueError(f"the unknown kind {shown(fields[b'__tensor__'])}")
+        raise ValueError(f"expected the kind torch or numpy, got {shown(fields[b'__tensor__'])}")
     if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise ValueError(f"the dtype {shown(dtype)}, which is not supported")
+        raise ValueError(f"expected the dtype {', '.join(sorted(DTYPES))}, got {shown(dtype)}")
     if not isinstance(data, bytes) or not isinstance(shape, tuple):
-        raise ValueError(f"shape {shown(shape)} and data of type {type(data).__name__}")
+        raise ValueError(
+            f"expected a list as shape and bytes as data, got shape {shown(shape)} "
+            f"and data of type {type(data).__name__}"
+        )
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if size != len(data):
-        raise ValueError(f"shape {shape} of {dtype} needs {size} bytes, but has {len(data)}")
+        raise ValueError(f"expected {size} bytes for shape {shape} of {dtype}, got {len(data)}")
     return np.ndarray(shape, dtype, data)
 
 

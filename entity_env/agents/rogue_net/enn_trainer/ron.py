@@ -105,7 +105,7 @@ class _Reader:
         if depth > MAX_DEPTH:
             self._fail(f"at most {MAX_DEPTH} levels of brackets")
         if self._values_left < 0:
-            self._fail("fewer values in so short a text")
+            self._fail("fewer values in such a short text")
         kind, token = self._kind, self._token
         if kind == "name":
             return self._named(depth)
@@ -138,7 +138,7 @@ class _Reader:
         def add() -> None:
             key = self._token
             if self._kind != "name" or key in fields:
-                self._fail("the name of a field that did not come before")
+                self._fail("the name of a new field")
             self._advance()
             self._expect(":")
             fields[key] = self._value(depth + 1)
@@ -154,7 +154,7 @@ class _Reader:
             key = self._value(depth + 1)
             if not isinstance(key, str | int) or key in entries:
                 self._next, self._kind, self._token, self._at = at
-                self._fail("a text or an integer that did not come before, as a key")
+                self._fail("a new key, a text or an integer")
             self._expect(":")
             entries[key] = self._value(depth + 1)
 

@@ -1,8 +1,8 @@
 """Attention within each observation, forward and backward; entities stay packed.
 
-Batched products of matrices with five rows spend most of their time outside the product: here all
-of attention, including softmax, is one loop over observations. A vector register holds the logits
-of 8 queries and one key, so softmax sums whole registers.
+Batched matrix products spend most of their time outside the product if the matrices have only five
+rows. Therefore all of attention, including softmax, is one loop over observations. A vector
+register holds the logits of 8 queries and one key, so softmax sums whole registers.
 """
 
 from __future__ import annotations
@@ -267,9 +267,9 @@ def kernels() -> tuple[Callable[..., None], Callable[..., None]]:
     """Forward and backward of attention.
 
     Arrays are flat float32 and int64. `d_head` is a multiple of 8; `scale` is the factor of the
-    logits. The shares of one head and observation are in blocks of 8 queries, with one vector per
-    key, rounded up to a multiple of 4 keys. With two to four entities they are a 4 x 4 matrix,
-    query before key; shares of a single entity are not written.
+    logits. The shares (attention weights) of one head and observation are in blocks of 8 queries,
+    with one vector per key, rounded up to a multiple of 4 keys. With two to four entities they are
+    a 4 x 4 matrix, query before key; shares of a single entity are not written.
 
     forward(qkv, order, offsets, visible, n_head, scale, mixed, shares, max_length)
         Reads `(num_entities, 3 * n_head * d_head)` queries, keys and values, and the fields of

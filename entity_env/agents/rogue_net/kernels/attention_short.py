@@ -91,7 +91,7 @@ def softmax_few(
     real: Untyped,
     shares: Untyped,
 ) -> None:
-    """Writes the shares of four keys for each of four queries."""
+    """Writes the shares (attention weights) of four keys for each of four queries."""
     store(shares, 2 * FEW, zeros())
     for i in range(0, length, 2):
         products = _two_with_four(queries, places, keys, places, width, i)

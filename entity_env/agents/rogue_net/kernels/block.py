@@ -1,7 +1,7 @@
 """A transformer block without its attention, forward and backward.
 
-Weights are `(num_outputs, num_inputs)` float32, as in torch's layers. A slice of entities passes
-through all steps at a time, to keep intermediate results in the cache.
+Weights are `(num_outputs, num_inputs)` float32, as in torch's layers. Entities pass through all
+steps slice by slice, to keep intermediate results in the cache.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ _FORBIDDEN: Final = np.float32(-1e30)
 _NEVER: Final = np.float32(-87.0)
 """Choices with a lower log-probability do not count in the entropy."""
 _SHORTEST: Final = np.float32(1e-30)
-"""Smallest draw of a race: 0 would win every race with 0 / 0."""
+"""Lower bound of the draws of a race, since 0 / 0 is NaN."""
 
 
 @vectorized
@@ -61,9 +61,10 @@ def draw_categorical(
     logprobs: Floats,
     entropy: Floats,
 ) -> None:
-    """Draws a choice for every actor by an exponential race; empty `allowed` = all.
+    """Draws a choice for every actor by an exponential race; an empty `allowed` allows everything.
 
-    Overwrites logits with log-probabilities; adds those of the samples, and the entropy, by row.
+    Overwrites `logits` with log-probabilities. Adds the log-probabilities of the samples and the
+    entropies to the actors' rows of `logprobs` and `entropy`.
     """
     num_actors, num_choices = logits.shape
     for a in range(num_actors):

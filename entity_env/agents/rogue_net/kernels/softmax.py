@@ -51,7 +51,7 @@ _P3: Final = np.float32(4.1665795894e-2)
 _P4: Final = np.float32(1.6666665459e-1)
 _P5: Final = np.float32(5.0000001201e-1)
 _LOWEST: Final = np.float32(-86.0)
-"""Exponentials of lower numbers become 0: products with subnormal numbers are slow."""
+"""Exponentials of lower numbers become 0, because products with subnormal numbers are slow."""
 _TO_INTEGER: Final = np.float32(1.5 * 2**23)
 """Added to a float32, leaves the nearest integer in the low bits."""
 
@@ -74,7 +74,7 @@ def exp_row(given: Untyped) -> Untyped:
 
 @part
 def softmax(block: Untyped, length: int, num_rows: int) -> None:
-    """Softmax in place, of logits of 8 queries and `length` keys; 0 for keys up to `num_rows`."""
+    """Softmax in place, of logits of 8 queries and `length` keys; 0 for padding to `num_rows`."""
     for j in range(length, num_rows):
         store(block, 8 * j, splat(-INFINITY))
     top = load_16(block, 0)

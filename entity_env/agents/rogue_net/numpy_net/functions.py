@@ -62,7 +62,7 @@ def _gelu_table() -> _GeluTable:
 
 
 def gelu_calls(u: Floats, piece: NDArray[np.intp], part: Floats) -> list[Call]:
-    """Calls that replace `u` with the GELU of `(u - SHIFT) / SCALE`; the others are scratch."""
+    """Calls that replace `u` with GELU of `(u - SHIFT) / SCALE`; other arguments are scratch."""
     table = _gelu_table()
     return [
         (piece.__setitem__, (..., u)),
@@ -174,16 +174,16 @@ class InputScale:
 
 
 _LARGEST_PRODUCT: Final = 2**19 - 1
-"""Most multiplications without a second OpenBLAS thread, for matrices with two or more rows."""
+"""Most multiplications that OpenBLAS does in one thread, for matrices with two or more rows."""
 _LARGEST_OF_A_ROW: Final = 2**13
-"""Likewise for one row, which is a vector for BLAS."""
+"""Most multiplications for a matrix with one row, which is a vector for BLAS."""
 
 
 def product(x: Floats, y: Floats, out: Floats | None = None) -> Floats:
     """`x @ y`, of two or more dimensions each, in this thread.
 
     More BLAS threads save nothing on the small matrices of a decision. If the processors are busy,
-    waiting for these threads takes a hundred times as long.
+    waiting for these threads takes a hundred times as long as the product.
     """
     if _is_small(x, y):
         if out is None:

@@ -57,13 +57,13 @@ class _Plans:
 
 
 class FusedNet:
-    """Embeddings and logits of one observation; agents on any threads may share it.
+    """Embeddings and logits of one observation; agents in several threads may share an instance.
 
     Args:
         weights: as for `NumpyNet`, of a network that `fits`.
 
     Raises:
-        SchemaError: no network has such spaces and options.
+        SchemaError: the spaces and options of the network do not fit together.
     """
 
     def __init__(self, weights: Weights) -> None:
@@ -113,7 +113,7 @@ class FusedNet:
         )
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_idle": []}  # arrays of a plan share memory, copies would not
+        return {**self.__dict__, "_idle": []}  # the arrays of plans share memory; copies would not
 
     def encode(
         self,

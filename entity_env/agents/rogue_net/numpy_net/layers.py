@@ -288,7 +288,7 @@ def _kinds(operations: Iterable[Operation]) -> list[str]:
 
 
 def _heads(layers: Mapping[str, Doubles], n_head: int) -> tuple[Double, Double]:
-    """Merged weight and bias: query, key, value and a one per head, then the gate, if any."""
+    """Merged weight and bias: query, key, value and a column of ones per head; then the gate."""
     d_model = len(layers["query"]["bias"])
     d_head = d_model // n_head
     weights: list[Double] = []

@@ -45,7 +45,7 @@ class NumpyNet:
         weights: tensors must fit their description, see `Weights.require_fit`.
 
     Raises:
-        SchemaError: no network has such spaces and options.
+        SchemaError: the spaces and options of the network do not fit together.
     """
 
     def __init__(self, weights: Weights) -> None:
@@ -170,7 +170,7 @@ class _Run:
         found = self._choices_of(action).actees
         if found is None:
             raise SchemaError(f"action {action!r} selects entities, its mask has none")
-        return found
+            raise SchemaError(f"action {action!r} selects entities, but its mask has no actees")
 
     def concatenate(self, *parts: Floats, entities: Sequence[EntityName]) -> Floats:
         self._layout = lay_out(self.batch, entities)

@@ -52,7 +52,7 @@ class Buffers:
         """The mark of the plan that last set type-dependent content."""
 
     def floats(self, name: str, *shape: int) -> Floats:
-        """An uninitialized contiguous array; the same memory per name, until a larger size."""
+        """An uninitialized contiguous array, in the memory of this name if that is large enough."""
         return self._array(name, np.float32, shape)
 
     def indices(self, name: str, *shape: int) -> NDArray[np.intp]:
@@ -173,7 +173,7 @@ class Plan:
     ) -> Floats | None:
         """New states, `(num_wanted, d_model + 2)`; None if a feature is not finite or too large.
 
-        Checks the sum of squares of few features, and the plain sum of many.
+        The check uses the sum of squares of few features, or the plain sum of many.
 
         Args:
             counts: number of entities of each type.

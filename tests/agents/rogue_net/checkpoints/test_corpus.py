@@ -89,7 +89,7 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {
         lambda: _config(
             actions=[{"name": str(i), "kind": "select_entity", "x": "x" * 40} for i in range(9000)]
         ),
-        "does not fit the network in config.json: .* more$",
+        "does not match config.json: .* more$",
     ),
     "a description of spaces": ("config.json", lambda: b" " * (5 << 20), "bytes are too many"),
     "an archive of zeros": ("start.npz", lambda: _npz(64 << 20), "at most 64 of 8388608"),
