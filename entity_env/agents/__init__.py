@@ -1,4 +1,4 @@
-"""Agents that choose actions for a game: random, human, trained, or your own `decide`.
+"""Agents that choose actions for a game: random, human, trained, or with your own `decide`.
 
 `ppo` trains agents, `training` holds what all trainers share, and `rogue_net` holds the networks.
 The `Agent` interface is in `authoring`.

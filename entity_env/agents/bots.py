@@ -35,13 +35,13 @@ def against(game: Game, bots: str | BotSource | Sequence[str | BotSource]) -> Ga
     """The game for one learner, with bots in all other seats.
 
     Keeps the schema, settings and number of agents; the name differs. The episode's seed picks the
-    learner's seat, uniformly, and a new bot for each other seat; if the learner's seat takes no
-    part in the episode, the learner gets another one. Only the learner is asked for actions: in a
-    `VecEnv` the rows of the other seats never become ready. An episode is one call of `play`.
+    learner's seat, uniformly, and a new bot for each other seat. If the learner's seat takes no
+    part in the episode, the learner gets another seat. Only the learner's actions are requested: in
+    a `VecEnv` the rows of the other seats never become ready. An episode is one call of `play`.
 
     The learner's episode ends last. Its metric `against/NAME` compares its final score with each
-    bot's: 1 if it is ahead, 0.5 if they are equal, 0 if it is behind; the mean for a bot with
-    several seats.
+    bot's: 1 if the learner is ahead, 0.5 if they are equal, 0 if it is behind; the mean if a bot
+    has several seats.
 
     Args:
         game: for at least two agents.
@@ -174,10 +174,10 @@ class _Match:
         return goes_on
 
     def goes_on(self, seat: _Seat) -> bool:
-        """True if this episode continues; False if the game has begun another one.
+        """True if this episode continues; False if the game has begun another episode.
 
-        If the learner's episode has ended, a call for a seat that is over begins another one.
-        Raises `GameExit` or `ProtocolError` after too many calls in other episodes.
+        After the learner's episode has ended, a call for a seat that is over begins another
+        episode. Raises `GameExit` or `ProtocolError` after too many calls in other episodes.
         """
         if seat.is_over and self.final is not None:
             self.end()
@@ -189,7 +189,7 @@ class _Match:
                 if self.is_left or self._num_ignored > 2 * _MAX_IGNORED:
                     raise GameExit
                 raise ProtocolError(
-                    f"{self.game.name}: play continues after act returned None: it must return"
+                    f"{self.game.name}: play must return after act returned None, but continues"
                 )
         return not self.is_over
 
@@ -231,7 +231,7 @@ class _Match:
 
 
 class _Seat(Agent):
-    """The agent that a game asks: forwards to the learner or a bot."""
+    """The agent of one seat, as the game sees it; forwards to the learner or a bot."""
 
     __slots__ = ("_match", "agent_id", "bot", "has_played", "is_over", "name", "score")
 

@@ -15,7 +15,7 @@ from entity_env.errors import UsageError
 
 T = TypeVar("T")
 Ask: TypeAlias = Callable[[Observation, Sequence[str]], str | None]
-"""Draws an observation with the lines below it, and returns the line that the player types.
+"""Shows an observation with these lines below it, and returns the line that the player types.
 
 None = the player leaves.
 """

@@ -20,7 +20,7 @@ Scores: TypeAlias = Sequence[Sequence[float]] | NDArray[np.float64]
 
 _Z95: Final = 1.959963984540054
 _MANY: Final = 200
-"""Degrees of freedom above which the expansion is exact to 1e-10."""
+"""Degrees of freedom above which expansion 26.7.5 is used: there its error is below 1e-10."""
 _MAX_DRAWN: Final = 4_000_000
 
 
@@ -48,8 +48,8 @@ class Interval(NamedTuple):
 def student_t95(degrees: int) -> float:
     """97.5 % quantile of Student's t: half of a 95 % interval, in standard errors.
 
-    Up to 200 degrees of freedom, it solves the exact equations 26.7.3 and 26.7.4 of Abramowitz and
-    Stegun; above, expansion 26.7.5, accurate to 1e-10. Infinite for 0 degrees.
+    Up to 200 degrees of freedom, solves the exact equations 26.7.3 and 26.7.4 of Abramowitz and
+    Stegun; above, uses expansion 26.7.5, accurate to 1e-10. Infinite below 1 degree of freedom.
     """
     if degrees < 1:
         return math.inf
@@ -82,7 +82,10 @@ def _probability(angle: float, degrees: int) -> float:
 
 
 def mean_interval(mean: float, deviation: float, count: int) -> Interval:
-    """Student's interval for a mean of `count` values; `deviation` is their sample deviation."""
+    """Student's interval for a mean of `count` values, from their sample standard deviation.
+
+    Without bounds if `count` is less than 2.
+    """
     if count < 2:
         return Interval(mean)
     half = student_t95(count - 1) * deviation / math.sqrt(count)
@@ -98,7 +101,7 @@ def mean_of(values: Sequence[float]) -> Interval:
 def interquartile_mean(scores: Scores) -> Interval:
     """Mean of the middle half of the scores, with an interval by stratified bootstrap.
 
-    With fewer than 4 scores, it is the mean of all. No interval if no task has two runs.
+    With fewer than 4 scores, the mean of all scores. Without bounds if no task has two runs.
     """
     tasks = [np.asarray(task, np.float64) for task in scores]
     value = float(_iqm(np.concatenate(tasks)[None])[0])
@@ -110,7 +113,8 @@ def interquartile_mean(scores: Scores) -> Interval:
 def probability_of_improvement(first: Scores, second: Scores) -> Interval:
     """Probability that a run of `first` beats one of `second`; ties count half.
 
-    Averages over tasks; the interval is a stratified bootstrap.
+    The mean over tasks, with an interval by stratified bootstrap; without bounds if no task has two
+    runs.
     """
     tasks = [np.asarray(task, np.float64) for task in (*first, *second)]
     count = len(tasks) // 2
@@ -138,7 +142,8 @@ def bootstrap(
     Args:
         value: the estimate.
         tasks: values of each task's runs; each task is resampled separately.
-        statistic: maps `(num_samples, num_runs)` values per task to one number per sample.
+        statistic: maps `(num_samples, num_runs)` values per task to one number per sample; numbers
+            that are not finite are ignored.
     """
     rng = np.random.default_rng(0)
     chunk = max(1, min(num_resamples, _MAX_DRAWN // sum(map(len, tasks))))

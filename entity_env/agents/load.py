@@ -86,8 +86,8 @@ def load_agent(
             observations, "torch" is faster for large batches. "auto" is numpy, even if torch is
             installed, because a seed then gives the same samples everywhere.
         adapt: a trained agent also plays a game with more features (in any order) or more entity
-            types than it was trained on. It ignores them, and can neither act for nor select such
-            entities. By default every difference is an error.
+            types than it was trained on. It ignores the additions, and can neither act for nor
+            select entities of the new types. By default every difference is an error.
         names: the game's names for entity types, features, actions and choices that a trained agent
             knows by other names, such as `{"SnakeHead": "Head"}`; `games.MULTI_SNAKE_NAMES` is for
             agents of entity-gym's MultiSnake.
@@ -98,7 +98,7 @@ def load_agent(
         CheckpointError: the source holds no readable network. Also raised at the first observation
             if the network was trained for another game: the message lists the differences, or both
             games' types and actions if they share none. With `adapt`, only a missing feature or
-            type and another action are errors.
+            entity type or a different action is an error.
         MissingExtraError: the torch backend, or an enn-trainer checkpoint, needs a package that is
             not installed.
     """
@@ -161,7 +161,7 @@ def _content(source: object, path: str | None = None) -> tuple[bytes, str]:
         content = read
     else:
         raise UsageError(
-            f"an agent is {_EXPECTED}, bytes, a binary file, or a resource of a package; got "
+            f"expected {_EXPECTED}, bytes, a binary file, or a package resource; got "
             f"{shown(source)}"
         )
     if not content:
@@ -185,7 +185,8 @@ def _find(name: str) -> Path:
         inside = _checkpoints_in(path)
         if not inside:
             raise
-        raise CheckpointError(f"{path} is not a checkpoint; choose {_list(inside)}") from error
+        listed = _list(inside)
+        raise CheckpointError(f"{path} is not a checkpoint; choose one of {listed}") from error
 
 
 def _numpy_agent() -> type[TrainedAgent]:

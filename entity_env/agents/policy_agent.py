@@ -46,9 +46,9 @@ class PolicyAgent(Agent):
 
     @abstractmethod
     def decide(self, observation: Observation) -> Mapping[ActionName, Action] | None:
-        """Chooses the actions that the observation asks for.
+        """Chooses the actions that the observation requests.
 
-        `self.questions(observation)` lists them, with their masks.
+        `self.questions(observation)` lists the requests, with their masks.
 
         Returns:
             One action for each of `observation.actions`; None stops the game.
@@ -105,7 +105,7 @@ class PolicyAgent(Agent):
             ) from error
 
     def questions(self, observation: Observation) -> list[Question]:
-        """The actions that an observation asks for, with actors and masks."""
+        """The actions that an observation requests, with actors and masks."""
         if self._asked[0] is not observation:
             schema = self.schema
             asked = questions(observation, schema.obs_space(), schema.action_space())

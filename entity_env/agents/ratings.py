@@ -31,7 +31,8 @@ class Result:
     """Result of a game.
 
     Attributes:
-        names: agent of each seat; an agent may have several. Seats that took no part are omitted.
+        names: agent of each seat; an agent may have several seats. Seats that took no part are
+            omitted.
         scores: score of each seat; higher is better.
     """
 
@@ -94,7 +95,8 @@ class Match(Generic[R]):
     def win_rate(self, name: str, other: str) -> tuple[float, float, float]:
         """Rate of games in which an agent was ahead of another, with its 95 % interval.
 
-        A tie counts half. If an agent has several seats in a game, the mean over pairs counts.
+        A tie counts half. If an agent has several seats in a game, the game counts as the mean over
+        all pairs of seats.
 
         Raises:
             UsageError: they have not played each other.
@@ -156,7 +158,7 @@ def seatings(
 ) -> Iterator[tuple[tuple[T, ...], int]]:
     """Agents by seat, and index of the set, for each game of a match.
 
-    Every combination of agents plays `num_games`, in sets of `num_seats` games: within a set, every
+    Every combination of agents plays `num_games` games, in sets of `num_seats`: within a set, every
     agent has every seat once. Use one seed for all games of a set.
     """
     for group in combinations(names, num_seats):
@@ -166,10 +168,11 @@ def seatings(
 
 
 def match_groups(names: Sequence[str], num_seats: int) -> list[tuple[str, ...]]:
-    """The groups of agents that play a match, one agent per seat.
+    """The groups of agents that play a match, with one name per seat.
 
-    All combinations of agents. With fewer agents than seats, agents get several seats; their counts
-    differ by at most one, and every combination of agents gets the extra seats.
+    All combinations of `num_seats` agents. With fewer agents than seats, agents get several seats,
+    in numbers that differ by at most one; each combination of agents gets the extra seats in one
+    group.
     """
     base, extra = divmod(num_seats, len(names))
     return [
@@ -179,7 +182,7 @@ def match_groups(names: Sequence[str], num_seats: int) -> list[tuple[str, ...]]:
 
 
 def wilson(wins: float, count: int) -> tuple[float, float]:
-    """95 % confidence interval of a rate (Wilson 1927); slightly too wide with shared wins."""
+    """95 % confidence interval of a rate (Wilson 1927); slightly too wide if wins are shared."""
     if not count:
         return 0.0, 1.0
     rate, z2 = wins / count, Z95**2 / count

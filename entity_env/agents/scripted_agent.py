@@ -1,4 +1,4 @@
-"""ScriptedAgent: base class of bots; loading of bots."""
+"""`ScriptedAgent`, the base class of bots; `Bot` and `load_bot`, which create and load bots."""
 
 from __future__ import annotations
 
@@ -71,29 +71,29 @@ class ScriptedAgent(PolicyAgent):
             obs: the observation that the game passed to `act`, with the game's own objects,
                 including those hidden from policies. `obs.of_class(Food)` lists entities,
                 `obs.actors_of(action)` actors, and `obs.allowed(action)` allowed choices; `score`
-                and `global_features` are attributes. Do not modify anything.
+                and `global_features` are attributes. Do not modify these objects.
             actions: the actions that the game passed to `act`.
 
         Returns:
             For an Enum, a member; for `Categorical`, a list with one member per actor; for
             `SelectEntity`, a list with one observed entity per actor, None for an actor without a
             target; for `Continuous`, `(num_actors, num_labels)` numbers, or `(num_labels,)` for a
-            single actor. For several actions, a tuple of these.
+            single actor. For several actions, a tuple with one such value per action.
         """
 
     def begin_episode(self) -> None:
         """Called before the first `choose` of every episode; does nothing by default."""
 
     def decide(self, observation: Observation) -> Mapping[ActionName, Action]:
-        raise ProtocolError(f"{self.label} sees the objects of a game: call act, not decide")
+        raise ProtocolError(f"{self.label} needs the Obs of a game: call act instead of decide")
 
     def answer(self, obs: Obs, *actions: ActionKey) -> object:
-        """Computes the return value of `act`; skips its statistics, limits and watchers.
+        """The return value of `act`, without its statistics, limits and watchers.
 
         Call `join` first.
 
         Raises:
-            AnswerError: the answer does not fit the actions asked for.
+            AnswerError: the answer does not fit the requested actions.
         """
         kinds = self._run.kinds(actions)
         chosen = zip(kinds, self._chosen(obs, actions, kinds), strict=True)
@@ -102,7 +102,7 @@ class ScriptedAgent(PolicyAgent):
 
     @property
     def label(self) -> str:
-        """File and name, for messages."""
+        """File and class name, for messages."""
         return label_of(type(self))
 
     def _decided(
@@ -124,7 +124,7 @@ class ScriptedAgent(PolicyAgent):
             names = ", ".join(kind.name for kind in kinds)
             raise AnswerError(
                 f"{self.label} answered {_text(answer)}, expected a tuple of {len(kinds)} "
-                f"answers, to {names}"
+                f"answers, one each for {names}"
             )
         chosen = []
         for kind, each in zip(kinds, answers, strict=True):
@@ -166,10 +166,9 @@ def _index(
     cls, given = type(kind.choices[0]), type(answer)
     if given is not cls:
         if given.__name__ == cls.__name__:
-            two = f"{given.__module__}.{given.__name__}, the game's is {cls.__module__}"
             raise SchemaError(
-                f"{actor}it is an instance of a different class with that name, "
-                f"{two}.{cls.__name__}"
+                f"{actor}expected the game's {cls.__module__}.{cls.__name__}, got a different "
+                f"class with that name, {given.__module__}.{given.__name__}"
             )
         raise SchemaError(f"{actor}expected a {cls.__name__}, one of {_list(allowed)}")
     if answer not in allowed:
@@ -193,11 +192,11 @@ def _position(
         if not actees:
             raise SchemaError(f"actor {actor}: the observation has no {cls}: expected None")
         raise SchemaError(
-            f"actor {actor}: {_text(answer)} is none of the {len(actees)} {cls} of the "
+            f"actor {actor}: {_text(answer)} is not among the {len(actees)} {cls} objects of the "
             f"observation; expected one of the objects in obs.of_class({cls}): {_list(allowed)}"
         )
-    expected = f"allowed are {_list(allowed)}" if allowed else "it has no target: expected None"
-    raise SchemaError(f"actor {actor}: its mask forbids {_text(answer)}, {expected}")
+    expected = f", allowed are {_list(allowed)}" if allowed else " and all others: expected None"
+    raise SchemaError(f"actor {actor}: its mask forbids {_text(answer)}{expected}")
 
 
 def _is_same(actee: object, answer: object) -> bool:
@@ -217,7 +216,7 @@ def _numbers(kind: Continuous, count: int, answer: object) -> list[Any]:
         array = array.reshape(1, width)
     if array.shape != (count, width) and not (array.size == 0 and not count):
         labels = ", ".join(kind.space.labels)
-        raise SchemaError(f"expected ({count}, {width}) numbers, per actor {labels}")
+        raise SchemaError(f"expected the shape ({count}, {width}): {labels} of each actor")
     require_in_bounds(kind.name, kind.space, array)
     return array.astype(np.float32).tolist() if count else []
 
@@ -277,7 +276,7 @@ class Bot:
             raise UsageError(
                 f"{self.label or label_of(self.source)} is not a bot: expected a subclass of "
                 "entity_env.agents.ScriptedAgent with choose(self, obs, *actions), another class "
-                "with this method, or a function (obs, *actions)"
+                "with choose or act, or a function (obs, *actions)"
             )
 
     @property
@@ -285,11 +284,11 @@ class Bot:
         return self.source.__name__
 
     def __call__(self, seed: int) -> Agent:
-        """Creates the bot, with `seed=seed` if its constructor takes it.
+        """Creates the bot; passes `seed=seed` if its constructor takes a seed.
 
         Raises:
-            UsageError: the constructor raised an error that is not an `EntityEnvError`; those
-                propagate unchanged.
+            UsageError: the constructor raised an error other than an `EntityEnvError`, which
+                propagates unchanged.
         """
         source = self.source
         if not isinstance(source, type):
@@ -302,7 +301,8 @@ class Bot:
             line = _line_in(error, source)
             raise UsageError(
                 f"{label_of(source)}{line}: its constructor, called with "
-                f"{'seed=...' if _takes_seed(source) else 'nothing'}, raised " + summary_of(error)
+                f"{'seed=...' if _takes_seed(source) else 'no arguments'}, raised "
+                + summary_of(error)
             ) from error
         if isinstance(made, Agent):
             return made
@@ -311,25 +311,26 @@ class Bot:
 
 
 def is_bot(value: object) -> bool:
-    """True if `Bot` accepts a class or function."""
+    """True for functions, and for concrete classes with a method `choose` or `act`."""
     if isinstance(value, type):
         return not inspect.isabstract(value) and any(hasattr(value, name) for name in _METHODS)
     return inspect.isroutine(value)
 
 
 def is_bot_file(name: str) -> bool:
-    """True for `FILE.py` and `FILE.py:CLASS`."""
+    """True for `FILE.py` and `FILE.py:NAME`."""
     return split_file_name(name) is not None
 
 
 def load_bot(name: str) -> Bot:
-    """Loads the bot `FILE.py:CLASS`; without a class name, the only bot class of the file.
+    """Loads the bot `FILE.py:NAME`, a class or function; without NAME, the file's only bot class.
 
     A file that is already imported is not executed again.
 
     Raises:
-        UsageError: no such file or class, or it is not a bot; a syntax error in the file; no class
-            name, and the file does not define exactly one bot. Other errors of the file propagate.
+        UsageError: there is no such file; it has a syntax error; NAME is missing from it or is not
+            a bot; or NAME is not given and the file does not define exactly one bot class. Other
+            errors that the file raises propagate.
     """
     path, wanted = split_file_name(name) or (Path(name), None)
     try:
@@ -346,12 +347,13 @@ def load_bot(name: str) -> Bot:
     found = None if wanted is None else getattr(module, wanted, None)
     if found is not None:
         return Bot(found, name)
-    there = f"it has {', '.join(own)}" if own else "it has none"
+    there = f"it has {', '.join(own)}" if own else "it defines no bot class"
     if wanted is not None:
         raise UsageError(f"{path} has no bot {wanted!r}{nearest(wanted, own) or f'; {there}'}")
     if len(own) != 1:
-        choices = ", ".join(f"{path}:{each}" for each in own) or "class Bot(ScriptedAgent): ..."
-        raise UsageError(f"{path} has {len(own)} bots, expected one; name it: {choices}")
+        choices = ", ".join(f"{path}:{each}" for each in own)
+        found = f"{len(own)} bots: choose one, {choices}" if own else "no class with choose or act"
+        raise UsageError(f"{path} has {found}")
     return Bot(next(iter(own.values())))
 
 
@@ -366,7 +368,7 @@ def label_of(source: object) -> str:
 
 
 def _bots_in(module: ModuleType) -> dict[str, Any]:
-    """Bot classes that a file defines; not functions: any function could be a bot."""
+    """Bot classes that a file defines; without functions, because any function could be a bot."""
     return {
         name: value
         for name, value in vars(module).items()

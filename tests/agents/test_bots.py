@@ -283,7 +283,7 @@ def test_a_game_that_goes_on_after_none_is_named() -> None:
             for agent in agents:
                 agent.game_over()
 
-    with pytest.raises(ProtocolError, match="play continues after act returned None"):
+    with pytest.raises(ProtocolError, match="play must return after act returned None"):
         against(game_of(play, 2), right).run(*_agents(right, 2), episodes=2)
 
 

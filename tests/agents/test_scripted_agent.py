@@ -181,11 +181,11 @@ def answered(obs: Obs, actions: tuple[Any, ...], answer: Callable[[Obs], object]
             "actor 1: expected a Turn, one of",
         ),
         ((PICK,), lambda obs: [obs.of_class(Dog)[0], None], "actor 0: its mask forbids Dog("),
-        ((PICK,), lambda obs: [obs.of_class(Dog)[1]] * 2, "it has no target: expected None"),
-        ((PICK,), lambda obs: [Dog(Direction.ON, 1), None], "is none of the 3 Dog of the obs"),
-        ((PICK,), lambda obs: [None, None], "actor 0: None is none of the 3 Dog"),
+        ((PICK,), lambda obs: [obs.of_class(Dog)[1]] * 2, " and all others: expected None"),
+        ((PICK,), lambda obs: [Dog(Direction.ON, 1), None], "not among the 3 Dog objects of the"),
+        ((PICK,), lambda obs: [None, None], "actor 0: None is not among the 3 Dog objects"),
         ((PICK,), lambda obs: [obs.of_class(Dog)[1]], "expected a list of 2, one entity per actor"),
-        ((STEER,), lambda obs: [[0, 1]], "expected (2, 2) numbers, per actor wheel, gas"),
+        ((STEER,), lambda obs: [[0, 1]], "expected the shape (2, 2): wheel, gas of each actor"),
         ((STEER,), lambda obs: [[0, 1], [0, "x"]], "expected (2, 2) numbers"),
         (
             (STEER,),
@@ -193,8 +193,8 @@ def answered(obs: Obs, actions: tuple[Any, ...], answer: Callable[[Obs], object]
             "actor 1 chose 7.0 for 'gas', expected 0.0 to",
         ),
         ((STEER,), lambda obs: [[0, 1], [float("nan"), 1]], "actor 1 chose nan for 'wheel'"),
-        ((Move, EACH), lambda obs: Move.LEFT, "expected a tuple of 2 answers, to Move, Turn"),
-        ((Move, EACH), lambda obs: (Move.LEFT,), "expected a tuple of 2 answers, to Move, Turn"),
+        ((Move, EACH), lambda obs: Move.LEFT, "a tuple of 2 answers, one each for Move, Turn"),
+        ((Move, EACH), lambda obs: (Move.LEFT,), "a tuple of 2 answers, one each for Move, Turn"),
         ((Move, EACH), lambda obs: (Move.LEFT, []), "answered [] to the action 'Turn'"),
     ],
 )
@@ -351,10 +351,10 @@ def test_a_file_is_executed_once(folder: Path) -> None:
         ("some_bot.py:Last", "no file some_bot.py; did you mean some_bots.py?"),
         ("some_bots.py:answer", "some_bots.py:answer is not a bot: expected a subclass of"),
         ("some_bots.py:Unfinished", "some_bots.py:Unfinished is not a bot"),
-        ("some_bots.py:Raising", "line 23: its constructor, called with nothing, raised KeyError"),
+        ("some_bots.py:Raising", "line 23: its constructor, called with no arguments, raised Key"),
         ("some_bots.py:Demanding", "missing 1 required positional argument: 'level'"),
-        ("some_bots.py", "some_bots.py has 5 bots, expected one; name it: some_bots.py:Last, "),
-        ("empty.py", "empty.py has 0 bots, expected one; name it: class Bot(ScriptedAgent): ..."),
+        ("some_bots.py", "some_bots.py has 5 bots: choose one, some_bots.py:Last, "),
+        ("empty.py", "empty.py has no class with choose or act"),
         ("broken.py:A", "broken.py, line 2: "),
         ("x" * 300 + ".py:A", "File name too long"),
     ],
@@ -375,7 +375,7 @@ def test_classes_of_another_module_are_named() -> None:
 
     other: Any = Enum("Move", "LEFT RIGHT")  # type: ignore[misc]  # a different name
     with pytest.raises(
-        AnswerError, match=r"an instance of a different class with that name, .*the game's is tests"
+        AnswerError, match=r"expected the game's tests.*, got a different class with that name, "
     ):
         TINY_GAMES["count"].run(Move2())
 

@@ -212,7 +212,7 @@ def test_mistakes_in_a_file_are_one_line_that_names_it(
     ("args", "words"),
     [
         (["--set-train=gama=1"], "--set-train gama=1: there is no setting 'gama'; did you mean"),
-        (["--set-train=gamma"], "a setting needs NAME=VALUE, got 'gamma'"),
+        (["--set-train=gamma"], "expected a setting NAME=VALUE, got 'gamma'"),
         (["--set-train=gamma=2"], "--set-train gamma=2: gamma must be a number from 0 to 1, got 2"),
         (["--config=none.toml"], "cannot read none.toml: No such file or directory"),
         (["--max-time=soon"], "'soon' is not a time such as 90, 30m, 2h or 1h30m."),

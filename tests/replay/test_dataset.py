@@ -73,7 +73,7 @@ def test_an_episode_that_was_cut_off_is_truncated() -> None:
 
 def test_replays_of_another_game_are_refused() -> None:
     first, second = record(snake, RandomAgent(1)), record(dots, Follower())
-    with pytest.raises(UsageError, match=r"is of other spaces: .*'Dot'"):
+    with pytest.raises(UsageError, match=r"has different spaces: .*'Dot'"):
         dataset_of([first, second])
     with pytest.raises(UsageError, match=r"was recorded with a different game than dots: .*'Head'"):
         dataset_of([first], dots)

@@ -66,8 +66,7 @@ def swallows_exit(name: str) -> ProtocolError:
     """Error for a game that catches `GameExit` more than `MAX_SWALLOWED_EXITS` times."""
     return ProtocolError(
         f"{name}: the game swallows GameExit and keeps asking for actions, so it cannot be closed; "
-        "catch "
-        "Exception rather than BaseException, and leave when act gives None"
+        "catch Exception rather than BaseException, and return when act returns None"
     )
 
 

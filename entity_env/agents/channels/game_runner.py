@@ -167,8 +167,8 @@ class GameRunner:
     """Runs one game, suspended wherever it waits for its agents.
 
     Call `restart`; then repeat: read the observations of the `waiting` agents, `give` each its
-    action, `resume`. A runner holds no reference to its owner, so the owner can close it when it is
-    collected: CPython 3.11 never garbage-collects a suspended greenlet.
+    action, `resume`. A runner holds no reference to its owner, so that the owner can be collected
+    and then close the runner: CPython 3.11 never garbage-collects a suspended greenlet.
 
     Episode seeds follow from the seed of the run and `env_id`. With `holds_at_end`, the game also
     waits when the episodes of all agents have ended; the next `resume` starts the next episode.
@@ -213,8 +213,8 @@ class GameRunner:
         """True if all agents' episodes have ended and the game waits for the next `resume`."""
         self.is_closed = False
         self.resume: Callable[[], None] = self._not_started
-        """Runs the game until an agent waits, or until `is_over` with `holds_at_end`. The channel's
-        own method: saves one call per step.
+        """Runs the game until an agent waits, or until `is_over` with `holds_at_end`. It is the
+        channel's own method, which saves one call per step.
         """
         self._on_end = on_end
         self._holds_at_end = holds_at_end
@@ -271,8 +271,8 @@ class GameRunner:
     def restart(self, seed: int | EpisodeSeeds | None = None, number: int = 0) -> None:
         """Unwinds a running episode, and runs the next one until the game waits.
 
-        `seed` starts a new run, at the episode with index `number`; None continues the run. Can be
-        repeated after an interrupt, which drops the episode; no episode is played twice.
+        `seed` starts a new run, at the episode with index `number`; None continues the run. An
+        interrupt drops the episode; the call can then be repeated, and no episode is played twice.
         """
         if self.is_closed:
             raise ClosedError(f"{self.name} is closed: make a new environment")

@@ -23,14 +23,14 @@ from entity_env.errors import ClosedError, GameExit, ProtocolError
 
 _CLOSE_TIMEOUT_S = 5.0
 _NO_LIMIT_S: Final = -1 if hasattr(signal, "setitimer") else 0.1
-"""Without SIGALRM (Windows) neither a `StepTimeout` nor Ctrl-C ends a wait for a lock: poll."""
+"""Without SIGALRM (Windows) neither `StepTimeout` nor Ctrl-C ends a wait for a lock, so poll."""
 
 
 class ThreadChannel:
     """Runs a game in a thread; see `Channel`.
 
-    About 13 µs per round trip (`benchmarks/inversion.py`). The two threads take turns. Any thread
-    may drive the channel, but only one at a time.
+    A round trip takes about 13 µs (`benchmarks/inversion.py`). The two threads take turns. Any
+    thread may drive the channel, but only one at a time.
 
     Two counters define which side runs: turns given, written by the driver, and turns completed,
     written by the game. The locks only wake the other side, which then reads the counters, so an
@@ -40,7 +40,7 @@ class ThreadChannel:
     def __init__(self, target: Callable[[], None], name: str) -> None:
         self._name = name
         self._target = target
-        # One side acquires these locks, the other releases them; half the cost of semaphores.
+        # One side acquires these locks, the other releases them; semaphores cost twice as much.
         self._go = threading.Lock()
         self._done = threading.Lock()
         self._go.acquire()

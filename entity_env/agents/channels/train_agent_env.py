@@ -44,7 +44,7 @@ class TrainEnvBuilder:
         return self
 
     def action(self, *keys: ActionKey) -> Self:
-        """Adds Enums, `Categorical`, `SelectEntity` or `Continuous`."""
+        """Adds actions: Enums, `Categorical`, `SelectEntity` or `Continuous`."""
         self._actions += keys
         return self
 
@@ -52,7 +52,7 @@ class TrainEnvBuilder:
         """The game, for `VecEnv`, `train` and `TrainAgentEnv`.
 
         Raises:
-            SchemaError: as `Game`.
+            SchemaError: the errors of `Game`.
         """
         return Game(play, entities=self._entities, actions=self._actions, num_agents=num_agents)
 
@@ -60,8 +60,8 @@ class TrainEnvBuilder:
 class TrainAgentEnv(Environment):
     """Environment of a game that owns its loop; the game is suspended while its agents wait.
 
-    With one agent use `reset` and `act`, as with any `Environment`; with several `reset_all` and
-    `act_all`, which return one observation per agent.
+    With one agent, use `reset` and `act`, as with any `Environment`; with several agents, use
+    `reset_all` and `act_all`, which return one observation per agent.
 
     Args:
         transport: "greenlet" (under 2 µs per step; the thread that resets it must step it) or
@@ -75,7 +75,7 @@ class TrainAgentEnv(Environment):
         self, game: Game, *, transport: Transport | None = None, seed: int = 0, env_id: int = 0
     ) -> None:
         self._seeds: EpisodeSeeds | None = EpisodeSeeds(seed, env_id)
-        """Seeds of the run that the first reset starts; None after it."""
+        """Seeds of the run that the first reset starts; None after that reset."""
         self._ends = _FinalObservations(game)
         self._host = GameRunner(
             game, transport=transport, env_id=env_id, on_end=self._ends.add, holds_at_end=True
@@ -121,12 +121,12 @@ class TrainAgentEnv(Environment):
         return self.reset_all(seed=seed)[0]
 
     def act(self, actions: Mapping[ActionName, Action]) -> Observation:
-        """Performs the actions that the last observation asks for; returns the next observation.
+        """Performs the actions that the last observation requests; returns the next observation.
 
         Raises:
             ClosedError: after `close`.
             ProtocolError: before `reset`, after an observation that was `done`, or after an error.
-            SchemaError: an action is missing, of another kind, not allowed, or not asked for; the
+            SchemaError: an action is missing, of the wrong kind, not allowed, or not requested; the
                 game did not continue.
             WorkerError: the game called `sys.exit()`, or raised something else that is not an
                 `Exception`. Other exceptions of the game propagate unchanged.
@@ -139,8 +139,8 @@ class TrainAgentEnv(Environment):
     def reset_all(self, *, seed: int | EpisodeSeeds | None = None) -> list[Observation]:
         """Like `reset`, with one observation per agent.
 
-        Agents that do not wait get an observation without entities and actions. `EpisodeSeeds`
-        start a new run.
+        Agents that neither wait nor have just ended their episodes get an observation without
+        entities and actions. `EpisodeSeeds` start a new run.
         """
         self._require_open()
         if seed is None:
@@ -162,8 +162,8 @@ class TrainAgentEnv(Environment):
         """Like `act`, with one mapping per agent; None for agents that do not wait.
 
         Raises:
-            ProtocolError: as `act`, or the actions are not for exactly the agents that wait.
-            ClosedError, SchemaError: as `act`.
+            ProtocolError: as for `act`, or the actions are not for exactly the agents that wait.
+            ClosedError, SchemaError: as for `act`.
         """
         self._require_open()
         if not self._observations or self._host.is_over:

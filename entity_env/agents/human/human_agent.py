@@ -44,7 +44,7 @@ class BoardView(Protocol):
     def show(
         self, agent_id: int, observation: Observation, *notes: str, asked: Asked | None = None
     ) -> None:
-        """Draws an observation with its question, and lines below."""
+        """Draws an observation with its question, and the notes below it."""
 
 
 class HumanAgent(PolicyAgent):
@@ -56,9 +56,10 @@ class HumanAgent(PolicyAgent):
 
     With a board on a terminal, entities that can be selected show their keys there, and arrows move
     between them. On a terminal, Enter takes a default: the actor's last choice or, on a board, the
-    entity nearest to its last target, at first to the actor itself. If neither exists and there are
-    several actors, the default is to do nothing, else the first allowed choice. `.` takes the
-    defaults of this actor and all later ones. With a clock, see `MoveClock.default`.
+    entity nearest to its last target, at first to the actor itself. Without these, a single actor
+    has no default; with several actors, the default is a choice that does nothing or, if there is
+    none, the first allowed choice. `.` takes the defaults of this actor and all later ones. With a
+    clock, see `MoveClock.default`.
 
     Args:
         source: input; None = standard input.
@@ -136,7 +137,7 @@ class HumanAgent(PolicyAgent):
         return _Asking(question, words, places, lambda asked: draw(asked=asked))
 
     def _answer(self, asking: _Asking, *, is_last: bool) -> Action:
-        """Asks actor by actor; expired time, or `.` for all later ones, gives the default."""
+        """Asks actor by actor; an actor gets the default if its time expires, or after `.`."""
         chosen: list[Any] = []
         is_asked = True
         num_actors = len(asking.question.actors)

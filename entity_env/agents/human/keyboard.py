@@ -99,8 +99,8 @@ class Keyboard:
     def key(self) -> str:
         """Waits for a key: a character, or `up`, `down`, `left`, `right`, `enter`.
 
-        "" at the end of input, and for Ctrl-D (or Ctrl-C, if it arrives as a key; a console raises
-        `KeyboardInterrupt`). Call it within `single_keys`.
+        Returns "" at the end of input and for Ctrl-D, and also for Ctrl-C if it arrives as a key;
+        only a Windows console raises `KeyboardInterrupt` instead. Call it within `single_keys`.
         """
         if self._console is not None:
             return _console_key(self._console)

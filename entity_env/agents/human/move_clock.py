@@ -50,7 +50,7 @@ def idle_choice(question: Question, actor: int) -> int | None:
 
 
 class MoveClock:
-    """Limits a person's time per decision, and chooses when it expires.
+    """Limits a person's time per decision, and chooses the action when the time expires.
 
     The clock starts after the first decision of an episode, which has no limit. With at most 1
     second per decision, the game runs in real time: a decision takes effect when its time expires,

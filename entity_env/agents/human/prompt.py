@@ -73,7 +73,7 @@ class Asked:
 
     Args:
         actor: the entity that acts; None = the action is global.
-        keys: key of every entity that a key on the board selects.
+        keys: the key of each entity that has a key on the board.
         focus: the entity that Enter selects.
         menu: entities that the menu lists.
         num_lines: number of lines of the question, below the drawing.
@@ -421,7 +421,7 @@ def _moved(choices: Sequence[Choice], focus: int | None, key: str) -> int | None
 
 
 def _directions(labels: Sequence[str]) -> dict[int, str]:
-    """Direction in the last word of each label; empty if two are equal."""
+    """Direction in the last word of each label; empty if two labels have the same direction."""
     found: dict[int, str] = {}
     for index, label in enumerate(labels):
         word = re.split(r"[^a-z]+", label.lower())[-1]

@@ -34,8 +34,8 @@ from entity_env.errors import TrainingDivergedError, UsageError
 _AT_ONCE: Final = 2048
 """Decisions evaluated in one batch."""
 _LEAST_STEPS: Final = 500
-"""Least number of optimizer steps without improvement before training ends: small datasets have
-short epochs.
+"""Least number of optimizer steps without improvement before training ends, because small datasets
+have short epochs.
 """
 _LEAST_DEVIATION: Final = 0.1
 """Smallest standard deviation assumed for returns, as a share of the largest absolute return."""
@@ -44,13 +44,13 @@ _NAN: Final = float("nan")
 
 
 class HeldOut(NamedTuple):
-    """Metrics of a network on held-out decisions; NaN without any.
+    """Metrics of a network on held-out decisions; NaN if there are none.
 
     Args:
-        nll: mean negative log-likelihood per decision, in nats. For real numbers, it uses the
+        nll: mean negative log-likelihood per decision, in nats. For continuous actions, it uses the
             density, with half the action space's range as the unit, so it can be below 0.
         accuracy: share of decisions that match the network's most probable choice for every actor
-            that chooses labels or entities. NaN if all actions are real numbers.
+            that chooses labels or entities. NaN if all actions are continuous.
         explained_variance: 1 - Var(return - value) / Var(return).
     """
 
@@ -91,8 +91,8 @@ def clone(
     The loss of a decision is the negative logarithm of its probability among the choices its masks
     allow. The value is fitted to the discounted returns, so PPO can continue from the network;
     decisions near a truncation have little weight, see `Dataset.known_share`. Training ends when
-    the likelihood of held-out episodes stops improving, and the best network is kept. Real numbers
-    are fitted as samples of a Gaussian, which the bounds of the action space do not clip.
+    the likelihood of held-out episodes stops improving, and the best network is kept. Continuous
+    actions are fitted as samples of a Gaussian, which the bounds of the action space do not clip.
 
     Feature statistics come from the training decisions. On a CPU, the same settings and decisions
     give the same network. Ctrl-C, SIGTERM and SIGHUP end training after the current minibatch, and

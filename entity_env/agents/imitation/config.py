@@ -38,7 +38,7 @@ class CloneConfig:
     max_grad_norm: Annotated[float, Range(0, is_above=True, is_endless=True)] = 2.0
     """Largest norm of the gradient. Longer gradients are scaled down to it."""
     vf_coef: Annotated[float, Range(0)] = 0.5
-    """Weight of the value loss, in units of the returns' standard deviation. 0 = do not train the
+    """Weight of the value loss, which is in units of the returns' variance. 0 = do not train the
     value."""
     gamma: Annotated[float, Range(0, 1)] = 0.99
     """Discount of the reward per decision, for the value."""

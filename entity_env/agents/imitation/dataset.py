@@ -52,7 +52,8 @@ from entity_env.errors import SchemaError, UsageError
 _MAX_RECORDINGS: Final = 1000
 _PARTS: Final = "actors", "actees", "mask"
 _TOLERANCE: Final = 1e-5
-"""For sums of float32 rewards, relative to the larger of 1 and the largest absolute sum."""
+"""Tolerance for sums of float32 rewards, relative to the larger of 1 and the largest absolute
+sum."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,8 +83,8 @@ class Dataset:
             `seed` of the run. Empty if unknown.
         final: one row per decision: the agent's final observation, if the episode ended after this
             decision, with actors and masks if it was truncated, as in `VecObs.final`. Other rows
-            are empty, including those where the recording ended. None = a file of an earlier
-            version.
+            are empty, including those where the recording ended. None if the file was written by an
+            earlier version.
     """
 
     obs_space: ObsSpace
@@ -164,7 +165,7 @@ class Dataset:
         winners: bool = False,
         min_reward: float | None = None,
     ) -> Dataset:
-        """The decisions of successful agents.
+        """Some of the decisions, such as those of successful agents.
 
         Args:
             rows: `(num_decisions,)` bool, decisions to keep, such as `dataset.agent_id == 0`;
@@ -189,8 +190,8 @@ class Dataset:
                 keep &= totals[of_row] >= self._best(of_row, totals)[of_row] - slack
             if not keep.any():
                 raise UsageError(
-                    f"none of {len(self)} decisions are left: their agents earned {totals.min():g} "
-                    f"to {totals.max():g} in an episode"
+                    f"none of {len(self)} decisions are left: agents earned {totals.min():g} to "
+                    f"{totals.max():g} per episode"
                 )
         return self.select(keep)
 
@@ -209,7 +210,7 @@ class Dataset:
         firsts = np.flatnonzero(np.append(True, episodes[1:] != episodes[:-1]))
         if len(firsts) == len(totals):
             raise UsageError(
-                "every episode has one agent, which always wins: choose by its reward instead"
+                "every episode has one agent, which always wins: use min_reward instead of winners"
             )
         counts = np.diff(np.append(firsts, len(totals)))
         return np.repeat(np.maximum.reduceat(totals, firsts), counts)
@@ -283,8 +284,8 @@ class Dataset:
     def save(self, path: str | Path) -> None:
         """Writes a file: `NAME.npz`, or `NAME.parquet` with one row per decision.
 
-        Both hold `columns`, and as JSON the format, its version, the spaces, `recordings` and the
-        release of entity_env. In an npz, a ragged column `x` is two arrays, `x.values` and
+        Both formats hold `columns`, and as JSON the format, its version, the spaces, `recordings`
+        and the release of entity_env. In an npz, a ragged column `x` is two arrays, `x.values` and
         `x.lengths`; in a parquet file, a list in every row. An existing dataset with this name is
         replaced atomically.
 
@@ -497,5 +498,5 @@ def _require_entities(name: str, values: RaggedArray[np.int64], counts: NDArray[
         row = int(values.row_index[wrong[0]])
         raise SchemaError(
             f"column {name!r} names entity {values.values[wrong[0]]} in decision {row}, which has "
-            f"{counts[row]}"
+            f"{counts[row]} entities"
         )

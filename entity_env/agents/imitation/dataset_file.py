@@ -67,7 +67,7 @@ _DIALECT: Final = (1, 0), (2, 0)
 
 
 class ColumnKind(NamedTuple):
-    """Dtype of a ragged column, numbers per row (None = one, without an axis), whether optional."""
+    """Kind of a ragged column: dtype; numbers per row, None = a flat array; whether optional."""
 
     dtype: type[np.generic]
     width: int | None
@@ -316,13 +316,15 @@ class _Archive:
         with self._file.open(f"{name}.npy") as member:
             dialect = npy.read_magic(member)
             if dialect not in _DIALECT:
-                raise SchemaError(f"array {name!r} has version {dialect}")
+                raise SchemaError(f"array {name!r} needs npy version 1.0 or 2.0, got {dialect}")
             read = npy.read_array_header_1_0 if dialect == (1, 0) else npy.read_array_header_2_0
             shape, is_fortran, dtype = read(member)
             content = member.read()
         is_plain = not is_fortran and not dtype.hasobject and all(size >= 0 for size in shape)
         if not is_plain or prod(shape) * dtype.itemsize != len(content):
-            raise SchemaError(f"array {name!r} has {len(content)} bytes for {shape} {dtype}")
+            raise SchemaError(
+                f"array {name!r} has {len(content)} bytes, which do not fit {shape} {dtype}"
+            )
         if shape and shape[0] > _MAX_ROWS:  # rows without features take no bytes
             raise SchemaError(f"array {name!r} has {shape[0]} rows, at most {_MAX_ROWS} are read")
         return content, shape, dtype
@@ -400,7 +402,7 @@ def _read_rows(content: bytes) -> Content:
 
 
 def _require_size(metadata: Any) -> None:  # noqa: ANN401 - pyarrow's
-    """Refuses files that would need too much memory: equal values compress to almost nothing."""
+    """Refuses files that need too much memory, since equal values compress to almost nothing."""
     total = 0
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for column in map(group.column, range(group.num_columns)):

@@ -134,7 +134,7 @@ class DatasetRecorder:
             self._chosen = {action: [] for action in spaces[1]}
         names = {"expected_name": "what was recorded before", "got_name": name}
         if found := differences(self._spaces, spaces, **names):
-            raise UsageError(f"{name} is of other spaces: {'; '.join(found)}")
+            raise UsageError(f"{name} has different spaces: {'; '.join(found)}")
 
     def __call__(self, turn: Turn) -> None:
         self._add(turn)
@@ -143,7 +143,7 @@ class DatasetRecorder:
 
     def _add(self, turn: Turn) -> None:
         if self._spaces is None or self._obs is None or self._final is None:
-            raise ProtocolError("a DatasetRecorder watches Game.run: game.run(agent, watch=...)")
+            raise ProtocolError("a DatasetRecorder needs a run: call game.run(agent, watch=...)")
         rows, observation, agent_id = self._rows, turn.observation, turn.agent_id
         before = self._open.get(agent_id)
         if before is not None:
@@ -244,7 +244,7 @@ class _Collected:
             self._flush()
 
     def batch(self, *, with_empty: bool = False) -> EntityBatch:
-        """All observations, and an empty one at the end on request."""
+        """All observations, followed by an empty one if `with_empty`."""
         self._flush()
         if not with_empty:
             return concat_entities(self._batches)

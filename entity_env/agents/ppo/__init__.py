@@ -1,4 +1,4 @@
-"""PPO. Importing this package does not import torch: names that need it load on first use."""
+"""PPO. Importing this package does not import torch: names that need torch load on first use."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def unusual_settings(
 
 
 class RunHistory:
-    """Metrics over the course of a run, at a limited number of points, and their hints."""
+    """Metrics over the course of a run, at a limited number of points, and hints about them."""
 
     def __init__(self) -> None:
         self._points: list[TrainProgress] = []
@@ -119,14 +119,19 @@ class RunHistory:
             self._stride *= 2
 
     def news(self, last: TrainProgress, config: PPOConfig) -> list[Hint]:
-        """Hints after an update that no earlier call has returned, by name."""
+        """Hints after an update, except those whose name an earlier call has returned."""
         found = early_hints(RunView(self._points, last, config)) if self._points else []
         news = [hint for hint in found if hint.name not in self.shown]
         self.shown |= {hint.name: hint for hint in news}
         return news
 
     def hints(self, last: TrainProgress, config: PPOConfig) -> list[Hint]:
-        """Hints at the end of a run: `final_hints`; after few updates, `early_hints`."""
+        """Hints at the end of a run.
+
+        Before the first update, a hint about `max_train_time_s` if it is set. After fewer than
+        `LEAST_UPDATES` updates, `early_hints`, unless too many episodes are unfinished; otherwise
+        `final_hints`.
+        """
         if not self._num_updates:
             return [] if config.max_train_time_s is None else [_no_update(config.max_train_time_s)]
         run = RunView(self._points, last, config)
@@ -137,8 +142,8 @@ class RunHistory:
 def _no_update(limit_s: float) -> Hint:
     return Hint(
         "no_update",
-        f"no update was finished in {limit_s:g} s: entity-env check measures how long a step of "
-        "the game takes; give more time, or use fewer environments (--num-envs)",
+        f"no update was finished within {limit_s:g} s: give more time, or use fewer environments "
+        "(--num-envs); entity-env check measures how long a step of the game takes",
     )
 
 

@@ -22,7 +22,7 @@ def add_array_gradient(
     config: CurrentConfig,
     value_unit: float,
 ) -> tuple[float, Tensor]:
-    """Adds a share of the gradient of `ppo_loss`; returns its loss and metrics.
+    """Adds a share of the gradient of `ppo_loss`; returns the loss and its metrics.
 
     Uses torch's subgradients: if two operands of a maximum are equal, each gets half.
 

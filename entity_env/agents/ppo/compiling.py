@@ -44,9 +44,9 @@ _CHILD: Final = (
 class KernelSwitch:
     """Switches a run from torch to compiled kernels.
 
-    With "background", if the kernels can be cached on disk but are not there yet, the run starts in
-    torch while a child compiles. The first update after the child exits uses the kernels. With a
-    number of steps, the run uses torch up to that step, cached kernels or not.
+    With "background", if the kernels can be cached on disk but are not cached yet, the run starts
+    in torch while a child compiles. The first update after the child exits uses the kernels. With a
+    number of steps, the run uses torch up to that step, even if the kernels are cached.
 
     Args:
         mode: `PPOConfig.compile`.
@@ -159,7 +159,7 @@ class _Job(NamedTuple):
 
 
 def _must_compile(net: Policy) -> bool:
-    """True if all layers have kernels, all of which can be cached on disk, but some are not yet."""
+    """True if every layer has kernels that can be cached on disk, and some are not cached yet."""
     if type(net) is not RogueNet or not CompiledPolicy.fits(net) or net.config.dropout:
         return False
     if os.name != "posix" or not sys.executable:

@@ -18,7 +18,7 @@ from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import UsageError, shown
 
 FINE_TUNING_STEP: Final = 0.3
-"""Factor on the step size for fine-tuning."""
+"""Factor by which fine-tuning multiplies the step size."""
 FINE_TUNING_ENTROPY: Final = 0.01
 """Largest `ent_coef` for fine-tuning: presets use up to 0.1 to make untrained networks explore."""
 _FINE_TUNING_CLOSE: Final = ((0.0, 0.2), (0.5, 0.0))
@@ -40,7 +40,7 @@ class PPOConfig:
     """Settings of the trainer; the defaults suit small games on a few cores.
 
     The number of environments belongs to the `VecEnvironment`. A setting that may be a `Schedule`
-    also accepts its JSON.
+    also accepts the JSON of a schedule.
 
     Raises:
         UsageError: a setting is not usable.
@@ -59,8 +59,8 @@ class PPOConfig:
     """Steps over which the starts of the environments are spread, about the length of an episode.
     After each rollout until then, a part of the environments is reset; otherwise the first rollouts
     would contain only openings and later ones only endings. Episodes interrupted this way are not
-    counted. 0 = all start together, as do environments that only `reset` can reset, see
-    `VecEnvironment`. A resumed run begins new episodes and spreads them again."""
+    counted. 0 = all start together. Environments without `reset_envs`, see `VecEnvironment`, always
+    start together. A resumed run begins new episodes and spreads them again."""
     minibatch_size: Annotated[int | Schedule, Range(1, _INT32)] = 1024
     """Approximate number of decisions per optimizer step."""
     microbatch_size: Annotated[int | None, Range(1, _INT32)] = None
@@ -82,15 +82,15 @@ class PPOConfig:
     """Weight of longer returns in the advantage: 0 relies on the value, 1 on the rewards."""
 
     clip_coef: Annotated[float | Schedule, Range(0, is_above=True)] = 0.2
-    """How far the probability of an action may move before its gradient is clipped."""
+    """Relative change of an action's probability beyond which it gets no more gradient."""
     norm_adv: bool = True
     """Whether the advantages of a minibatch are normalized to mean 0 and standard deviation 1."""
     norm_returns: bool = False
     """Whether values are trained in units of the returns' standard deviation, see
     `ReturnStatistics`."""
     clip_vloss: bool = True
-    """Whether the value's gradient is clipped if it moved by more than `clip_coef`, in the units
-    of `norm_returns`."""
+    """Whether the value's gradient is clipped if the value moved by more than `clip_coef`, in the
+    units of `norm_returns`."""
     vf_coef: Annotated[float | Schedule, Range(0)] = 0.5
     """Weight of the value loss."""
     ent_coef: Annotated[float | Schedule, Range(0)] = 0.02
@@ -100,18 +100,18 @@ class PPOConfig:
     `Schedule`."""
     norm_entropy: bool = False
     """Whether the entropy is divided by the entropy of random decisions in the rollout. One
-    `ent_coef` then suits both a single coin flip and many actors with many choices. A real number
-    counts as 1 nat."""
+    `ent_coef` then suits both a single coin flip and many actors with many choices. Each number of
+    a continuous action counts as 1 nat."""
     weight_decay: Annotated[float | Schedule, Range(0)] = 0.0
     """Decay of the parameters per optimizer step, as a multiple of the step size (AdamW)."""
     max_grad_norm: Annotated[float | Schedule, Range(0, is_above=True, is_endless=True)] = 2.0
     """Largest norm of the gradient. Longer gradients are scaled down to it."""
     target_kl: Annotated[float | Schedule | None, Range(0, is_endless=True)] = None
-    """Divergence from the rollout's policy at which its update stops early. None = never."""
+    """Divergence from the rollout's policy at which an update stops early. None = never."""
 
     stay_close: Annotated[float | Schedule, Range(0)] = 0.0
-    """Weight of the divergence from the network that the run starts from, KL(teacher || policy) in
-    nats per decision; see `evaluate_beside`. 0 = no teacher."""
+    """Weight of the divergence from the teacher, the network that the run starts from: KL(teacher
+    || policy) in nats per decision; see `evaluate_beside`. 0 = no teacher."""
 
     device: str = "cpu"
     """Device that torch uses, such as cpu or cuda."""
@@ -121,14 +121,14 @@ class PPOConfig:
     checkpoint_interval_s: Annotated[float, Range(0, is_endless=True)] = 60.0
     """Seconds between checkpoints. A final checkpoint is written at the end."""
     max_train_time_s: Annotated[float | None, Range(0)] = None
-    """Seconds after which the run ends, with a checkpoint. None = no limit. Up to a tenth of them
-    is for evaluations at the end. If time runs out before `total_steps` are done, all schedules
-    follow the time, and the seed does not repeat the run bit by bit. A resumed run gets the full
-    time again, and its schedules begin at the fraction of its steps."""
+    """Seconds after which the run ends, with a checkpoint. None = no limit. Up to a tenth of the
+    time is kept for evaluations at the end. If the time would run out before `total_steps` are
+    done, schedules follow the time, so the seed does not repeat the run bit by bit. A resumed run
+    gets the full time again, and its schedules begin at its fraction of the steps."""
     episode_window: Annotated[int, Range(1, 10**9)] = 200
     """Largest number of episodes in the reported mean reward and length. These are the last
-    episodes of every environment, equally many of each: a tenth of all so far, but at least 20 and
-    one per environment."""
+    episodes of every environment, equally many of each; in total a tenth of all episodes so far,
+    but at least 20 and one per environment."""
     peer_timeout_s: Annotated[float, Range(0, is_above=True)] = 300.0
     """Seconds that a rank of a process group waits for the other ranks."""
     compile: Annotated[str | int, COMPILE_MODES, Range(1, _INT64)] = "wait"
@@ -142,11 +142,11 @@ class PPOConfig:
     def __post_init__(self) -> None:
         check_settings(self)
         if self.learning_rate == 0:
-            raise UsageError("learning_rate must be above 0, got 0.0; a schedule may end there")
+            raise UsageError("learning_rate must be above 0, got 0.0; a schedule may end at 0")
         if self.warmup_steps and isinstance(self.learning_rate, Schedule):
             raise UsageError(
-                f"warmup_steps={self.warmup_steps} needs a number as learning_rate; a schedule "
-                f"rises by itself, got {self.learning_rate}"
+                f"warmup_steps={self.warmup_steps} needs a number as learning_rate, got "
+                f"{self.learning_rate}; a schedule can contain the warm-up"
             )
 
     def at(self, step: int, num_decisions: int = 0, *, time_fraction: float = 0.0) -> CurrentConfig:
@@ -199,7 +199,7 @@ class PPOConfig:
             preset: one of `PRESETS`; None = by the spaces. If observations have a fixed size and no
                 action selects entities: "pictures" with one picture, else "control" (an MLP,
                 normalized returns) for one agent, or "entities" with an MLP for several. In other
-                games: "entities". All make more gradient steps than the defaults of this class.
+                games: "entities". All presets make more gradient steps than this class's defaults.
             settings: fields of this class.
 
         Raises:
@@ -348,7 +348,7 @@ def _changed_net(net: Net, settings: object) -> Net:
     if name is not None and name not in tuple(NETS):
         raise UsageError(f"net.kind must be one of {', '.join(NETS)}, got {shown(name)}")
     known = {kind: {each.name for each in fields(kind)} for kind in NETS.values()}
-    # The current kind first: without a name it stays if it has all fields.
+    # The current kind first: without "kind", it stays if it has all fields.
     kinds = [type(net), *NETS.values()] if name is None else [NETS[str(name)]]
     kind = next((each for each in kinds if set(values) <= known[each]), None)
     if kind is None:

@@ -80,7 +80,7 @@ class Hint:
 
     @classmethod
     def from_json(cls, data: object) -> Hint | None:
-        """Reads `to_json`, without unknown settings; None for anything else."""
+        """Reads the data of `to_json`, without unknown settings; None if it has another form."""
         if not isinstance(data, dict):
             return None
         name, text, settings = (data.get(each) for each in ("name", "text", "settings"))
@@ -201,10 +201,11 @@ class RunView:
     def reference(self) -> _Rewards | None:
         """Rewards without learning, if known.
 
-        Those of random play, else of the first episode of every row, or with few rows of the first
-        20 episodes or more; the first episodes to end in many rows would be the shortest, and not
-        typical. None if first episodes ended late in the run and the reward has not risen since:
-        they may already show learning.
+        The rewards of random play, if it was measured as in training. Otherwise those of the first
+        episode of every row or, with fewer than 20 such episodes, of the episodes until 20 have
+        ended. (In many rows, the first 20 to end would be the shortest.) None before that, or if
+        first episodes ended late in the run and the reward has not risen since: they may already
+        show learning.
         """
         found = self.last.random_play
         if found is not None and found.is_like_training and found.num_episodes >= _LEAST_EPISODES:
@@ -318,7 +319,7 @@ def _score_per_step(run: RunView) -> Iterator[Hint]:
     if found.num_returns >= max(_LEAST_RETURNS, _RETURNED * found.num_changes):
         yield Hint(
             "score_per_step",
-            f"{found.num_returns:,} of {found.num_changes:,} times a score changed back to its "
+            f"{found.num_returns:,} of {found.num_changes:,} changes of a score went back to its "
             "value at the start of the episode: it looks like the reward of a single step, but "
             "Obs(score) needs the score so far, score += reward (entity-env check says where)",
         )
@@ -339,9 +340,9 @@ def _few_episodes(run: RunView) -> Iterator[Hint]:
         settings = {"total_steps": _rounded_up(steps)}
     yield Hint(
         "few_episodes",
-        f"each of {found.num_envs} copies plays {number} episodes of {found.first_length:.0f} "
-        f"decisions{'' if has_all else ' or more'} in {total:,} steps: if there are fewer copies, "
-        "each one plays more episodes",
+        f"each of {found.num_envs} environments plays {number} episodes of "
+        f"{found.first_length:.0f} decisions{'' if has_all else ' or more'} in {total:,} steps: "
+        "with fewer environments, each one plays more episodes",
         settings,
     )
 
@@ -358,8 +359,8 @@ def _only_beginnings(run: RunView) -> Iterator[Hint]:
         num_envs = max(min(_LEAST_ENVS, found.num_envs), round(found.num_envs / factor))
         yield Hint(
             "only_beginnings",
-            f"a rollout has {rollout:.0f} decisions of each copy, but episodes have "
-            f"{found.first_length:.0f}, and all copies are in the same part of an episode",
+            f"a rollout has {rollout:.0f} decisions of each environment, but episodes have "
+            f"{found.first_length:.0f}, and all environments are in the same part of an episode",
             {"num_steps": num_steps, "num_envs": num_envs},
         )
 
@@ -432,7 +433,7 @@ def _large_bonus(run: RunView) -> Iterator[Hint]:
     if run.is_stuck and bonus > _LARGE_BONUS and now > _UNCHANGED * start:
         actors = run.last.rollouts.actors
         of_actors = f", summed over {actors:.0f} actors" if actors > 1.5 and not is_share else ""
-        of_random = " of that of random play" if is_share else ""
+        of_random = " of the entropy of random play" if is_share else ""
         yield Hint(
             "large_bonus",
             f"the policy does not change ({_entropies(run)}{of_actors}): the reward for entropy, "
@@ -533,9 +534,10 @@ def early_hints(run: RunView) -> list[Hint]:
 
 
 def final_hints(run: RunView) -> list[Hint]:
-    """Hints from a whole run.
+    """Hints at the end of a run.
 
-    If the reward rose: only mistakes in the game, and whether the reward fell again.
+    Unfinished or missing episodes come first. If the reward rose, the only hints are mistakes in
+    the game, and whether the reward fell again.
     """
     found = [hint for rule in _MISTAKES for hint in rule(run)]
     last, scored = run.last, run.scored

@@ -121,7 +121,11 @@ def save_learner(
     resumable: bool = True,
     notes: Mapping[str, object] | None = None,
 ) -> None:
-    """Writes a checkpoint, which `load_learner` can continue from if `resumable`."""
+    """Writes a checkpoint, from which `load_learner` can continue if `resumable`.
+
+    Raises:
+        TrainingDivergedError: the network or the optimizer is not finite.
+    """
     optimizer = _optimizer_tensors(learner) if resumable else {}
     for tensors in (learner.net.state_dict(), optimizer):
         if bad := not_finite(tensors):
@@ -153,9 +157,8 @@ def load_learner(checkpoint: Checkpoint, learner: Learner) -> None:
     if GENERATOR not in checkpoint.optimizer or "update" not in training:
         raise CheckpointError(
             f"{checkpoint.path} cannot be resumed: it has no training state, like networks that "
-            "were "
-            "cloned, kept along a run or shipped without their optimizer; a new run begins with "
-            "it: entity-env train --init-from, or initialized_from(path)"
+            "were cloned, kept along a run or shipped without their optimizer; to start a new run "
+            "from it, use entity-env train --init-from, or initialized_from(path)"
         )
     try:
         step, update, num_episodes = (

@@ -2,8 +2,7 @@
 
 `collect` plays a rollout, `compute_advantages` estimates the advantages, and `update` learns from
 the rollout: `learn` runs epochs of minibatches, with one optimizer step on `ppo_loss` per
-minibatch.
-`Run.update` (run.py) repeats this until the end of the run.
+minibatch. `Run.update` (run.py) repeats this until the end of the run.
 
 - Another advantage estimator: replace `compute_advantages`.
 - Another loss: change `ppo_loss`, and `array_loss.py`, the equivalent loss of an MLP in numpy.
@@ -98,8 +97,8 @@ def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs],
     if not np.isfinite(returns).all():
         largest = float(np.abs(trajectories.rewards).max())
         raise TrainingDivergedError(
-            f"the returns are beyond float32: a reward of this rollout was {largest:.3g} or -"
-            f"{largest:.3g}"
+            f"the returns do not fit float32: rewards of this rollout reach {largest:.3g} in "
+            "absolute value"
         )
     obs, samples = buffer.joined()
     collector.count(trajectories, obs.action_masks)
@@ -300,7 +299,7 @@ class _Minibatches(NamedTuple):
         """Evaluates the network; returns its output and the minibatch.
 
         With dropout, the old network is evaluated again with the same mask, and the minibatch gets
-        its log-probabilities and values: both networks agree before the first step.
+        its log-probabilities and values, so both networks agree before the first step.
         """
         if self.old is None:
             return evaluate_beside(self.teacher, self.net, minibatch), minibatch
@@ -383,7 +382,7 @@ def _clip_gradient(parameters: Sequence[Tensor], max_norm: float) -> float:
     """Scales the gradient to at most this norm; returns the original norm."""
     if parameters[0].device.type != "cpu":
         return float(nn.utils.clip_grad_norm_(parameters, max_norm))
-    # Takes a third of the time of torch's function: most gradients need no scaling.
+    # Takes a third of the time of torch's function, because most gradients need no scaling.
     gradients = [each.grad for each in parameters if each.grad is not None]
     norm = float(torch.cat([each.reshape(-1) for each in gradients]).norm())
     scale = max_norm / (norm + 1e-6)

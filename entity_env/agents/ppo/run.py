@@ -333,7 +333,7 @@ class Run(TrainState):
             self.speed.restart()
 
     def _now(self, num_decisions: int, time_fraction: float) -> CurrentConfig:
-        """The settings of an update; `norm_entropy` divides `ent_coef` by a random entropy."""
+        """Settings of an update; `norm_entropy` divides `ent_coef` by random play's entropy."""
         now = self.config.at(self.learner.step, num_decisions, time_fraction=time_fraction)
         if now.norm_entropy:
             unit = max(self.rollouts.random_entropy, _LEAST_ENTROPY)

@@ -45,7 +45,7 @@ def begin_teacher(start: Policy | None, peers: Peers, out: Path | None) -> Polic
     """
     if start is None:
         raise UsageError(
-            "stay_close needs a trained network to stay close to: --init-from, in Python "
+            "stay_close needs a trained network to stay close to: pass --init-from, or in Python "
             "train(..., policy=initialized_from(path))"
         )
     teacher = frozen(start)

@@ -44,12 +44,13 @@ def train(
 ) -> TrainResult:
     """Trains a network on environments.
 
-    On a CPU, equal arguments give equal networks; for exceptions see `compile`, `max_train_time_s`.
+    On a CPU, equal arguments give equal networks, except with the settings `max_train_time_s` and
+    `compile="background"`.
 
     If `torch.distributed` is initialized, its ranks train one network, each on its own
-    environments; all call this with the same settings. Steps, minibatches and episodes are totals.
-    Rank 0 writes `out`, which all must see. If a rank exits or does not answer for
-    `config.peer_timeout_s`, the others raise, after a checkpoint.
+    environments; all ranks call this function with the same settings. Steps, minibatches and
+    episodes are totals. Rank 0 writes `out`, which all ranks must see. If a rank exits or does not
+    answer for `config.peer_timeout_s`, the others raise, after a checkpoint.
 
     Ctrl-C, SIGTERM and SIGHUP end the run at the next step, after a checkpoint; a second Ctrl-C
     ends it immediately. Errors except `TrainingDivergedError` also write a checkpoint. After
@@ -72,7 +73,7 @@ def train(
         about: further entries of `run.json`, such as "game" and "settings" for `entity-env runs`.
 
     Raises:
-        CheckpointError: no checkpoint to resume from, or it has another game or size.
+        CheckpointError: there is no checkpoint to resume from, or it is for another game or size.
         MissingExtraError: `out` without safetensors, which saves the network.
         ProtocolError: environments without actions, or without final observations.
         SchemaError: a number that is not finite, or `vec` is not a vector environment.
@@ -80,7 +81,7 @@ def train(
         TrainingDivergedError: a loss, a gradient or the network is not finite; saves nothing.
         UsageError: `resume=True` without `out`; a checkpoint in `out` without `resume`, or from
             another run; an unwritable checkpoint or recorder; ranks that cannot train together.
-        WorkerError: a rank exited, or did not answer in time; names it.
+        WorkerError: a rank exited, or did not answer in time; the message names the rank.
     """
     require_vec_env(vec, "train", autoreset="same_step")
     config = config or PPOConfig.for_env(vec)

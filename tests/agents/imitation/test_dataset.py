@@ -168,7 +168,7 @@ def test_a_recorder_refuses_another_game_and_turns_without_a_run() -> None:
     with pytest.raises(ProtocolError, match=r"game\.run\(agent, watch"):
         recorder(Turn(0, 0, 0.0, None))  # type: ignore[arg-type]  # rejected before it is read
     dots.run(RandomAgent(1), watch=recorder)
-    with pytest.raises(UsageError, match="snake is of other spaces"):
+    with pytest.raises(UsageError, match="snake has different spaces"):
         snake.run(RandomAgent(1), watch=recorder)
 
 

@@ -248,7 +248,7 @@ def test_the_file_of_a_run_gives_its_settings(before: MLPConfig, after: MLPConfi
         ("[net]\nkind = 'rnn'", "net.kind must be one of rogue_net, mlp, cnn, got 'rnn'"),
         ("[net]\nkind = 'mlp'\nd_model = 3", "there is no setting 'net.d_model'"),
         ("[net]\nhidden = [3]\nd_model = 8", "no kind of network has all of d_model, hidden"),
-        ("game = 'snake'", r"run.toml: game must be in the table \[run\]"),
+        ("game = 'snake'", r"game must be a table, \[game\], got 'snake'; name the game in the"),
         ("gamma = \nseed = 1", "cannot read .*run.toml: .*line 1"),
         ("\xff", "cannot read .*run.toml"),
     ],
@@ -265,7 +265,7 @@ def test_files_that_are_none_are_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot read .*nothing.toml: No such file"):
         PPOConfig.from_file(tmp_path / "nothing.toml")
     (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(UsageError, match=r"other.json is neither TOML, .*, nor the run.json"):
+    with pytest.raises(UsageError, match=r"other.json: expected the run.json of a run, or a TOML"):
         PPOConfig.from_file(tmp_path / "other.json")
 
 

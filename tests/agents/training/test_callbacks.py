@@ -210,7 +210,7 @@ def test_checkpoints_are_spread_over_a_run_and_play(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=step):
         load_agent(folder / "step-256")
     with pytest.raises(
-        CheckpointError, match="a new run begins with it: entity-env train --init-from"
+        CheckpointError, match="to start a new run from it, use entity-env train --init-from"
     ):
         train(VecSigns(), CONFIG, resume=folder / step)
 

@@ -23,8 +23,8 @@ class SettingsFile(NamedTuple):
 
     Args:
         trainer: fields of `PPOConfig`; "net" is a mapping.
-        run: options of the command, named with underscores, and "game", the game's name.
-        game: settings of the game; empty for a `run.json`, whose options include them.
+        run: command-line options, named with underscores, and "game", the game's name.
+        game: settings of the game; empty for a `run.json`, where `run` includes them.
     """
 
     trainer: Mapping[str, object]
@@ -36,7 +36,8 @@ def read_settings(path: Path) -> SettingsFile:
     """Reads a settings file.
 
     Raises:
-        UsageError: it is unreadable, or neither TOML nor a `run.json`; names the file.
+        UsageError: the file is unreadable, is neither valid TOML nor the `run.json` of a run, or
+            its `run` or `game` is not a table; the message names the file.
     """
     try:
         text = read_file(path, MAX_BYTES)
@@ -49,16 +50,19 @@ def read_settings(path: Path) -> SettingsFile:
         tables = {name: data.pop(name, {}) for name in _TABLES}
         for name, table in tables.items():
             if not isinstance(table, dict):
-                where = 'in the table [run]: game = "snake"' if name == "game" else "a table, [run]"
-                raise UsageError(f"{path}: {name} must be {where}, got {shown(table)}")
+                hint = '; name the game in the table [run]: game = "snake"'
+                raise UsageError(
+                    f"{path}: {name} must be a table, [{name}], got {shown(table)}"
+                    + hint * (name == "game")
+                )
         return SettingsFile(data, tables["run"], tables["game"])
     if not isinstance(data, dict) or data.get("format") != RUN_FORMAT:
-        raise UsageError(f"{path} is neither TOML, NAME.toml, nor the run.json of a run")
+        raise UsageError(f"{path}: expected the run.json of a run, or a TOML file, NAME.toml")
     return run_settings(data)
 
 
 def run_settings(data: Mapping[str, Any]) -> SettingsFile:
-    """The settings in a `run.json`; the game's are among the options."""
+    """The settings in a `run.json`, whose options include the settings of the game."""
     config, options = data.get("config"), data.get("options")
     net = config.get("net") if isinstance(config, dict) else None
     if isinstance(config, dict) and isinstance(net, dict):
@@ -70,19 +74,19 @@ def run_settings(data: Mapping[str, Any]) -> SettingsFile:
 
 
 def parse_setting_text(text: str) -> dict[str, object]:
-    """Parses `NAME=VALUE`; the value is TOML or a word, dotted names are nested.
+    """Parses `NAME=VALUE`, where VALUE is TOML or a bare word; a dotted NAME gives nested dicts.
 
     Raises:
-        UsageError: another form.
+        UsageError: the text does not have this form.
     """
     name, is_given, value = (part.strip() for part in text.partition("="))
     if not is_given or not re.fullmatch(r"\w+(\.\w+)*", name) or "\n" in value:
-        raise UsageError(f"a setting needs NAME=VALUE, got {shown(text)}")
+        raise UsageError(f"expected a setting NAME=VALUE, got {shown(text)}")
     try:
         return tomllib.loads(f"{name} = {value}")
     except (ValueError, RecursionError) as error:  # also numbers too long, lists too deep
         if not _WORD.fullmatch(value):
             raise UsageError(
-                f"{name} needs a number, a word or a list, as TOML writes them, got {shown(value)}"
+                f"{name} must be a word or a TOML value (a number, a list), got {shown(value)}"
             ) from error
         return tomllib.loads(f'{name} = "{value}"')
