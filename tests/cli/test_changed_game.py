@@ -59,7 +59,7 @@ def test_every_command_that_compares_rewards_says_it(
     stderr("train", "mine.py", *SMALL, "--steps=32", "--out=c")
     for command in ("runs", "report"):
         told = stderr(command, "a", "b", "c")
-        assert re.search(r"dots: the game of .*c is not that of [ab]: source digest ", told)
+        assert re.search(r"dots: the rules of .*c differ from those of [ab]: source digest ", told)
 
 
 def run_of(name: str, game: str, **identity: object) -> TrainingRun:
@@ -76,7 +76,7 @@ def test_runs_of_one_game_are_compared() -> None:
     assert mixed_rules(runs) == []
     others = [run_of(f"d{i}", "dots", sha256="2" * 64) for i in range(7)]
     assert mixed_rules([*runs, *others]) == [
-        "dots: the game of d0, d1, d2, d3, d4 and 2 more is not that of a: source digest "
+        "dots: the rules of d0, d1, d2, d3, d4 and 2 more differ from those of a: source digest "
         "000000000000, now 222222222222; scores are not comparable"
     ]
 

@@ -149,8 +149,9 @@ def _global_entity_changes(
     )
     if before != after:
         yield (
-            f"{'one' if after else 'no'} action is for the whole observation, which entities "
-            f"{'now' if after else 'no longer'} see as one more entity: what is known changes, too"
+            f"actions for the whole observation are {'new' if after else 'gone'}, so entities "
+            f"{'now' if after else 'no longer'} see their actor as one more entity: known behavior "
+            "changes, too"
         )
 
 
@@ -165,9 +166,10 @@ def _labels(space: ActionSpace) -> Sequence[str]:
 
 
 def require_transferable(old: Weights, spaces: Spaces, *, adapt: bool, where: str) -> list[str]:
-    """Checks that a network can initialize one for other spaces; returns what starts neutral.
+    """Checks that a network can initialize one for other spaces.
 
-    Starting neutral: `space_changes`, features that never varied, and values dropped by an export.
+    Returns one sentence for everything that starts neutral: `space_changes`, features that never
+    varied, and values dropped by an export.
 
     Args:
         adapt: the spaces may differ.
@@ -251,10 +253,10 @@ def _size(shape: tuple[int, int, int] | None) -> str:
 def require_same_net(old: NetConfig, wanted: NetConfig, where: str) -> None:
     """Checks that a network has the wanted kind and size.
 
-    `dropout` and `value_scale` may differ: behavior does not depend on them.
+    `dropout` and `value_scale` may differ, because behavior does not depend on them.
 
     Raises:
-        CheckpointError: it differs; names both.
+        CheckpointError: kind or size differ; the message names both networks' values.
     """
     if isinstance(old, RogueNetConfig) and isinstance(wanted, RogueNetConfig):
         wanted = replace(wanted, dropout=old.dropout, value_scale=old.value_scale)
@@ -438,8 +440,8 @@ def _relpos(old: Weights, fresh: Weights, names: list[EntityName], found: Transf
     source = _Names(before, names).source
     if relpos.per_entity_projections and before[0] != names[0]:
         raise CheckpointError(
-            f"the first entity type is {names[0]}, was {before[0]}: per_entity_projections of "
-            "relative positions are for entities of the first type, keep it the first"
+            f"the first entity type is {names[0]}, was {before[0]}: with per_entity_projections, "
+            f"relative positions apply to entities of the first type; keep {before[0]} first"
         )
 
     def rows(name: str, num_each: int) -> None:

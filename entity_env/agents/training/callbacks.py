@@ -1,4 +1,4 @@
-"""`Callback` observes and steers a training run; `TrainState` is its view."""
+"""`Callback` observes and steers a training run, which it sees as a `TrainState`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TrainState(ABC):
         is_resumed: the run continues an earlier run.
         error: the error that ends the run; None without one.
         stop_reason: argument of `stop`; None before, and if a signal ends the run.
-        is_interrupted: a signal has arrived, such as Ctrl-C: return soon.
+        is_interrupted: a signal has arrived, such as Ctrl-C, so callbacks should return soon.
     """
 
     vec: VecEnvironment
@@ -88,13 +88,13 @@ class TrainState(ABC):
     def set_time_fraction(self, fraction: float) -> None:
         """Sets the fraction of the time, 0 to 1, that schedules follow from the next update on.
 
-        Replaces the fraction of the clock. In a process group all ranks must call this, and rank
-        0's value counts.
+        Replaces the fraction measured by the clock. In a process group all ranks must call this,
+        and rank 0's value counts.
         """
 
     @abstractmethod
     def describe(self, **facts: object) -> None:
-        """Adds facts, as JSON, to the end of the run in `run.json`."""
+        """Adds facts, as JSON, to `run.json`; they are written at the end of the run."""
 
     @abstractmethod
     def record(self, name: str, value: float) -> None:
@@ -120,14 +120,14 @@ class TrainState(ABC):
 
         Args:
             folder: of the checkpoint; created if missing.
-            resumable: include the optimizer's state, twice as large as the network: a run can
-                resume from it. Without it, the checkpoint can only be played, and initialize
-                training.
+            resumable: include the optimizer's state, which is twice as large as the network, so a
+                run can resume from the checkpoint. Without it, the checkpoint can only be played or
+                initialize training.
             notes: JSON under "notes" in the checkpoint's `training`.
 
         Raises:
             TrainingDivergedError: the network is not finite.
-            UsageError: the folder holds something else.
+            UsageError: the folder has other files.
         """
 
     @abstractmethod
@@ -142,7 +142,7 @@ class TrainState(ABC):
         """An agent that plays a network from `save_copy`.
 
         Raises:
-            CheckpointError: there is none, or it is damaged.
+            CheckpointError: there is no such checkpoint, or it is damaged.
         """
 
 

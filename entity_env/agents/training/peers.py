@@ -45,7 +45,7 @@ _GRACE_S: Final = 10.0
 _POLL_S: Final = 0.05
 _PROCESS: Final = ", process "
 _MOST_S: Final = 1e8
-"""Three years, or forever."""
+"""Longest timeout: three years, in effect forever."""
 _BLOCK: Final = 2048
 """Bytes of a report that are sent before its length is known."""
 _LENGTH: Final = 8
@@ -122,7 +122,7 @@ ALONE: Final = Peers()
 
 
 class Ranks(Peers, ABC):
-    """Several processes, based on two tensor operations."""
+    """Several processes, based on two tensor operations: `sum` and `gather`."""
 
     @abstractmethod
     def sum(self, values: Tensor) -> Tensor:
@@ -318,7 +318,7 @@ def _is_running(process: int) -> bool:
 
 @contextmanager
 def find_peers(device: torch.device, timeout_s: float) -> Iterator[Peers]:
-    """The ranks of the process group, if initialized with more than one; else `ALONE`."""
+    """The ranks of the process group, if it is initialized and has several; else `ALONE`."""
     is_group = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
     if not is_group:
         yield ALONE
@@ -337,7 +337,7 @@ def find_peers(device: torch.device, timeout_s: float) -> Iterator[Peers]:
 def launched_group(size: int, timeout_s: float) -> Iterator[None]:
     """Context with a process group from torchrun's variables.
 
-    Does nothing for one process, or if there is a group.
+    Does nothing for one process, or if a group exists already.
 
     Args:
         size: number of processes.
@@ -367,7 +367,7 @@ def launched_group(size: int, timeout_s: float) -> Iterator[None]:
 def require_same_run(
     peers: Peers, num_rows: int, run: Mapping[str, object], out: Path | None
 ) -> int:
-    """Checks that all ranks train one network; returns the total number of rows.
+    """Checks that all ranks can train one network together; returns the total number of rows.
 
     Args:
         num_rows: of this rank's environments.
@@ -375,7 +375,7 @@ def require_same_run(
         out: folder of the run; rank 0 holds its lock.
 
     Raises:
-        UsageError: ranks differ, or do not see `out`; names the rank.
+        UsageError: ranks differ, or do not see `out`; the message names the rank.
     """
     own = {"release of entity_env": version("entity-env"), **run}
     reports = peers.gather_reports((num_rows, own))
@@ -383,8 +383,8 @@ def require_same_run(
         for name, value in reports[0][1].items():
             if other.get(name) != value:
                 raise UsageError(
-                    f"rank {rank} of {peers.size} must train the same as rank 0, whose {name} "
-                    f"is {shown(value)}; its own is {shown(other.get(name))}"
+                    f"rank {rank} of {peers.size} must train the same as rank 0: its {name} is "
+                    f"{shown(other.get(name))}, but rank 0 has {shown(value)}"
                 )
     sees = peers.gather_reports(out is None or has_lock(out))
     if not all(sees):

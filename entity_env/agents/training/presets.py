@@ -37,7 +37,7 @@ class GameFigures(NamedTuple):
             numbers of finished episodes and rows.
         is_cut: most episodes were truncated, or none ended.
         decisions_per_step: mean decisions of a row per step, 1 unless agents take turns.
-        is_continuous: an action consists of real numbers.
+        is_continuous: some action is continuous.
         num_entities: mean number of entities per decision.
     """
 
@@ -51,8 +51,8 @@ class GameFigures(NamedTuple):
     def of(cls, vec: VecEnvironment, seed: int = 0) -> GameFigures:
         """Resets environments and plays them at random.
 
-        Stops after four episodes of every row, 10,000 decisions or two seconds, but not before
-        eight steps if time is over.
+        Stops after four episodes of every row, after 10,000 decisions, or after two seconds if at
+        least eight steps are done.
 
         Args:
             vec: a few environments, with autoreset "same_step".
@@ -155,7 +155,7 @@ class Preset:
         Args:
             total_steps: decisions of the run; None = those of the preset.
             seen: measurements of random play; only used if `is_fitted`.
-            num_envs, num_steps: None = choose.
+            num_envs, num_steps: None = chosen by this method.
         """
         if seen is None or not self.is_fitted:
             num_envs = num_envs or self.num_envs
@@ -169,7 +169,7 @@ class Preset:
             wanted = num_steps or max(_STEPS[0], min(length / 2, _STEPS[1]))
             num_envs = max(_LEAST_ENVS, min(round(size / (wanted * per_step)), _MOST_ENVS))
         num_steps = num_steps or max(_STEPS[0] // 2, round(size / (num_envs * per_step)))
-        # Less in short runs: environments that are reset early finish their episodes later.
+        # Less in short runs, because environments that are reset early finish their episodes later.
         staggered = min(length, total / (num_envs * per_step) / _LEAST_EPISODES)
         settings |= {"total_steps": total, "num_steps": num_steps}
         settings["staggered_steps"] = int(staggered)
@@ -181,7 +181,7 @@ class Preset:
         if seen.is_cut:
             low, high = _CUT_GAMMAS
             settings["gamma"] = round(max(low, min(1 - 1 / seen.mean_length, high)), 4)
-            reasons.append(f"gamma {settings['gamma']:g}: they are truncated, not terminated")
+            reasons.append(f"gamma {settings['gamma']:g}: episodes are truncated, not terminated")
         if "net" not in settings:
             changes, why = _for_entities(num_agents, seen)
             settings |= changes
@@ -217,7 +217,7 @@ def _for_entities(num_agents: int, seen: GameFigures) -> tuple[dict[str, Any], l
     if seen.is_continuous:
         net = replace(net, separate_value=True)
         changes["minibatch_size"] = _SMALL_MINIBATCHES
-        reasons.append("a separate network for the value: actions are real numbers")
+        reasons.append("a separate network for the value: actions are continuous")
     elif num_agents > 1:
         changes["learning_rate"] = _RATE_OF_SEVERAL
     if seen.num_entities >= _MANY_ENTITIES:

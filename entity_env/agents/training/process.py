@@ -37,7 +37,7 @@ class StoppedBySignal(SystemExit):
     """SIGTERM or SIGHUP ended a training run, after a checkpoint.
 
     Args:
-        signum: the exit code is 128 + `signum`, as in a shell.
+        signum: number of the signal; the exit code is 128 + `signum`, as in a shell.
     """
 
     def __init__(self, signum: int, result: TrainResult) -> None:
@@ -49,7 +49,7 @@ class StoppedBySignal(SystemExit):
 class HeldInterrupt:
     """Context that defers signals until `check`; a Ctrl-C while one is deferred raises immediately.
 
-    With `is_ending`, `check` is no longer called: a Ctrl-C after any signal raises.
+    With `is_ending`, `check` is no longer called, so a Ctrl-C after any signal raises immediately.
 
     Signals that were ignored before, as by `nohup`, stay ignored. Does nothing outside the main
     thread, where Python handles no signals.
@@ -59,7 +59,7 @@ class HeldInterrupt:
         self.signum: int | None = None
         """The first signal."""
         self.is_ending = False
-        """True if the run is ending: a Ctrl-C after any signal raises."""
+        """True if the run is ending, so a Ctrl-C after any signal raises immediately."""
         self._is_pending = False
         self._previous: dict[int, signal._HANDLER] = {}
 
@@ -98,8 +98,8 @@ class HeldInterrupt:
     def deliver(self, result: TrainResult, cause: BaseException | None) -> None:
         """Passes SIGTERM or SIGHUP on, after everything is saved and the context is closed.
 
-        Calls the program's handler, else raises `StoppedBySignal` from `cause`, an error after the
-        signal, if any. Does nothing after Ctrl-C.
+        Calls the program's handler. Without one, raises `StoppedBySignal`, from `cause` if an error
+        followed the signal. Does nothing after Ctrl-C.
         """
         if self.signum is None or not self.ends_program:
             return
@@ -138,8 +138,9 @@ def freeze_gc() -> Iterator[Callable[[], None]]:
 
     Thousands of environments and compiled functions are hundreds of thousands of objects; scanning
     them took a quarter of the training time of one-step games. The observations of a step are
-    thousands of new objects, none of them garbage yet; collecting after every 700 took a tenth.
-    Does nothing in a process with frozen objects; a larger threshold, or 0, stays.
+    thousands of new objects, none of them garbage yet; a collection after every 700 new objects
+    took a tenth of the training time. Does nothing in a process with frozen objects; a larger
+    threshold, or 0, stays.
     """
     is_ours, before = not gc.get_freeze_count(), gc.get_threshold()
 

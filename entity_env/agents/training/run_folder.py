@@ -21,7 +21,7 @@ LOCK: Final = ".entity_env.lock"
 _LOCK_TRIES: Final = 50
 _log: Final = logging.getLogger(__name__)
 _held: Final[dict[str, int]] = {}
-"""Folders in which this process trains, with its pid: file locks only separate processes."""
+"""Folders in which this process trains, with its pid, since file locks only separate processes."""
 
 
 @contextmanager

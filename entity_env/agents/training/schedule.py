@@ -28,8 +28,9 @@ class Schedule:
     make the value jump.
 
     Args:
-        points: pairs of a place and a value; places are fractions of the run from 0 to 1 in
-            ascending order: of `total_steps`, or of `max_train_time_s` if larger.
+        points: pairs of a place and a value, in ascending order of places. A place is a fraction of
+            the run from 0 to 1: of `total_steps`, or of `max_train_time_s` if that fraction is
+            larger.
         kind: "linear"; "cosine", half a cosine wave, flat at both points (Loshchilov and Hutter
             2017, equation 5, without restarts); "steps", each value holds until the next point.
 
@@ -90,7 +91,7 @@ class Schedule:
             return cls(data)
         if not isinstance(data, Mapping) or not {"points"} <= set(data) <= {"points", "kind"}:
             raise UsageError(
-                "a schedule is [[0, 0.003], [1, 0]], or a table with `points` and `kind`, got "
+                "a schedule must be [[0, 0.003], [1, 0]], or a table with `points` and `kind`, got "
                 f"{shown(data)}"
             )
         return cls(**data)

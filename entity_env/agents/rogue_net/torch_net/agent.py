@@ -32,7 +32,7 @@ from entity_env.errors import CheckpointError, SchemaError
 
 
 class NeuralAgent(TrainedAgent):
-    """Plays a trained network with torch; its choices carry the probabilities of all choices.
+    """Plays a trained network with torch; its actions come with the probabilities of all choices.
 
     The network is never changed, so several agents can share one.
 

@@ -1,8 +1,8 @@
 """Attention among the entities of each observation, in two implementations.
 
 Numba kernels work on packed entities. Batched torch products pad every observation to the longest,
-which took half of the time of a training step on MultiSnake. They remain for GPUs, few entities,
-large heads, relative positions, dropout, and without numba.
+which took half of the time of a training step on MultiSnake. They are still used on GPUs, without
+numba, and for few entities, large heads, relative positions and dropout.
 """
 
 from __future__ import annotations
@@ -224,8 +224,8 @@ def _padded_attention(
 def pad(packed: Tensor, slots: Tensor, source: Tensor) -> Tensor:
     """`(num_entities, width)` to `(num_slots, width)`.
 
-    Empty slots hold values of arbitrary entities and propagate no gradient: nothing may depend on
-    them.
+    Empty slots hold values of arbitrary entities and propagate no gradient, so nothing may depend
+    on them.
     """
     padded: Tensor = _Pad.apply(packed, slots, source)  # type: ignore[no-untyped-call]
     return padded

@@ -79,8 +79,8 @@ def save_checkpoint(
         optimizer: its tensors by name.
 
     Raises:
-        CheckpointError: numbers that are not finite, or `load_checkpoint` would refuse the
-            checkpoint: nothing was written.
+        CheckpointError: numbers are not finite, or `load_checkpoint` would refuse the checkpoint.
+            In both cases nothing was written.
         OSError: the disk is full or not writable, or another process has been writing there for a
             minute.
         MissingExtraError: safetensors is not installed.
@@ -100,7 +100,7 @@ def save_checkpoint(
             read_model(Path(path), header, files[MODEL])
     except CheckpointError as error:
         raise CheckpointError(
-            f"cannot save to {path}, it could not be read again: {error}; nothing was written"
+            f"cannot save to {path}, since it could not be read again: {error}; nothing was written"
         ) from error
     write_checkpoint(Path(path), header, files)
 
@@ -121,7 +121,7 @@ def load_checkpoint(path: str | Path, policy: Policy | None = None) -> Checkpoin
             other networks.
 
     Raises:
-        CheckpointError: it is missing, damaged, or its tensors do not fit its description.
+        CheckpointError: the file is missing or damaged, or its tensors do not fit its description.
         MissingExtraError: a checkpoint of enn-trainer needs msgpack.
     """
     found = find_network(Path(path))
@@ -164,7 +164,7 @@ def initialized_from(
         `CheckpointError` for spaces or sizes that do not fit, and names every difference.
 
     Raises:
-        CheckpointError: as `read_network`, or another kind or size than `net`.
+        CheckpointError: the errors of `read_network`; or the network's kind or size is not `net`.
         MissingExtraError: a checkpoint of enn-trainer needs msgpack.
     """
     if policy is not None:

@@ -4,7 +4,7 @@ Real numbers follow a diagonal Gaussian, with bounds as in Huang et al., "The 37
 Details of Proximal Policy Optimization" (2022), details 1 to 4 for continuous actions (also CleanRL
 and Stable-Baselines3): the standard deviation is learned and does not depend on the observation;
 samples are clipped only for the environment. Samples are in units of half the range, from the
-middle of the bounds: one initial network suits every space.
+middle of the bounds, so one initial network suits every space.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ class ActionDistribution(ABC):
 
     @abstractmethod
     def kl_from(self, teacher: Self) -> Tensor:
-        """`(num_actors,)` float32 nats, KL(teacher || this), of the same actors and masks."""
+        """`(num_actors,)` float32 nats, KL(teacher || this); actors and masks must be equal."""
 
     @abstractmethod
     def agrees_with(self, teacher: Self) -> Tensor:
         """`(num_actors,)` bool: the most probable sample equals the teacher's.
 
-        Real numbers agree if every mean is at most one standard deviation of the teacher away from
-        the teacher's mean.
+        Continuous actions agree if every mean is at most one standard deviation of the teacher away
+        from the teacher's mean.
         """
 
     @abstractmethod
@@ -87,8 +87,8 @@ class ActionDistribution(ABC):
     def at_temperature(self, temperature: float) -> ActionDistribution:
         """The distribution with densities to the power of `1 / temperature`, normalized.
 
-        It is more even above 1, and more peaked below 1. A standard deviation is multiplied by the
-        square root of the temperature.
+        It is more even at temperatures above 1, and more peaked below 1. A standard deviation is
+        multiplied by the square root of the temperature.
         """
 
 

@@ -381,7 +381,7 @@ class MLPGradient:
 
 
 def _towers(net: MLPPolicy) -> tuple[list[nn.Linear], list[nn.Linear], nn.Parameter | None]:
-    """Layers of the policy and of the value, each with its head; `log_std` of real numbers."""
+    """Layers of the policy and of the value, each with its head; `log_std` if continuous."""
     ((_, head),) = net.action_heads.items()
     policy, value = (list(tower)[::2] for tower in (net.policy_net, net.value_net))
     return (
@@ -458,7 +458,7 @@ def _backward(layers: Layers, inputs: Sequence[Floats], slopes: Floats) -> Itera
 def _weigh_labels(
     logits: Floats, samples: Draws, allowed: NDArray[np.bool_] | None
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """The first four fields of an `MLPEvaluation` without values, from `(num_choices, num_rows)`.
+    """The fields of an `MLPEvaluation` that follow from `(num_choices, num_rows)` logits.
 
     With probabilities p and entropy H, the derivative by logit j is `(i == j) - p[j]` for
     `log p[i]`, and `-p[j] * (log p[j] + H)` for H.
@@ -502,7 +502,7 @@ def make_policy(
     """The untrained network of a configuration.
 
     Raises:
-        SchemaError: an `OwnNetConfig`, or no network has such spaces and options.
+        SchemaError: an `OwnNetConfig`, or the spaces and options do not fit together.
     """
     if isinstance(config, MLPConfig):
         return MLPPolicy(obs_space, action_space, config)
@@ -516,7 +516,7 @@ def policy_of(weights: Weights) -> RogueNet | MLPPolicy | CNNPolicy:
     """The network with copies of these weights, on the CPU.
 
     Raises:
-        SchemaError: no network has such spaces and options.
+        SchemaError: an `OwnNetConfig`, or the spaces and options do not fit together.
     """
     net = make_policy(weights.obs_space, weights.action_space, weights.config)
     net.load_state_dict(as_tensors(weights.tensors))

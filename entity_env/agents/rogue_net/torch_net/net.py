@@ -1,6 +1,6 @@
 """RogueNet: a transformer over entities, with one head per action and one for the value.
 
-Names and results match rogue-net 0.1.9 in evaluation mode, so its parameters fit.
+Names and results match rogue-net 0.1.9 in evaluation mode, so its checkpoints can be loaded.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class RogueNet(Policy):
         """The network with copies of these weights, on the CPU.
 
         Raises:
-            SchemaError: no network has such spaces and options.
+            SchemaError: the network is not a RogueNet, or its spaces and options do not fit.
         """
         net = cls(weights.obs_space, weights.action_space, weights.rogue_net_config())
         net.load_state_dict(as_tensors(weights.tensors))

@@ -50,7 +50,7 @@ class PolicyOutput:
         samples: input of `Policy.evaluate`: like `actions`, but samples of a continuous action
             before clipping (see `GaussianDistribution`).
         logprobs: `(num_rows,)` float32, joint log-probability of the samples in a row; 0 without
-            actors. A log-density for real numbers, which can exceed 0.
+            actors. For a continuous action a log-density, which can exceed 0.
         entropy: `(num_rows,)` float32 nats, summed over the actors of a row.
         values: `(num_rows,)` float32 value estimates, in units of the reward.
     """
@@ -153,7 +153,7 @@ class Policy(nn.Module, ABC):
         return CategoricalDistribution(rows, logprobs)
 
     def scale_values(self, mean: float, std: float) -> None:
-        """Sets new return statistics; values stay equal. Does nothing by default.
+        """Sets new return statistics without changing predicted values. Does nothing by default.
 
         Args:
             mean, std: of recent returns, in units of the reward.
@@ -172,7 +172,8 @@ class Policy(nn.Module, ABC):
 
         Args:
             batch: rows without entities or actors are allowed.
-            greedy: take the most probable action, or the mean of real numbers, instead of sampling.
+            greedy: take the most probable action, or the mean of a continuous action, instead of
+                sampling.
             temperature: see `ActionDistribution.at_temperature`; also applies to log-probabilities
                 and entropy.
             generator: None = torch's default.

@@ -1,4 +1,4 @@
-"""The policy of a rollout: a forward pass in a few numba kernels, or of an MLP in numpy.
+"""The policy of a rollout: a forward pass in a few numba kernels or, for an MLP, in numpy.
 
 For a few hundred entities, calling a torch operation takes longer than computing it, and calling a
 module even longer. Arrays of the network are looked up once per rollout.
@@ -240,6 +240,6 @@ def _logits(head: _Head, x: Floats, choices: Choices) -> Floats:
 
 
 def _writable(array: NDArray[Any]) -> NDArray[Any]:
-    """A contiguous and writable array: to numba, read-only is another type."""
+    """A contiguous and writable array, because numba compiles separately for read-only arrays."""
     array = np.ascontiguousarray(array)
     return array if array.flags.writeable else array.copy()

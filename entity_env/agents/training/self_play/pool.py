@@ -54,7 +54,7 @@ _HARDNESS: Final = 2.0
 _FLOOR: Final = 0.05
 _SAVE_INTERVAL_S: Final = 20.0
 _NUM_JUDGED: Final = 300
-"""Games that decide whether a game is cooperative."""
+"""Number of games after which the pool decides whether the game is cooperative."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class _PastSelf:
 
 @dataclass
 class _Member:
-    """An opponent in the pool: a past self, if `step` is set, or another."""
+    """An opponent in the pool: a past self, if `step` is set, or another agent."""
 
     opponent: Opponent
     rating: Rating
@@ -255,7 +255,7 @@ class OpponentPool(Callback):
         return self._generator
 
     def _set_opponents(self) -> None:
-        """Draws the past selves of the next games."""
+        """Draws the past selves of the next games, and sets all opponents."""
         playing = [(each.opponent, self._shares[each.opponent.name]) for each in self._others]
         if self._members:
             weights = np.array([max((1 - m.win_rate) ** _HARDNESS, _FLOOR) for m in self._members])
@@ -391,7 +391,7 @@ def _fill(member: _Member, entry: Mapping[str, Any], problems: list[str]) -> Non
     try:
         rating, count, score = _from_json(entry["rating"]), entry["count"], entry["score"]
         if not 0 <= score <= count < math.inf:
-            raise ValueError(f"{score!r} of {count!r} games")
+            raise ValueError(f"expected a score from 0 to {count!r} games, got {score!r}")
     except (ValueError, KeyError, TypeError) as error:
         problems.append(f"the rating of {member.opponent.name}: {error}")
         return

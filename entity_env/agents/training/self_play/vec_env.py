@@ -41,7 +41,7 @@ class Opponent:
     Args:
         name: for messages.
         decide: chooses the actions of a batch.
-        kind: the metric `wins_KIND` counts all opponents of a kind.
+        kind: opponents of one kind share the metric `wins_KIND`.
     """
 
     name: str
@@ -102,20 +102,21 @@ class SelfPlayVecEnv:
     while others still play, seats stay until all end together.
 
     Rows played by an opponent are empty: no entities, no actors, a reward of 0, never done.
-    `episodes` and `final` cover the learner's rows. `episodes` omits environments in which it has
-    all seats, unless there are no others. `metrics` has `wins_KIND`, the share of games won, and
-    the metrics of the games, over all seats. Arrays are valid until the next call that returns a
-    batch.
+    `episodes` and `final` cover the learner's rows. `episodes` omits environments in which the
+    learner has all seats, unless these are all environments. `metrics` has `wins_KIND`, the share
+    of games won, and the metrics of the games, over all seats. Arrays are valid until the next call
+    that returns a batch.
 
     Args:
-        vec: environments for two agents or more, with autoreset "same_step"; closed with this.
+        vec: environments for two agents or more, with autoreset "same_step"; `close` closes them.
         opponents: see `set_opponents`; without any the learner has all seats.
         share: share of the environments that have an opponent, above 0, up to 1; at least one
             environment.
         max_opponents: largest number that play at a time, each with its own forward pass.
         random_openings: share of all games, 0 to 1, whose first decision is random, whichever agent
-            makes it; only games that one agent begins alone. Shows other openings to a learner that
-            always makes the same first moves. The decision is hidden from the learner.
+            makes it. Only games that one agent begins alone can open at random. Shows other
+            openings to a learner that always makes the same first moves. The decision is hidden
+            from the learner.
         seed: of the random openings, and of the draws of opponents.
 
     Raises:
@@ -262,7 +263,7 @@ class SelfPlayVecEnv:
         Arguments and errors as for the `reset_envs` of `vec`.
 
         Raises:
-            ProtocolError: `vec` lacks it, see `VecEnvironment`.
+            ProtocolError: `vec` has no such method, see `VecEnvironment`.
         """
         reset_envs = partial_reset(self.vec)
         if reset_envs is None:
@@ -286,10 +287,10 @@ class SelfPlayVecEnv:
         """First half of `act`: opponents decide here; the last batch stays valid.
 
         Raises:
-            CheckpointError: an opponent's network cannot play; names the opponent.
+            CheckpointError: an opponent's network cannot play; the message names the opponent.
             ProtocolError: before `reset`, or after another `send`.
-            SchemaError: actions that do not fit, from the learner or a named opponent; sends
-                nothing.
+            SchemaError: actions of the learner or of an opponent do not fit; the message names the
+                opponent. Nothing is sent.
         """
         obs, inner = self._obs, self._inner
         if obs is None or inner is None:

@@ -122,7 +122,7 @@ def mixed_rules(runs: Sequence[TrainingRun]) -> list[str]:
         first, identity = group[0], _table(group[0], "identity")
         found = {run.name: changed_rules(identity, _table(run, "identity")) for run in group}
         if others := {run: words for run, words in found.items() if words}:
-            words = f"{name}: the game of {_listed(others)} is not that of {first.name}"
+            words = f"{name}: the rules of {_listed(others)} differ from those of {first.name}"
             lines.append(f"{words}: {next(iter(others.values()))}; {_NOT_COMPARABLE}")
     return lines
 

@@ -117,7 +117,7 @@ def _hyperparameters(settings: Mapping[str, object]) -> Any:  # noqa: ANN401 - w
 class WandbRecorder:
     """Records with Weights & Biases; the x axis of the curves is the step.
 
-    Files go to the folder of the run. `WANDB_MODE=offline` and the other variables apply.
+    Files go to the folder of the run. Variables of W&B apply, such as `WANDB_MODE=offline`.
 
     Args:
         project: None = `WANDB_PROJECT`, or the game.
@@ -140,13 +140,13 @@ class WandbRecorder:
             "name": run.name,
             "id": run.id,
             "resume": "allow",
-            "reinit": "create_new",  # leaves a run that the program has started alone
+            "reinit": "create_new",  # a run that the program itself has started stays untouched
             "dir": str(run.path),
             "config": {**_known(run), "seed": run.seed, "game": run.game},
             "allow_val_change": True,  # when resumed
         }
         self._run = wandb.init(**{**given, **self._settings})
-        # With its own step metric: W&B drops points at steps it has seen, as after a resume.
+        # With its own step metric, since W&B drops points at steps it has seen, as after a resume.
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")
 

@@ -23,7 +23,7 @@ class MeanReward(NamedTuple):
     Args:
         ci95: half of the mean's 95 % confidence interval, Student's; NaN if unknown.
         num_episodes: 0 if unknown.
-        step: decisions of training until then.
+        step: decisions of training before the mean was taken.
         is_biased: many running episodes are longer than all recent finished ones: the mean covers
             mostly short episodes, and has no interval.
     """
@@ -57,9 +57,10 @@ class MeanReward(NamedTuple):
         return f"{self} ({interval}{self.num_episodes} episodes)"
 
     def compared_to(self, other: MeanReward) -> float:
-        """1 if the mean is above the other by more than the error of their difference, -1 if below.
+        """1 if the mean is above the other by more than the error of their difference.
 
-        Else 0; NaN if a confidence interval is unknown. Assumes independent means.
+        -1 if it is below by more than that error, else 0; NaN if a confidence interval is unknown.
+        Assumes independent means.
         """
         difference, error = self.mean - other.mean, math.hypot(self.ci95, other.ci95)
         if math.isnan(error):
@@ -75,7 +76,7 @@ class RandomPlay:
         mean_reward, std_reward, mean_length: of these episodes, with the population's standard
             deviation.
         is_like_training: training has the same conditions. False if, for example, several agents
-            learn together: then random play is comparable with evaluations only.
+            learn together; random play is then comparable with evaluations only.
     """
 
     mean_reward: float

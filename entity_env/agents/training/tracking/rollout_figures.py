@@ -31,21 +31,22 @@ _ROUNDING: Final = 1e-6
 class RolloutFigures(NamedTuple):
     """Sums over the rows of a run, which can be added over ranks.
 
-    The first episodes of all rows are an unbiased sample; the first episodes to end are short.
+    The first episodes of all rows are an unbiased sample; the first episodes to end are the short
+    ones.
 
     Args:
         num_steps: steps of the last rollout, times `num_rows`.
         num_decisions: decisions in the last rollout.
-        num_forced: those in which every actor has only one allowed choice.
+        num_forced: decisions in which every actor has only one allowed choice.
         num_actors: actors in all decisions of the last rollout.
-        uniform_entropy: sum over these actors, in nats, if all allowed choices were equally likely;
-            without real numbers.
+        uniform_entropy: sum of these actors' entropies, in nats, if all allowed choices were
+            equally likely; without continuous actions.
         num_first: rows whose first episode has ended.
         first_steps: decisions in first episodes so far, including running ones.
         first_reward, first_squares: sums of rewards and squared rewards of finished first episodes.
         num_changes: changes of a score that differed from its value at the episode's start.
-        num_returns: those that changed the score back to this value.
-        num_reals: real numbers chosen in the last rollout.
+        num_returns: changes among these that brought the score back to this value.
+        num_reals: numbers in the continuous actions of the last rollout.
     """
 
     num_envs: int = 0
@@ -79,12 +80,12 @@ class RolloutFigures(NamedTuple):
 
     @property
     def random_entropy(self) -> float:
-        """Nats of a random decision; a real number counts as 1."""
+        """Nats of a random decision; each number of a continuous action counts as 1."""
         return (self.uniform_entropy + self.num_reals) / max(1, self.num_decisions)
 
     @property
     def decisions_per_step(self) -> float:
-        """Per row; 1 in a game for one agent."""
+        """Decisions per row and step; 1 in a game for one agent."""
         return self.num_decisions / max(1, self.num_steps)
 
     @property
@@ -138,8 +139,8 @@ class RolloutMeter:
     def restart(self, rows: NDArray[np.int64]) -> None:
         """Discards the episodes of rows that were reset between rollouts.
 
-        The next episode of such a row counts as its first, even if a first one has ended: only
-        short episodes end before a given step.
+        The next episode of such a row counts as its first, even if a first one has ended, because
+        only short episodes end before a given step.
         """
         self._score[rows] = self._first_reward[rows] = 0.0
         self._is_away[rows] = self._has_ended[rows] = False
@@ -218,7 +219,7 @@ def _count_choices(
 
 
 def _num_allowed(mask: VecActionMask, space: ActionSpace) -> NDArray[np.int64] | None:
-    """`(num_actors,)` number of allowed choices of every actor; None = real numbers."""
+    """`(num_actors,)` number of allowed choices of every actor; None for a continuous action."""
     num_actors = len(mask.actors.values)
     if isinstance(mask, VecSelectEntityActionMask):
         widths = mask.actees.lengths[mask.actors.row_index]

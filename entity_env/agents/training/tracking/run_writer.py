@@ -153,7 +153,7 @@ def curve_writer(
 
     Leaves out values that are not finite. `recorders` get the same points, and so does a
     `TensorBoardRecorder` if the run has a folder and tensorboard is installed. Removes lines of
-    `curves.jsonl` after `step`, where training begins: no checkpoint has these updates.
+    `curves.jsonl` after `step`, where training begins, because no checkpoint has these updates.
 
     Raises:
         OSError: a line of `curves.jsonl` cannot be written.
@@ -191,7 +191,7 @@ def curve_writer(
 
 
 class _Lines:
-    """A file written line by line; errors name it."""
+    """A file written line by line; errors name the file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

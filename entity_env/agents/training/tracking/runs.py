@@ -108,7 +108,7 @@ class TrainingRun:
 
     @property
     def game(self) -> str:
-        """The game, as typed; "" if unknown."""
+        """The game, as named in the command; "" if unknown."""
         game = self.about.get("game")
         return game if isinstance(game, str) else ""
 
@@ -138,7 +138,7 @@ class TrainingRun:
 
     @property
     def best_evaluation(self) -> MeanReward | None:
-        """The evaluation with the highest mean; the last of equals.
+        """The evaluation with the highest mean; the last one if several are equal.
 
         As the highest of many evaluations, its mean is biased upward; its interval ignores this.
         """
@@ -267,10 +267,10 @@ def _read_checkpoint(path: Path) -> TrainingRun:
     try:
         training = read_header(find_checkpoint(path)).training
     except CheckpointError as error:
-        what = "is not a folder" if not path.is_dir() else str(error)
+        what = "it is not a folder" if not path.is_dir() else str(error)
         if path.is_dir() and "no checkpoint at" in what:
-            what = f"has no {RUN_FILE}, {CURVES_FILE} or checkpoint"
-        raise UsageError(f"{path} is not a training run: it {what}") from error
+            what = f"it has no {RUN_FILE}, {CURVES_FILE} or checkpoint"
+        raise UsageError(f"{path} is not a training run: {what}") from error
     config, step = training.get("config"), _finite(training.get("step"))
     clock = _NO_CURVE
     if step is not None and 0 <= step < _LARGEST_STEP:
