@@ -161,7 +161,7 @@ def test_what_is_no_source_says_what_would_be(exported: bytes, tmp_path: Path) -
         pytest.raises(UsageError, match=r"gives str, expected bytes: open it with mode 'rb'"),
     ):
         load_agent(opened)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=r"a resource of a package; got 7"):
+    with pytest.raises(UsageError, match=r"a package resource; got 7"):
         load_agent(7)  # type: ignore[arg-type]  # intended
 
 

@@ -95,8 +95,8 @@ class Layout:
         if wrong.any():
             at = int(wrong.argmax())
             raise SchemaError(
-                f"{what}: row {rows[at]} names entity {index[at]}, "
-                f"but has only {self.lengths[rows[at]]} entities"
+                f"{what}: row {rows[at]} names entity {index[at]}, but has only "
+                f"{self.lengths[rows[at]]} entities"
             )
         place: Ints = self.order[self.offsets[rows] + index]
         return place

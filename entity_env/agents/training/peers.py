@@ -383,8 +383,8 @@ def require_same_run(
         for name, value in reports[0][1].items():
             if other.get(name) != value:
                 raise UsageError(
-                    f"rank {rank} of {peers.size} must train the same as rank 0: its {name} is "
-                    f"{shown(other.get(name))}, but rank 0 has {shown(value)}"
+                    f"rank {rank} of {peers.size} must have the same {name} as rank 0: got "
+                    f"{shown(other.get(name))}, rank 0 has {shown(value)}"
                 )
     sees = peers.gather_reports(out is None or has_lock(out))
     if not all(sees):

@@ -488,8 +488,11 @@ tell("again", lambda: facts(train(VecXor(), config)))
     assert "rank 0 of 2" in str(second["on_update"][1])
     for each in (first, second):
         assert each["settings"][0] == each["spaces"][0] == each["out"][0] == "UsageError"
-        assert "whose setting gamma is 0.5; its own is 0.75" in str(each["settings"][1])
-        assert "whose spaces is" in str(each["spaces"][1])
+        same = "rank 1 of 2 must have the same"
+        assert f"{same} setting gamma as rank 0: got 0.75, rank 0 has 0.5" in str(
+            each["settings"][1]
+        )
+        assert f"{same} spaces as rank 0: got" in str(each["spaces"][1])
         assert "`out` must be a folder that all ranks share" in str(each["out"][1])
 
 

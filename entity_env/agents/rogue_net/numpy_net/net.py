@@ -169,8 +169,8 @@ class _Run:
     def _actees_of(self, action: ActionName) -> Actees:
         found = self._choices_of(action).actees
         if found is None:
-            raise SchemaError(f"action {action!r} selects entities, its mask has none")
             raise SchemaError(f"action {action!r} selects entities, but its mask has no actees")
+        return found
 
     def concatenate(self, *parts: Floats, entities: Sequence[EntityName]) -> Floats:
         self._layout = lay_out(self.batch, entities)

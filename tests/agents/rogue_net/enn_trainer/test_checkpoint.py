@@ -134,7 +134,7 @@ def test_what_is_written_is_read(fixture: Fixture, tmp_path: Path) -> None:
     ("entity", "action", "message"),
     [
         ("A", ContinuousActionSpace((0,), (1,)), "'act' chooses real numbers"),
-        ("keys", SelectEntityActionSpace(), "the name 'keys' cannot be that of a module"),
+        ("keys", SelectEntityActionSpace(), "a module of torch cannot have the name 'keys'"),
         ("a.b", SelectEntityActionSpace(), r"the name 'a\.b' cannot"),
     ],
 )

@@ -164,7 +164,7 @@ class TestCNN:
         ("obs_space", "actions", "words"),
         [
             (ObsSpace((), {"Dot": Entity(("x",), is_single=True)}), PUSH, "declare its shape"),
-            (screen((2, 2, 1), Two=Entity((*"abcd",), True, (2, 2, 1))), PUSH, "reads one entity"),
+            (screen((2, 2, 1), Two=Entity((*"abcd",), True, (2, 2, 1))), PUSH, "needs exactly one"),
             (screen((2, 2, 1), Many=Entity(("x",))), PUSH, "any number of 'Many' entities"),
             (screen((2, 2, 1)), {"Pick": SelectEntityActionSpace()}, "'Pick' selects entities"),
         ],

@@ -509,7 +509,7 @@ class TestOwn:
         fresh = Own(snake.obs_space(), snake.action_space())
         assert load_checkpoint(tmp_path, fresh).net is fresh
         with pytest.raises(
-            CheckpointError, match=r"network of the class .*Own, which only its own"
+            CheckpointError, match=r"network has the class .*Own, which only its own"
         ):
             read_network(tmp_path)
 
