@@ -160,12 +160,12 @@ class _Match:
         self.is_stopped = False
         """The learner's `act` has returned None."""
         self.is_over = False
-        """The learner's episode has ended; if the game starts another one, it is abandoned."""
+        """The learner's episode has ended; another episode that the game starts is abandoned."""
         self.is_left = False
-        """The game was unwound by `GameExit`: it kept ending episodes without calling `act`."""
+        """`GameExit` unwound the game, since it kept ending episodes without calling `act`."""
         self._num_ignored = 0
         self.has_refused = False
-        """`act` has returned None because the episode was over."""
+        """`act` has returned None, since the episode was over."""
 
     def asks(self, seat: _Seat) -> bool:
         """Like `goes_on`; if False, `act` must return None."""

@@ -16,7 +16,7 @@ USE_THREADS: Final = 'transport="thread" of Game or VecEnv, on the command line 
 """Remedy for a game that cannot share its thread."""
 
 MAX_SWALLOWED_EXITS = 100
-"""A game that catches `GameExit` more often and does not return is abandoned."""
+"""A game that catches `GameExit` more than this many times, and does not return, is abandoned."""
 
 
 class Channel(Protocol):
@@ -73,7 +73,7 @@ def swallows_exit(name: str) -> ProtocolError:
 def asked_from_outside(name: str, hint: str = "") -> ProtocolError:
     """Error for an agent called outside the stack of its game."""
     return ProtocolError(
-        f"{name}: an agent was asked from outside its game's own call stack, in the thread "
+        f"{name}: act or game_over was called outside the game's own call stack, in the thread "
         f"{threading.current_thread().name!r}: call act and game_over in the thread that runs "
         "play, and before play returns; other threads can pass their results to it, for example "
         f"through a queue.Queue{hint}"

@@ -46,9 +46,9 @@ class TrainAgent(Agent):
         self.answer: Any = None
         self.last_score = 0.0
         self.is_playing = False
-        """The driver has read an observation of its current episode."""
+        """The driver has read an observation of the agent's current episode."""
         self.is_over = False
-        """Its episode has ended, and it must not act before the next one begins."""
+        """The agent's episode has ended, and the agent must not act before the next one begins."""
         self.first_score = 0.0
         self.num_steps = 0
         """Actions chosen in this episode."""
@@ -61,7 +61,7 @@ class TrainAgent(Agent):
 
     @property
     def is_in_episode(self) -> bool:
-        """True if it plays, or waits for its first action."""
+        """True if the agent plays, or waits for its first action."""
         return self.is_playing or self.obs is not None
 
     @property

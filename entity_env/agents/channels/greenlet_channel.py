@@ -159,7 +159,7 @@ class GreenletChannel:
         if self._thread.is_alive():
             return ProtocolError(
                 f"{self._name}: a game on the greenlet transport can only be stepped and closed by "
-                f"the thread that reset it ({self._thread.name}), this is "
+                f"the thread that reset it ({self._thread.name}), not by "
                 f'{threading.current_thread().name}; step it there, or choose transport="thread"'
             )
         self._is_finished = True

@@ -106,8 +106,8 @@ class MoveClock:
         """An actor's action when the time expires, a value of `Question.action`.
 
         The choice that does nothing, such as STAY; else the actor's last choice, if it is allowed;
-        else the first allowed choice. Numbers keep their last value, initially 0 or the nearest
-        legal value.
+        else the first allowed choice. A continuous action keeps its last numbers, initially 0 or
+        the nearest legal value.
         """
         last, space = self.last.of(question, actor), question.space
         if isinstance(space, ContinuousActionSpace):

@@ -70,8 +70,8 @@ class Dataset:
             float32 in the units of the action space.
         reward: `(num_decisions,)` float32, earned until the agent's next decision or the end.
         terminated: `(num_decisions,)` bool, the episode terminated after this decision.
-        truncated: `(num_decisions,)` bool, the episode was truncated after it, or the recording
-            ended.
+        truncated: `(num_decisions,)` bool, the episode was truncated after this decision, or the
+            recording ended.
         episode: `(num_decisions,)` int64, shared by all agents of an episode.
         agent_id: `(num_decisions,)` int64.
         step: `(num_decisions,)` int64, number of the agent's earlier turns in this episode,
@@ -141,7 +141,8 @@ class Dataset:
         """`(num_decisions,)` float32: known share of each return, 0 to 1.
 
         1 if the agent's episode terminates. Otherwise `1 - gamma**n`, where `n` is the number of
-        decisions up to the truncation: their share of the weights in an endless discounted sum.
+        decisions up to the truncation: the share of these decisions in the weights of an endless
+        discounted sum.
 
         Raises:
             UsageError: a discount outside 0 to 1.

@@ -34,7 +34,7 @@ _AT_ONCE: Final = 512
 class DatasetRecorder:
     """Watches `Game.run`, and collects every decision of every agent.
 
-    Imitation without files: `game.run(agent, episodes=100, watch=recorder)`, then
+    To imitate without files, call `game.run(agent, episodes=100, watch=recorder)`, then
     `recorder.dataset()`. Several runs accumulate; their games must have the same spaces.
 
     Args:

@@ -340,7 +340,7 @@ Net: TypeAlias = RogueNetConfig | MLPConfig | CNNConfig
 
 
 def _changed_net(net: Net, settings: object) -> Net:
-    """A network with changed settings; may be of another kind."""
+    """A network with changed settings, which may be of another kind."""
     if not isinstance(settings, Mapping):
         raise UsageError(f"net must be a table of settings, got {shown(settings)}")
     values = {name: _none(name, value) for name, value in settings.items()}

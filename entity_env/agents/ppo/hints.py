@@ -562,7 +562,8 @@ def final_hints(run: RunView) -> list[Hint]:
 def _no_rise(run: RunView) -> str:
     reference, reward = run.reference or run.rewards(run.last), run.last.mean_reward
     if reference.is_random:
-        return f"no better than random play: {reward:.3g}, random {reference.mean:.3g}"
+        told = "the reward is no better than random play"
+        return f"{told}: {reward:.3g}, random {reference.mean:.3g}"
     grew = reward > reference.mean
     told = "rose no more than chance explains" if grew else "did not rise"
     return f"the mean reward {told}: {reference.mean:.3g} at first, {reward:.3g} at the end"

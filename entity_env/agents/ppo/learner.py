@@ -187,23 +187,23 @@ def _number(training: Mapping[str, object], key: str, kinds: type | UnionType) -
         if 0 <= number <= _MOST:
             return number
     name = "an integer" if kinds is int else "a number"
-    raise ValueError(f"{key} is {repr(value)[:40]}, not {name} from 0 to 2**63 - 1")
+    raise ValueError(f"{key} must be {name} from 0 to 2**63 - 1, got {repr(value)[:40]}")
 
 
 def _returns(training: Mapping[str, object]) -> ReturnStatistics:
     given = training.get("returns", [0.0, 0.0, 0])  # earlier releases had none
     if not isinstance(given, list) or len(given) != 3:
-        raise TypeError(f"returns is {repr(given)[:40]}, not three numbers")
+        raise TypeError(f"returns must be three numbers, got {repr(given)[:40]}")
     mean, square, count = (float(each) for each in given)
     if not (math.isfinite(mean) and 0 <= square < math.inf and 0 <= count < math.inf):
-        raise ValueError(f"returns is {repr(given)[:40]}, not three finite numbers")
+        raise ValueError(f"returns must be three finite numbers, got {repr(given)[:40]}")
     return ReturnStatistics(mean, square, int(count))
 
 
 def _object(training: Mapping[str, object], key: str) -> dict[str, object]:
     value = training[key]
     if not isinstance(value, dict):
-        raise TypeError(f"{key} is {repr(value)[:40]}, not an object")
+        raise TypeError(f"{key} must be an object, got {repr(value)[:40]}")
     return value
 
 
@@ -233,7 +233,7 @@ def _fill_optimizer(
         dtypes = {value.dtype for value in found.values()}
         is_fit = len(found) == 3 and shapes == {parameter.shape} and dtypes == {parameter.dtype}
         if not is_fit or not is_step or not_finite(found):
-            raise ValueError(f"the optimizer's state of {name} does not fit it")
+            raise ValueError(f"the optimizer's state of {name} does not fit the parameter")
         optimizer.state[parameter] = {
             key: value.to(parameter.device) for key, value in found.items()
         }

@@ -307,23 +307,23 @@ class TestContext:
 class TestSuspend:
     def test_from_the_driver(self, start: Start) -> None:
         game = start(play_twice)
-        with pytest.raises(ProtocolError, match="asked from outside its game"):
+        with pytest.raises(ProtocolError, match="called outside the game's own call stack"):
             game.channel.suspend()
         game.channel.resume()
-        with pytest.raises(ProtocolError, match="asked from outside its game"):
+        with pytest.raises(ProtocolError, match="called outside the game's own call stack"):
             game.channel.suspend()
 
     def test_from_another_game(self, start: Start) -> None:
         one = start(play_twice)
         one.channel.resume()
         other = start(lambda game: one.channel.suspend())
-        with pytest.raises(ProtocolError, match="asked from outside its game"):
+        with pytest.raises(ProtocolError, match="called outside the game's own call stack"):
             other.channel.resume()
 
     def test_after_the_end(self, start: Start) -> None:
         game = start(lambda game: None)
         game.channel.resume()
-        with pytest.raises(ProtocolError, match="asked from outside its game"):
+        with pytest.raises(ProtocolError, match="called outside the game's own call stack"):
             game.channel.suspend()
 
 

@@ -320,7 +320,7 @@ class TestOtherThread:
         env.reset()
         assert isinstance(errors[0], ProtocolError)
         message = str(errors[0])
-        assert "asked from outside its game" in message
+        assert "called outside the game's own call stack" in message
         assert "call act and game_over in the thread that runs play" in message
         assert "transport" not in message  # no transport allows it
         env.close()

@@ -103,7 +103,7 @@ class TestComparison:
         random_play = RandomPlay(76.0, 20.0, 100.0, 100)
         last = replace(_point(79.5, 20.0), step=100_000, random_play=random_play)
         told, *_ = final_hints(RunView([_point(43.5)] * 10, last, _CONFIG))
-        assert str(told) == "no better than random play: 79.5, random 76"
+        assert str(told) == "the reward is no better than random play: 79.5, random 76"
 
     def test_of_games_against_each_other_the_mean_tells_nothing(self) -> None:
         odd = 1.0 / _CONFIG.episode_window  # three agents: one extra episode of the winner
