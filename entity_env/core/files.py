@@ -24,7 +24,7 @@ _KINDS: Final = {
 }
 _SPARE_BRACKETS: Final = 1000
 _BYTES_A_BRACKET: Final = 12
-"""Beyond the spare ones, brackets need this many bytes each; the shortest spaces have 14."""
+"""JSON may have `_SPARE_BRACKETS`, plus one per this many bytes; JSON of spaces has 14 or more."""
 _LOCKED_BYTE: Final = 1 << 30
 """Windows locks this byte. Others cannot read locked bytes, so it lies beyond the content."""
 

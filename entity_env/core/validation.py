@@ -65,7 +65,7 @@ def as_mask(
 
     Raises a `SchemaError` that names the action if the shape or a value is wrong or, unless
     `may_block`, a row allows nothing. The mask of a single actor may have the shape
-    `(num_choices,)`. Errors of a global action do not mention actors.
+    `(num_choices,)`. With `is_global`, messages do not mention actors.
     """
     needed = (
         f"(num_choices,) = {shape[1:]}" if is_global else f"(num_actors, num_choices) = {shape}"

@@ -139,7 +139,7 @@ class TranslationConfig:
 
     Args:
         reference_entity: type of the reference entity. An observation with other entities must
-            contain exactly one. Its own features do not change.
+            contain exactly one. The features of the reference entity do not change.
         position_features: names of the position features; types without them do not change.
         rotation_vec_features: two features, the direction of the reference: positions are rotated
             to make it point along the first axis.

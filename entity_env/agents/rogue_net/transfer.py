@@ -54,9 +54,9 @@ _EMBEDDING: Final = "embedding.embeddings."
 _INPUT_NORM: Final = "input_norm."
 _MAX_LISTED: Final = 5
 _EPSILON: Final = 1e-5
-"""Of a layer norm, as in torch."""
+"""Added to the variance in a layer norm, as in torch."""
 _LEAST_DEVIATION: Final = 1e-6
-"""Least deviation, relative to the mean, of a float32 that was not constant."""
+"""A float32 feature with a smaller deviation, relative to its mean, was constant up to rounding."""
 
 
 @dataclass(frozen=True)
@@ -523,7 +523,10 @@ def _numbers(
     old: ContinuousActionSpace,
     new: ContinuousActionSpace,
 ) -> dict[str, NDArray[Any]]:
-    """Rows of the numbers of a continuous action; outputs are in half ranges from the middle."""
+    """Rows of a continuous action's numbers, rescaled to keep the samples if the bounds changed.
+
+    Outputs are in units of half the range, from its middle.
+    """
     tensors = {part: np.array(each) for part, each in start.items()}
     for i, at in enumerate(labels.source):
         if at < 0:

@@ -226,7 +226,10 @@ class CheckpointHistory(Callback):
         folder: str | Path | None = None,
     ) -> None:
         if (num is None) == (every is None):
-            raise UsageError("CheckpointHistory needs either num or every, a number of decisions")
+            raise UsageError(
+                "CheckpointHistory needs either num or every: a number of checkpoints, or of "
+                "decisions between them"
+            )
         self._num = None if num is None else checked_count("num", num)
         self._every = None if every is None else checked_count("every", every)
         self._folder = None if folder is None else Path(folder)

@@ -22,8 +22,8 @@ import torch
 import torch.distributed as dist
 
 # Imported early, since optimizers would import it later. If a process group exists by then, default
-# arguments in this module keep the group and its threads until the interpreter exits, and a thread
-# that still needs the interpreter aborts the process.
+# arguments in `torch.distributed.nn` keep the group and its threads until the interpreter exits,
+# and a thread that still needs the interpreter aborts the process.
 import torch.distributed.nn
 from numpy.typing import NDArray
 from torch import Tensor

@@ -96,13 +96,13 @@ environments fit into a rollout.
 _LEAST_ENVS: Final = 8
 _MOST_ENVS: Final = 128
 _LEAST_EPISODES: Final = 4
-"""Minimum episodes of every environment in a run for spreading starts over a whole episode."""
+"""Starts are spread over a whole episode if every environment plays this many; otherwise less."""
 _MANY_ENTITIES: Final = 64
 """With this many, attention takes most of the time, and one block learns as much as two."""
 _SMALL_MINIBATCHES: Final = 256
 """Minibatch size for entity games with real-valued actions, or with an MLP."""
 _RATE_OF_SEVERAL: Final = 0.005
-"""Step size for games with several agents and an entity network."""
+"""Learning rate for games with several agents and an entity network."""
 _CUT_GAMMAS: Final = (0.9, 0.995)
 """Range of the discount for truncated episodes. The value at the truncation is an estimate; with a
 horizon longer than an episode, values would consist only of such estimates.
@@ -363,7 +363,7 @@ def named_preset(name: str) -> Preset:
     """The preset with this name.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such preset.
     """
     if name not in tuple(PRESETS):  # the name may have any type
         raise UsageError(f"there is no preset {name!r}; the presets are {', '.join(PRESETS)}")

@@ -47,9 +47,9 @@ class StoppedBySignal(SystemExit):
 
 
 class HeldInterrupt:
-    """Context that defers signals until `check`; a Ctrl-C while one is deferred raises immediately.
+    """Context that defers signals until `check`; a Ctrl-C raises at once if a signal is deferred.
 
-    With `is_ending`, `check` is no longer called, so a Ctrl-C after any signal raises immediately.
+    With `is_ending`, `check` is no longer called, so a Ctrl-C after any signal raises at once.
 
     Signals that were ignored before, as by `nohup`, stay ignored. Does nothing outside the main
     thread, where Python handles no signals.

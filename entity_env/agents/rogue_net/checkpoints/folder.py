@@ -116,7 +116,7 @@ def network_digest(path: Path) -> str:
     """SHA-256 of a network file, or of the parameters in a checkpoint or training run.
 
     Raises:
-        CheckpointError: there is none, or it cannot be read.
+        CheckpointError: there is no such file, or it cannot be read.
     """
     file = path
     if not path.is_file():

@@ -25,7 +25,7 @@ _IS_WIDE: Final = "+avx512f" in _CODEGEN.magic_tuple()[2]
 """True if registers hold two vectors, and there are twice as many registers."""
 _ROWS: Final = 8 if _IS_WIDE else 4
 _MOST: Final = 4 if _IS_WIDE else 2
-"""Rows per tile, and vectors per row: its sums and factors just fit the registers."""
+"""Rows per tile, and vectors per row: sums and factors of a tile just fit the registers."""
 _HALF: Final = _MOST // 2
 
 

@@ -154,8 +154,8 @@ def initialized_from(
             untrained, removed ones are dropped, and others are matched by name in any order:
             see the top of `transfer.py`. Differences are logged, and stored in `Policy.origin`,
             which `run.json` repeats. By default every difference is an error.
-        net: required kind and size of the network. The new network takes only `dropout` and
-            `value_scale` from it.
+        net: required kind and size of the network; `dropout` and `value_scale` may differ from
+            the checkpoint, and the new network takes them from `net`.
         policy: makes the network for a checkpoint of your own class, for equal spaces only; `adapt`
             and `net` are ignored.
 

@@ -1,10 +1,10 @@
 """Action distributions over labels, entities and real numbers.
 
-Real numbers follow a diagonal Gaussian, with bounds as in Huang et al., "The 37 Implementation
-Details of Proximal Policy Optimization" (2022), details 1 to 4 for continuous actions (also CleanRL
-and Stable-Baselines3): the standard deviation is learned and does not depend on the observation;
-samples are clipped only for the environment. Samples are in units of half the range, from the
-middle of the bounds, so one initial network suits every space.
+The numbers of a continuous action follow a diagonal Gaussian, with bounds as in Huang et al., "The
+37 Implementation Details of Proximal Policy Optimization" (2022), details 1 to 4 for continuous
+actions (also CleanRL and Stable-Baselines3): the standard deviation is learned and does not depend
+on the observation; samples are clipped only for the environment. Samples are in units of half the
+range, from the middle of the bounds, so one initial network suits every space.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class MLPPolicy(_FlatPolicy):
 
     Args:
         obs_space: entity types with `Entity.is_single`, or only global features.
-        action_space: labels and real numbers.
+        action_space: categorical and continuous actions.
 
     Raises:
         SchemaError: an entity type that is not single, a select action, or no features.
@@ -191,7 +191,7 @@ class CNNPolicy(_FlatPolicy):
 
     Args:
         obs_space: entity types with `Entity.is_single`, one of them with an `Entity.shape`.
-        action_space: labels and real numbers.
+        action_space: categorical and continuous actions.
         config: sizes that are None depend on the size of the picture.
 
     Raises:

@@ -321,7 +321,7 @@ class SelfPlayVecEnv:
             final = _without(final, is_theirs, self.num_agents)
             if len(episodes):
                 counts = self._opponent_of != LEARNER
-                if not counts.any():  # only openings were not the learner's
+                if not counts.any():  # no opponents: only random openings hide rows
                     counts[:] = True
                 episodes = [
                     one
