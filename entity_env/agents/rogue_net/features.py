@@ -137,7 +137,7 @@ def _variable_size(
             )
     for action, space in action_space.items():
         if isinstance(space, SelectEntityActionSpace):
-            return f"action {action!r} selects entities, which no MLP or CNN can: use a RogueNet"
+            return f"action {action!r} selects entities, which no MLP or CNN can do: use a RogueNet"
     if not sum(entity_widths(obs_space, action_space).values()):
         return "an MLP or CNN needs at least one feature, got none"
     return None
