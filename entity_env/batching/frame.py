@@ -128,7 +128,7 @@ class LocalMemory:
     def __init__(self) -> None:
         self._arrays: dict[int, NDArray[Any]] = {}
         self._parts: dict[int, NDArray[Any]] = {}
-        """The part of each array handed out last."""
+        """Of each array, the part that `allocate` returned last."""
         self._lengths: NDArray[np.int64] = np.empty((0, 0), dtype=np.int64)
         self._last: tuple[Frame, bytes] | None = None
         self._join = _Join([], [], [], False)
@@ -188,7 +188,7 @@ class _Join(NamedTuple):
 
 @dataclass(eq=False)
 class Frame:
-    """The arrays of one batch; results of its methods are cached.
+    """The arrays of one batch; its properties are computed on first access.
 
     Args:
         lengths: `(layout.num_lengths, num_rows)` int64.

@@ -166,8 +166,7 @@ class GreenletChannel:
         return ProtocolError(
             f"{self._name}: the thread that played this game ({self._thread.name}) has ended, "
             "which on the greenlet transport ends the game too: its finally blocks never run; "
-            "close "
-            'it in its own thread, or choose transport="thread"'
+            'close it in its own thread, or choose transport="thread"'
         )
 
 

@@ -260,7 +260,7 @@ class FeatureAdaptor:
         return None if ids is not None else [name for name in named if name in self._columns]
 
     def _shifts(self, obs: Batch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Shift of each type's entity indices, and their end in the game.
+        """Shift of each type's entity indices, and the index in the game where the type ends.
 
         Both are `(num_types, num_rows)`, in the order of the game's types.
         """

@@ -221,8 +221,7 @@ class _Translation:
         reference = features.get(config.reference_entity)
         if reference is None:
             raise SchemaError(
-                f"translation refers to the entity {config.reference_entity!r}, which is not one "
-                "of "
+                f"translation refers to the entity {config.reference_entity!r}, expected one of "
                 f"{', '.join(features)}"
             )
         self._origin = self._columns(reference, config.position_features)

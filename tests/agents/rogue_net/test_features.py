@@ -130,7 +130,7 @@ def test_the_entity_of_global_actions_is_the_last() -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        (TranslationConfig("Moon", ["x"]), "entity 'Moon', which is not one of Ship, Rock, Flag"),
+        (TranslationConfig("Moon", ["x"]), "entity 'Moon', expected one of Ship, Rock, Flag"),
         (TranslationConfig("Flag", ["x", "y"]), "needs the feature 'y' of 'Flag', which has x, t"),
         (
             TranslationConfig("Rock", ["x", "y"], rotation_angle_feature="angle"),

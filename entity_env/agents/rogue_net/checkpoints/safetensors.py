@@ -104,7 +104,10 @@ def _read(content: bytes) -> dict[str, NDArray[Any]]:
     filled = 0
     for name, entry in sorted(header.items(), key=lambda item: item[1]):
         if entry.start != filled or not entry.start <= entry.stop <= len(content) - begin:
-            raise ValueError(f"{name!r} does not begin where the data of the previous tensor ends")
+            raise ValueError(
+                f"the data of {name!r} must begin at byte {filled} and end by byte "
+                f"{len(content) - begin}, got bytes {entry.start} to {entry.stop}"
+            )
         size = math.prod(entry.shape) * np.dtype(entry.dtype).itemsize
         if size != entry.stop - entry.start:
             raise ValueError(

@@ -218,8 +218,7 @@ class _OwnStart:
         if differing := differences(theirs, (obs_space, action_space)):
             raise CheckpointError(
                 f"{self.found} was trained for a different game: {'; '.join(differing)}. A network "
-                "of a class of "
-                "your own cannot be adapted"
+                "of a class of your own cannot be adapted"
             )
         made = _filled(self.policy(obs_space, action_space), self.content, self.found)
         made.origin = {"init_from": {**_identity(self.found), "changes": []}}

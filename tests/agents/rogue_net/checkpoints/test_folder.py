@@ -339,7 +339,7 @@ def _edit(path: Path, change: Callable[[dict[str, object]], object]) -> None:
         ({"net": NET | {"translation": {"reference_entity": "Input"}}}, "position_features"),
         (
             {"net": NET | {"translation": {"reference_entity": "X", "position_features": []}}},
-            "the entity 'X', which is not one of Input, __global__",
+            "the entity 'X', expected one of Input, __global__",
         ),
         (
             {"net": NET | {"d_model": 15}},

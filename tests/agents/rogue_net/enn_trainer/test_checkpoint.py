@@ -436,7 +436,7 @@ ENTRY = '"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
     ("content", "message"),
     [
         (b"\0", "more than the file (1 bytes)"),
-        (SAFE[:-1], "does not begin where the data of the previous tensor ends"),
+        (SAFE[:-1], "must begin at byte"),
         (SAFE + b"\0", "1 bytes belong to no tensor"),
         (b"\xff" * 8 + SAFE[8:], "more than the file"),
         (_with_header("[]"), "the header is not a JSON object"),
@@ -457,11 +457,11 @@ ENTRY = '"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
         (_with_header("{" + ENTRY.replace("[1]", f"[1,{'9' * 21}]") + "}", b"0000"), "needs 3999"),
         (
             _with_header("{" + ENTRY.replace("[0,4]", "[4,0]") + "}", b"0000"),
-            "does not begin where",
+            "must begin at byte 0 and end by byte 4, got bytes 4 to 0",
         ),
         (
             _with_header("{" + ENTRY.replace("[0,4]", "[1,5]") + "}", b"00000"),
-            "does not begin where",
+            "must begin at byte 0 and end by byte 5, got bytes 1 to 5",
         ),
         (_with_header('{"a":{}}'), "the header does not describe the tensor 'a'"),
         (_with_header('{"' + "a" * 2000 + ENTRY[2:] + "}", b"0000"), "describe the tensor 'aaaa"),
