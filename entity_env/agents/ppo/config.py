@@ -18,7 +18,7 @@ from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import UsageError, shown
 
 FINE_TUNING_STEP: Final = 0.3
-"""Factor by which fine-tuning multiplies the step size."""
+"""Factor by which fine-tuning multiplies `PPOConfig.learning_rate`."""
 FINE_TUNING_ENTROPY: Final = 0.01
 """Largest `ent_coef` for fine-tuning: presets use up to 0.1 to make untrained networks explore."""
 _FINE_TUNING_CLOSE: Final = ((0.0, 0.2), (0.5, 0.0))
@@ -72,7 +72,8 @@ class PPOConfig:
     learning_rate: Annotated[float | Schedule, Range(0)] = 0.003
     """Step size of Adam at the start."""
     anneal_learning_rate: bool = True
-    """Whether the step size falls linearly to 0 over the run. No effect if it is a `Schedule`."""
+    """Whether the step size falls linearly to 0 over the run. No effect if `learning_rate` is a
+    `Schedule`."""
     warmup_steps: Annotated[int, Range(0, _INT64)] = 0
     """Decisions at the start during which the step size rises linearly to `learning_rate`, which
     must then be a number."""
@@ -221,9 +222,10 @@ class PPOConfig:
     def for_fine_tuning(self) -> PPOConfig:
         """These settings for fine-tuning a trained network, such as one from `initialized_from`.
 
-        Multiplies the step size by `FINE_TUNING_STEP`, limits `ent_coef` to `FINE_TUNING_ENTROPY`,
-        and lets `stay_close` fall from 0.2 to 0 in the first half of the run. Keeps schedules, and
-        a nonzero `stay_close`. See docs/how-to/fine_tuning.md for measurements.
+        Multiplies `learning_rate` by `FINE_TUNING_STEP`, limits `ent_coef` to
+        `FINE_TUNING_ENTROPY`, and lets `stay_close` fall from 0.2 to 0 in the first half of the
+        run. Keeps schedules, and a nonzero `stay_close`. See docs/how-to/fine_tuning.md for
+        measurements.
         """
         tuned: dict[str, float | Schedule] = {}
         if not isinstance(self.learning_rate, Schedule):

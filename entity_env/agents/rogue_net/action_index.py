@@ -90,7 +90,11 @@ class Choices:
 
 
 def find_choices(action: ActionName, mask: VecActionMask, layout: Layout) -> Choices:
-    """The actors and allowed choices of an action."""
+    """The actors and allowed choices of an action.
+
+    Raises:
+        SchemaError: an actor without any allowed choice, or an index out of range.
+    """
     packed = layout.packed_index(mask.actors, f"actors of action {action!r}")
     rows = mask.actors.row_index
     if isinstance(mask, VecContinuousActionMask):
