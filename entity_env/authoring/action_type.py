@@ -75,12 +75,12 @@ class GlobalCategorical(ActionType[Choice]):
     """Requests one choice for the whole observation.
 
     Args:
-        choices: an Enum, or a frozen dataclass of Enums for their product
-            (`direction=Up,thrust=Full`, the last field varying fastest).
+        choices: an Enum; or a frozen dataclass whose fields are Enums, for all combinations, with
+            labels like `direction=Up,thrust=Full` (the last field varies fastest).
         name: key of the action; default: the class name.
 
     Raises:
-        SchemaError: another kind of class, or a name that is not text.
+        SchemaError: `choices` is something else, or `name` is not text.
     """
 
     space: GlobalCategoricalActionSpace
@@ -121,7 +121,7 @@ class SelectEntity(ActionType[list[Choice | None]]):
 
     Args:
         actee: class of the selectable entities: every observed instance.
-        name: key of the action; default: `Select` and the class name.
+        name: key of the action; default: `Select` followed by the class name.
 
     Raises:
         SchemaError: `actee` is not a class, or the name is not text.
@@ -172,12 +172,12 @@ def _checked_name(action: ActionType[Any], name: object) -> ActionName:
     if isinstance(name, str) and name:
         return name
     kind = type(action).__name__
-    one = ": it takes one class" if isinstance(name, type) else ""
+    one = f"; {kind} takes one class" if isinstance(name, type) else ""
     raise SchemaError(f"{kind}: name must be a text, such as 'move', got {name!r}{one}")
 
 
 def action_type(key: ActionKey) -> ActionType[Any]:
-    """The key itself, or one global choice of a class."""
+    """The key itself if it is an `ActionType`; for a class, its `GlobalCategorical`, cached."""
     if isinstance(key, ActionType):
         return key
     if not isinstance(key, type):

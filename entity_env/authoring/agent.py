@@ -21,7 +21,7 @@ class Pending(Protocol[T_co]):
     """Result of `act_async`."""
 
     def get(self) -> T_co | None:
-        """Waits for the answer; may be repeated. None = the game closes: return from `play`."""
+        """Waits for the answer; may be called again. None = the game closes: return from `play`."""
 
     def __await__(self) -> Generator[None, None, T_co | None]:
         """`get` for `await`, in a game that runs an asyncio event loop.
@@ -46,8 +46,8 @@ class Answered(Pending[A]):
 class Agent(ABC):
     """Base class of agents.
 
-    To write one, implement one method of `ScriptedAgent`, which gets the game's objects, or of
-    `PolicyAgent`, which gets arrays.
+    To write an agent, subclass `ScriptedAgent`, whose method gets the game's objects, or
+    `PolicyAgent`, whose method gets arrays.
     """
 
     __slots__ = ()
@@ -57,8 +57,8 @@ class Agent(ABC):
     def seed(self) -> int:
         """Seed of the current episode; after `game_over`, of the next one.
 
-        For games that play several episodes per call of `play`. A multi-agent game starts the next
-        episode after the `game_over` of all participating agents.
+        Games that play several episodes per call of `play` read it. A multi-agent game starts the
+        next episode after the `game_over` of all participating agents.
         """
 
     @overload
@@ -85,10 +85,12 @@ class Agent(ABC):
 
         Args:
             obs: the observation. The first `act` after `game_over` starts a new episode; in a
-                multi-agent game only after all agents' episodes have ended, unless it `respawns`.
-            actions: an Enum for one choice (the answer is a member); `Categorical(Move)` or
-                `SelectEntity(Food)` for a list with one answer per actor, which is None for an
-                actor with nothing to select; `Continuous` for `(num_actors, num_labels)` float32.
+                multi-agent game only after all agents' episodes have ended, unless the game
+                `respawns`.
+            actions: an Enum for one choice (the answer is a member); `Categorical(Move)` for a list
+                with one member per actor; `SelectEntity(Food)` for a list with one entity per actor
+                (None if the actor has nothing to select); `Continuous` for
+                `(num_actors, num_labels)` float32.
 
         Returns:
             The answer, or a tuple for several actions. None: the game is being closed, and `play`
@@ -120,7 +122,7 @@ class Agent(ABC):
 
     @abstractmethod
     def act_async(self, obs: Obs, /, *actions: Any) -> Any:
-        """Like `act`, but returns at once; `.get()` or `await` waits. The observation is copied.
+        """Like `act`, but returns at once; `.get()` or `await` gets the answer. Copies `obs`.
 
         To batch agents that move simultaneously, call it for all of them before the first `.get()`.
         """
@@ -131,8 +133,8 @@ class Agent(ABC):
 
         Args:
             obs: the final observation and score; None keeps the last score.
-            truncated: the episode stops early (a time limit). The state still has a value: pass the
-                observation, with the actors and masks that `act` would get.
+            truncated: the episode stops early (a time limit). The state still has a value, so pass
+                the observation, with the actors and masks that `act` would get.
         """
 
     def close(self) -> None:

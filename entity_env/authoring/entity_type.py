@@ -97,8 +97,8 @@ class Features:
 class _Feature(NamedTuple):
     name: str
     source: str
-    """Expression with the entity as `e`. A starred expression yields this feature and the following
-    features with an empty source."""
+    """Expression with the entity as `e`. A starred expression yields several features: this one and
+    those directly after it, whose sources are empty."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class EntityType:
 
     @property
     def stride(self) -> int:
-        """Numbers that a writer appends per entity: `width`, or 1 filler without features."""
+        """Numbers that a writer appends per entity: `width`, or 1 (a filler) if that is 0."""
         return max(self.width, 1)
 
     @cached_property
@@ -147,8 +147,8 @@ class EntityType:
         """Makes a function that appends the features of each entity to `numbers`.
 
         It raises `SchemaError` for an instance of another class, and for unreadable fields (None
-        for a nested dataclass, a tuple that is too short). Packing detects values that are not
-        numbers.
+        for a nested dataclass, a tuple that is too short). Values that are not numbers are found
+        later, by `pack_floats`.
         """
         write = self._make_writer(numbers.extend)
         if self.reader is None:
@@ -196,7 +196,7 @@ class EntityType:
         return flat.reshape(len(entities), self.stride)[:, : self.width]
 
     def numbers(self, entities: Sequence[object]) -> list[list[float]]:
-        """`featurize` as lists of single-precision numbers; needs no numpy."""
+        """`featurize` as lists, rounded to single precision; needs no numpy."""
         values: list[float] = []
         self.writer(values)(entities)
         packed = array("f", bytes(4 * len(values)))
@@ -223,7 +223,7 @@ class EntityType:
         return as_float32(rows)
 
     def not_a_number(self, values: Sequence[object]) -> SchemaError:
-        """Error naming the first value that is not a float32."""
+        """Error that names the first value that does not fit float32."""
         i = next((i for i, value in enumerate(values) if not fits_float32(value)), 0)
         return SchemaError(
             f"entity {self.name}: feature {self.features[i % self.stride]!r} of row "
@@ -244,7 +244,7 @@ class EntityType:
 
 
 def as_float32(rows: NDArray[Any]) -> NDArray[np.float32]:
-    """Numbers as float32, infinite beyond its range; the same memory if already float32."""
+    """Numbers as float32; too large ones become infinite. The same memory if already float32."""
     with np.errstate(over="ignore"):
         return rows.astype(np.float32, copy=False)
 
@@ -298,7 +298,7 @@ def _features_of_class(
     if cls in outer:
         raise SchemaError(
             f"entity {outer[0].__name__}: {prefix.rstrip('.')!r} contains its own type "
-            f"{cls.__name__}; features must be of fixed number"
+            f"{cls.__name__}, so its number of features has no limit"
         )
     features: list[_Feature] = []
     for field, kind in declared_fields(cls).items():
@@ -343,10 +343,10 @@ def _features_of(
     raise SchemaError(
         f"entity {outer[0].__name__}: field {name!r} of type {_show(kind)} cannot become features: "
         f"{_FOR_COLLECTIONS * _is_collection(origin or kind)}use numbers, bools, Enums, Flags, "
-        "Literals, dataclasses, tuples and arrays of fixed size, tuple[int, int] and "
-        "Annotated[np.ndarray, 3], and any of these or None; for another class "
-        'Annotated[Vector2, Features("x", "y")]; or keep it out with field(metadata=HIDDEN): both '
-        "are in entity_env"
+        "Literals, dataclasses, tuples and arrays of fixed size (tuple[int, int], "
+        "Annotated[np.ndarray, 3]), or one of these | None; describe another class by "
+        'Annotated[Vector2, Features("x", "y")]; or hide the field with field(metadata=HIDDEN). '
+        "Features and HIDDEN are in entity_env"
     )
 
 

@@ -72,8 +72,8 @@ class Game:
         actions: Enums, frozen dataclasses of Enums, and `ActionType`s such as `Categorical(Move)`.
         global_features: dataclass of the features of the whole observation.
         respawns: True lets an agent whose episode has ended start the next one while others still
-            play, in a `VecEnv` only with autoreset "same_step". False makes it wait until the
-            episodes of all participating agents have ended.
+            play (in a `VecEnv`, this needs autoreset "same_step"). False makes the agent wait until
+            the episodes of all participating agents have ended.
         name: default: the name of `play`, or of its module if the function is called `play`.
         look: `module:name` of an `entity_env.views.Look` that draws the game, imported only for
             drawing; default: a module `NAME_look` next to the file of `play`, if it exists.
@@ -82,10 +82,11 @@ class Game:
         training: trainer settings that differ from the defaults, by name,
             `{"preset": "board", "net": {"n_layer": 1}}`; or the `module:name` of an
             `entity_env.vec.GameTraining`, imported only to train or evaluate.
-        max_entities: by name of the entity type, for types whose number of entities varies: the
-            largest number with the default settings. Other libraries get arrays of this size.
-        transport: how stepped copies wait for their actions, see `Transport`: "thread" for a game
-            that runs an event loop. A `VecEnv` may override it.
+        max_entities: the largest number of entities with the default settings, by name of the
+            entity type, for types whose number varies. Adapters to other libraries make arrays of
+            this size.
+        transport: how the game waits for its actions in a `VecEnv`, see `Transport`; "thread" for a
+            game that runs an event loop. The `VecEnv` may override it.
         version: version of the rules, a line of 1 to 64 characters or an integer; change it when
             you change the rules. Stored in runs, datasets and replays; commands report differences.
 
@@ -156,8 +157,8 @@ class Game:
     def open_settings(self, settings: Mapping[str, object]) -> dict[str, object]:
         """The settings that could name a file or anything else outside the game.
 
-        These are all values except numbers, flags, None, and members of an Enum or a `Literal`:
-        those are data, which a file may choose.
+        These are all settings except numbers, flags, None, and members of an Enum or a `Literal`,
+        which are safe to take from a file.
         """
         return {
             name: value
@@ -217,8 +218,8 @@ class Game:
 
         Args:
             agents: `num_agents` agents. One object may fill several seats: it plays the first, and
-                copies with their own state play the others. All share one network and one random
-                stream, so they choose differently than separate agents with the same seed.
+                copies with their own state play the others. The copies share one network and one
+                random stream, so they choose differently than separate agents with equal seeds.
             seed: seed of the run, 0 or more.
             episodes: number of episodes; afterwards `act` returns None.
             watch: called with a `Turn` after every decision and at the end of every episode; a
@@ -236,7 +237,8 @@ class Game:
             ProtocolError: `play` returned without `game_over`, or continues after `act` returned
                 None.
             WorkerError: the game hangs, calls `sys.exit()`, or raises another exception that is not
-                an `Exception`. Exceptions of agents, and Ctrl-C, are raised unchanged.
+                an `Exception`. An `Exception` of the game, any exception of an agent, and Ctrl-C
+                are raised unchanged.
         """
         return self._run(agents, EpisodeSeeds(seed), episodes, watch, step_timeout_s, settings)
 
@@ -367,9 +369,9 @@ class Game:
 class Ungrouped:
     """Context that unwraps this package's errors from exception groups.
 
-    A game may wrap them in a group, as `asyncio.TaskGroup` does. Groups with other errors pass
-    unchanged. Not a `contextmanager` generator: that sets the traceback of every exception that
-    passes, which fails for an exception that is a frozen dataclass.
+    A game may wrap errors in a group, as `asyncio.TaskGroup` does. Groups with other errors pass
+    unchanged. This is not a `contextmanager` generator, because a generator sets the traceback of
+    every exception that passes, which fails for an exception that is a frozen dataclass.
     """
 
     def __enter__(self) -> None:

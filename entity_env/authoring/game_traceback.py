@@ -92,7 +92,7 @@ def refuse_exit(error: BaseException, *, seed: int, episode: int, step: int) -> 
 def game_traceback(error: BaseException) -> str:
     """The traceback of an error as text, from the game's first frame on, or whole if it has none.
 
-    For errors raised by this package see `mistake_of`; for a hang see `stack_of`.
+    An `EntityEnvError` is formatted by `mistake_of`, a hang by `stack_of`.
     """
     if is_a(error, GameHangs):
         return stack_of(error)
@@ -129,7 +129,7 @@ def _of_game(stack: traceback.StackSummary) -> list[traceback.FrameSummary]:
 
 
 def stack_of(hang: GameHangs) -> str:
-    """Where a game hangs, as text, from its first to its last frame."""
+    """The stack of a hanging game as text, from its first to its last frame."""
     if hang.stack:
         return hang.stack
     frames = traceback.extract_tb(traceback_of(hang))

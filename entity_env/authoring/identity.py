@@ -36,9 +36,10 @@ _NAMES: Final = {"sha256": "source digest", "version": "version"}
 def identity_of(game: Game) -> dict[str, str | int]:
     """Identifies the rules of a game, as JSON.
 
-    `source` is where it is defined, as in replays. `sha256` is the digest of the file of its `play`
-    as currently on disk, or of all Python files of its package. `version` is the version of the
-    `Game`; `package` is name and version of the distribution; `git` is the output of
+    `source` is where it is defined, as in replays. `sha256` is the digest of all Python files of
+    the package of its `play`, or of the one file if it is in no package, as currently on disk.
+    `version` is the version of the `Game`; `package` is name and version of the distribution; `git`
+    is the output of
     `git describe --always --dirty` in the repository of the source. Unknown values are omitted.
     """
     found: dict[str, str | int | None] = {"source": source_of(game), "version": game.version}
@@ -70,8 +71,8 @@ def all_settings(game: Game) -> dict[str, object]:
 def changed_rules(before: object, now: Identity) -> str:
     """Differences between two identities of a game, in words; "" if the rules are the same.
 
-    Compares the source digest and the version if both identities have them: older files have no
-    identity. If one differs, also names the packages and commits that differ.
+    Compares the source digest and the version if both identities have them (older files have none).
+    If one differs, also names the packages and commits that differ.
     """
     if not isinstance(before, Mapping):
         return ""
@@ -110,7 +111,7 @@ def source_of(game: Game) -> str:
 
 
 def place_of(game: Game) -> tuple[str, str] | None:
-    """Module and name of a game defined at the top level of the module of its `play`."""
+    """Module and name of a game defined at the top level of the module of its `play`, else None."""
     home = getattr(inspect.unwrap(game.play), "__module__", None) or ""
     module = sys.modules.get(home)
     for name, value in vars(module).items() if module is not None else ():

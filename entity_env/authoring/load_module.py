@@ -36,8 +36,8 @@ def load_module(path: Path, *, first: bool = False) -> ModuleType:
     gets another name, and its definitions are sent to other processes by value.
 
     Args:
-        first: search its folder first, as for a script; else last, so workers find the previously
-            loaded modules by name.
+        first: put its folder at the front of Python's search path, as for a script; else at the
+            end, so workers find the previously loaded modules by name.
 
     Raises:
         UsageError: no such file, or a folder without `__init__.py`. Errors raised by the file
@@ -93,9 +93,9 @@ def to_pickle(value: object) -> bytes:
     """Pickles an object with cloudpickle; `pickle.loads` restores it in another process.
 
     Objects defined in `__main__`, in a function or in a module that no process can import are sent
-    by value. Code keeps its file name, so tracebacks show source lines: cloudpickle 3.1.3 writes
-    `<dynamic-code>` instead. Functions and properties that cache their results, which cloudpickle
-    cannot send by value, arrive with an empty cache.
+    by value. Code keeps its file name, which cloudpickle 3.1.3 would replace by `<dynamic-code>`,
+    so tracebacks show source lines. Functions and properties that cache their results, which
+    cloudpickle cannot send by value, arrive with an empty cache.
 
     Raises:
         pickle.PicklingError, TypeError, AttributeError, ValueError: the object cannot be pickled.
@@ -156,7 +156,7 @@ def _reduce_property(
 
 
 def split_file_name(text: str) -> tuple[Path, str | None] | None:
-    """File and name of `FILE.py:NAME`; name None for `FILE.py`; None if it is not a file."""
+    """File and name of `FILE.py:NAME`; the name is None for `FILE.py`. None for any other text."""
     file, has_name, name = text.rpartition(".py:")
     if has_name:
         return Path(f"{file}.py"), name
@@ -186,7 +186,7 @@ def execute_file(name: str, file: Path) -> ModuleType:
 def file_below(name: str) -> Path | None:
     """The file at or below the current folder that a dotted name imports; None if there is none.
 
-    If the current folder is inside the package, leading parts of the name may be missing below it.
+    If the current folder is inside the package, the path lacks the leading parts of the name.
     """
     parts = name.split(".")
     if not all(map(str.isidentifier, parts)):

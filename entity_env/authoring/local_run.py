@@ -40,14 +40,14 @@ class Thoughts:
     """Outputs of a network for one observation, apart from the chosen action.
 
     Args:
-        probabilities: per requested action with labels or actees
-            `(num_actors, num_choices) float32`; rows sum to 1, choices that are not allowed have 0.
+        probabilities: `(num_actors, num_choices) float32` for each requested action with labels or
+            actees; rows sum to 1, choices that are not allowed have 0.
         value: predicted discounted return from this observation, in units of the score; None if the
             network has no value head.
         attention: `(layers, heads, entities, entities) float32`: attention of each entity to each
             entity, in the order of the game's observation space, then the global features if the
-            network reads them as an entity. Rows sum to 1; row and column of an entity hidden from
-            the policy are 0. None for a network without attention.
+            network reads them as an entity. Rows sum to 1, but the row and the column of an entity
+            hidden from the policy are 0. None for a network without attention.
     """
 
     probabilities: Mapping[ActionName, NDArray[np.float32]]

@@ -144,7 +144,7 @@ class Obs:
         return self
 
     def metric(self, name: str, value: float) -> Obs:
-        """Adds a named number to log."""
+        """Adds a metric, a named number for the logs."""
         if self.metrics is None:
             self.metrics = {}
         self.metrics[name] = value
@@ -159,7 +159,7 @@ class Obs:
 
     @property
     def is_blank(self) -> bool:
-        """Whether it has only a score, as in `game_over(Obs(score))`."""
+        """Whether it has neither entities nor global features, as in `game_over(Obs(score))`."""
         return not self.groups and self.global_features is None
 
     def of_class(self, cls: type) -> list[Any]:
@@ -246,8 +246,8 @@ def actions_at_truncation(
 ) -> tuple[ActionType[Any], ...]:
     """The actions that the last observation of a truncated episode still offers.
 
-    These are the actions requested last, or those of its masks and actors if it names others.
-    Per-actor actions are omitted if it has no actors; all actions if it is blank.
+    These are the actions requested last; or, if its masks and actors name any other action, the
+    actions that they name. Without actors, only global actions; none if it is blank.
     """
     if obs.is_blank:
         return ()
@@ -265,7 +265,7 @@ def num_actors(kind: ActionType[Any], obs: Obs) -> int:
 
 
 def mask_error(error: SchemaError, kind: ActionType[Any], obs: Obs) -> SchemaError:
-    """The error of an action's mask; lists the actors if they do not fit the mask."""
+    """The error of an action's mask, with a hint if the number of actors or actees is the cause."""
     mask = (obs.masks or {}).get(kind)
     if mask is None or not isinstance(kind, SelectEntity | Categorical):
         return error

@@ -23,8 +23,8 @@ else:
     IS_COMPILED = True
 
 gather: Final = _speedups.gather if IS_COMPILED else None
-"""Gathers observations of one form, and reads entities with slots; see `ObsBatcher`. None if not
-built."""
+"""Gathers observations of one form, and reads entities with slots; see `ObsBatcher`. None if the C
+module was not built."""
 
 
 NO_NUMBER, FINITE, NOT_FINITE = range(3)
@@ -36,10 +36,10 @@ def pack_floats(numbers: list[Any], out: NDArray[np.float32] | array[float], sta
 
     Returns:
         `FINITE`; `NOT_FINITE` if a number is not finite as float32; `NO_NUMBER` if a value is not a
-        real number, and then some values may not be written.
+        real number (then only some of the values may have been written).
 
     Raises:
-        Exception: raised by a `__float__`, except TypeError, ValueError and OverflowError.
+        Exception: any that a `__float__` raises, except TypeError, ValueError and OverflowError.
     """
     if IS_COMPILED:
         return _speedups.pack_floats(numbers, out, start)
@@ -79,6 +79,6 @@ def reader_of(
 
 
 def set_obs_class(cls: type) -> None:
-    """Sets the class whose instances `gather` gathers; it has the slots of `Obs`."""
+    """Sets the class whose instances `gather` accepts; it must have the slots of `Obs`."""
     if IS_COMPILED:
         _speedups.set_obs_class(cls)

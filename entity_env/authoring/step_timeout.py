@@ -32,11 +32,11 @@ class GameHangs(BaseException):
 class StepTimeout:
     """Context that raises `GameHangs` in the main thread when a step takes too long.
 
-    A step begins with `start`, which entering calls, and ends with `stop`. Uses SIGALRM, and
-    restores its handler and timer on exit. On systems without this signal (Windows) it uses a
-    watchdog thread, which cannot interrupt a game that sleeps. Does nothing outside the main
-    thread. It cannot interrupt a game that hangs in C or catches `BaseException`: only a worker
-    process can be killed.
+    A step begins with `start`, which entering the context calls, and ends with `stop`. Uses
+    SIGALRM, and restores its previous handler and timer on exit. On systems without this signal
+    (Windows) it uses a watchdog thread, which cannot interrupt a game that sleeps. Does nothing
+    outside the main thread. It cannot interrupt a game that hangs in C or catches `BaseException`;
+    run such a game in a worker process, which can be killed.
     """
 
     def __init__(self, timeout_s: float | None) -> None:
@@ -140,9 +140,10 @@ if sys.platform != "win32":
 
 
 class _Watchdog:
-    """Timer in a thread, which ends if no step runs for one timeout; `start` makes a new one.
+    """Timer in a thread.
 
-    `close` does nothing: a game may be played again soon.
+    The thread ends if no step runs for one timeout; `start` then makes a new thread. `close` does
+    nothing, because a game may be played again soon.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -214,7 +215,7 @@ def _main_ident() -> int:
 
 
 def raise_in(ident: int, kind: type[BaseException] | None) -> None:
-    """Raises an exception in another thread once it runs Python; None cancels that."""
+    """Raises an exception in another thread once it runs Python; None cancels a pending one."""
     import ctypes  # takes 5 ms, and is rarely needed
 
     what = None if kind is None else ctypes.py_object(kind)

@@ -52,7 +52,7 @@ _FAILED, _MISUSED = 1, 2
 
 
 class _Log(logging.Handler):
-    """Prints the library's warnings, which may quote files, without control characters."""
+    """Prints the library's warnings on stderr, with control characters escaped."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -65,17 +65,19 @@ _LOG: Final = _Log(logging.WARNING)
 
 
 class _Program(click.Group):
-    """Reports errors in one line on stderr, with an exit code.
+    """Prints errors on stderr and chooses the exit code.
 
-    2: an error of this package, usually a mistake of the user. 1: training diverged, the code of a
-    game raised, or the machine failed (an unreadable file, a full disk, no memory).
+    2: an invalid command line, or an `EntityEnvError` other than `TrainingDivergedError`. 1:
+    training diverged, a game's code raised an exception (its traceback is printed), or the machine
+    failed (an unreadable file, a full disk, no memory). 130: Ctrl-C. All errors except tracebacks
+    are one line, sometimes followed by a line that says what to type.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command; None for an unknown name if `ctx` only completes words."""
+        """The command. An unknown name is a `UsageError`; None while a shell completes words."""
         if cmd_name in COMMANDS:
             return command_of(cmd_name)
         if not ctx.resilient_parsing:
@@ -135,21 +137,21 @@ def main(context: click.Context) -> None:
 
     GAME is the name of a game (see `entity-env games`), an environment (gymnasium:CartPole-v1,
     pettingzoo:connect_four_v3) or a Python file: my_game.py, or
-    my_game.py:name if the file defines several.
+    my_game.py:name if the file defines several games.
     """
     if context.invoked_subcommand is None:
         echo(context.get_help())
 
 
 def _refuse(message: str, code: int = _MISUSED, then: str = "") -> int:
-    """Prints an error, and below it the command to type next."""
+    """Prints an error, and below it `then` (what to type next); returns the exit code."""
     for line in filter(None, (f"entity-env: {message}", then)):
         echo(" ".join(line.split()), err=True)
     return code
 
 
 def _next_step(error: click.ClickException) -> str:
-    """The usage after a missing or superfluous argument; "" if the error says what to type."""
+    """The line to print below an error: the usage, or where to find the options; "" for none."""
     if not isinstance(error, click.UsageError) or error.ctx is None:
         return ""
     if isinstance(error, click.NoSuchOption):
@@ -161,7 +163,7 @@ def _next_step(error: click.ClickException) -> str:
 
 
 def _notes(error: BaseException) -> str:
-    """An error's notes, such as where a run was saved; omits notes that name a copy of the game."""
+    """An error's notes, such as where a run was saved, except those that name an env or worker."""
     notes = [note for note in notes_of(error) if not _COPY.match(note)]
     return "".join(f"; {note}" if note.startswith(AGAIN) else f" ({note})" for note in notes)
 

@@ -4,10 +4,10 @@ The snakes move one after another, in color order. A snake whose move would end 
 it is; later snakes still move.
 
 Entities and features:
-    Head: x, y, the cell of a head, from 0 to board_size - 1, y grows upward; color, which snake,
-        from 0 to num_snakes - 1. The actors.
-    Segment: x, y, color, a cell of a body.
-    Food: x, y, color, which snake may eat it; one of each color.
+    Head: x, y, the cell of a head, from 0 to board_size - 1 (y grows upward); color, the number of
+        the snake, from 0 to num_snakes - 1. The heads are the actors.
+    Segment: x, y, a cell of a body; color, the number of its snake.
+    Food: x, y, a cell with food; color, the number of the snake that may eat it. One per color.
     Global: step, the number of steps taken so far.
 Actions:
     Move: UP, DOWN, LEFT or RIGHT, one choice for each head.
@@ -76,7 +76,7 @@ class Segment:
 
 @dataclass(slots=True)
 class Food:
-    """Food for the snake of the same color."""
+    """Food that only the snake of the same color may eat."""
 
     x: int
     y: int
@@ -194,7 +194,7 @@ class _Board:
                 self._follow(head, body)
             self.blocked.add(cell)
             head.x, head.y = cell
-        for food in eaten:  # after all moves: earlier, a later snake could run into the new food
+        for food in eaten:  # after all moves, so no snake runs into new food in this step
             self._place(food)
         return goes_on and self.num_eaten < self.max_eaten
 
@@ -238,8 +238,8 @@ MULTI_SNAKE_NAMES: Final = {
     "move": "Move",
     **{label.lower(): label for label in Move.__members__},
 }
-"""Names of entity-gym's MultiSnake as names of this game: `load_agent(path, names=...)` loads an
-agent that enn-trainer trained on entity-gym's version."""
+"""This game's name for each name of entity-gym's MultiSnake. With it, `load_agent(path, names=...)`
+loads an agent that enn-trainer trained on entity-gym's version."""
 
 multi_snake = Game(
     play,

@@ -50,11 +50,11 @@ class Executor(Protocol):
     def failures(self) -> dict[int, str]:
         """Reason of the last failure that led to a restart, by environment.
 
-        "" if its process died. Absent if unknown: the environment raised in a worker.
+        The reason is "" if its process died. An environment that raised in a worker is missing.
         """
 
     def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
-        """Starts a new episode in environments of a group, of a new run if `runs` has one."""
+        """Starts a new episode in each of `env_ids`, of a new run if it is a key of `runs`."""
 
     def start_act(self, group: int, values: ActionValues) -> None:
         """Starts a step of a group with these actions."""
@@ -108,7 +108,7 @@ class InProcess:
         self._start = partial(self.batch.act, actions, self._next_memory())
 
     def act(self, values: ActionValues) -> CollectedStep:
-        """`start_act`, `wait` and `collect` in one."""
+        """`start_act`, `wait` and `collect` in one, without a copy of the actions."""
         batch, memories = self.batch, self._memories
         batch.num_steps += 1
         memories.reverse()

@@ -28,12 +28,12 @@ class GameTraining:
     that only changes settings passes them directly: `Game(training={"gamma": 0.9})`.
 
     Args:
-        settings: fields of `PPOConfig` that differ from the preset of the game's spaces, with those
-            of the network under "net"; "preset", the name of another preset, or None for the
-            defaults of `PPOConfig`; and "num_envs".
-        batch: makes the game as a batch environment, given the number of environments and the
-            game's settings by name. It has the game's spaces, and replaces copies of the game
-            wherever many are played.
+        settings: fields of `PPOConfig` that differ from the preset of the game's spaces (those of
+            the network under "net"). Also allowed are "num_envs", and "preset": the name of another
+            preset, or None for the defaults of `PPOConfig`.
+        batch: makes a batch environment of the game, given the number of environments and the
+            game's settings by name. The batch has the game's spaces, and replaces copies of the
+            game wherever many are played.
         self_play: given the game with its settings, returns the source of environments in which all
             seats learn; None = copies of the game. These environments have the game's spaces, and
             replace the game only in training.
@@ -57,7 +57,7 @@ class GameTraining:
 
 
 def is_batch(game: Game) -> bool:
-    """True if many copies of the game are a batch environment."""
+    """True if a batch environment replaces copies of the game."""
     return GameTraining.of(game).batch is not None
 
 
@@ -104,7 +104,7 @@ def make_vec_env(
 ) -> VecEnv:
     """Many copies of a game with its settings: a `BatchVecEnv` if it has a batch, else a `VecEnv`.
 
-    Only a `VecEnv` of copies saves replays in `failures`.
+    A batch ignores `step_timeout_s`, `on_error` and `failures`.
     """
     make = GameTraining.of(game).batch
     if make is None:
@@ -129,7 +129,7 @@ def make_training_env(
     on_error: OnError = "raise",
     failures: Path | None = None,
 ) -> VecEnv:
-    """Like `make_vec_env`, but uses the game's own environments for training, if any."""
+    """Like `make_vec_env`, but with the environments of `GameTraining.self_play`, if any."""
     source = self_play_of(game)
     if source is not None:
         return VecEnv(source, num_envs, num_workers, on_error=on_error)  # no timeout: may compile

@@ -1,8 +1,8 @@
 """Multi-snake on many boards at once: a compiled version of `multi_snake`.
 
-Observations and actions match a `VecEnv` of `multi_snake` row for row, so an agent of one plays
-the other. Only the random draws differ: `Draws` instead of `random.Random` places heads and food.
-With `Draws`, the plain game plays identical episodes, seed for seed.
+Observations and actions match a `VecEnv` of `multi_snake` row for row, so an agent trained on one
+can play the other. Only the random draws differ: heads and food are placed by `Draws` instead of
+`random.Random`. If `multi_snake` uses `Draws`, too, both play identical episodes for equal seeds.
 
 Example:
     >>> import numpy as np

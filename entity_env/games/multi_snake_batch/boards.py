@@ -92,7 +92,7 @@ class Boards(ArrayBatch):
     Args:
         game: `multi_snake` with its settings.
         autoreset: "same_step" starts the next episode at once; "next_step" shows the final
-            observation first; "disabled" repeats it until a reset.
+            observation for one step first; "disabled" repeats the final observation until a reset.
     """
 
     def __init__(self, game: Game, envs: range, autoreset: Autoreset) -> None:
@@ -188,7 +188,7 @@ class Boards(ArrayBatch):
     def _features(
         self, shown: ObsArrays, num_rows: int, end: int
     ) -> dict[EntityName, RaggedArray[np.float32]]:
-        """Features of the first rows; `end` is the end of their last segment."""
+        """Features of the first `num_rows` rows, whose last segment ends at index `end`."""
         num_heads, food = (
             num_rows * self._layout.num_snakes,
             self.num_envs * self._layout.num_snakes,
@@ -203,7 +203,7 @@ class Boards(ArrayBatch):
 
 
 def _episodes(ended: NDArray[np.int64], max_grown: int) -> list[Episode]:
-    """Summaries of finished episodes; perfect snakes of a board grow by `max_grown` together."""
+    """Summaries of finished episodes; `max_grown`: segments of a board's snakes at full length."""
     return [
         Episode(
             reward=grown / max_grown,

@@ -1,8 +1,9 @@
-"""Compiled rules of multi_snake for many boards. The game `multi_snake` is the reference.
+"""Compiled rules of multi_snake for many boards. The game `multi_snake` defines the rules.
 
 Boards are processed one after another, so a board's rows stay in the cache until they are written.
 Functions called for every board are force-inlined. Compiled code allocates nothing, so numba needs
-no reference counts (`_nrt`: False). Together, this is six times as fast.
+no reference counts (`_nrt`: False). Together, these three choices make a step six times as fast as
+a compiled version without them.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def step_boards(
     todo: NDArray[np.uint8],
     same_step: bool,
 ) -> FilledCounts:
-    """Carries out one command per board and writes all observations."""
+    """Executes each board's entry in `todo` (SHOW, BEGIN or MOVE) and writes all observations."""
     eaten = np.empty(layout.num_snakes, dtype=np.int64)
     filled = _step_boards(
         *(layout, *boards, *shown, *final[:3], ended, moves, todo, same_step, eaten)
@@ -151,9 +152,9 @@ def _follow(
     cells: NDArray[np.uint8],
     snakes: NDArray[np.int32],
 ) -> None:
-    """Puts a segment in the head's place: a new one, or the tail, whose cell is freed.
+    """Puts a segment in the head's place: a new one if `grows`, else the tail, freeing its cell.
 
-    Without any segments, only frees the head's cell.
+    A snake without segments that does not grow only frees the head's cell.
     """
     head = snakes[i, layout.head + color]
     length = snakes[i, layout.length + color]
@@ -205,7 +206,7 @@ def _move(
         _follow(i, color, grows, layout, cells, snakes)
         cells[i, cell] = BLOCKED
         snakes[i, layout.head + color] = cell
-    for k in range(num_eaten):  # after all moves: earlier, a later snake could run into new food
+    for k in range(num_eaten):  # after all moves, so no snake runs into new food in this step
         cell = _free_cell(i, layout.inside, cells, seeds)
         cells[i, cell] = FOOD
         snakes[i, layout.food + eaten[k]] = cell
@@ -249,7 +250,7 @@ def _show(
     counts: NDArray[np.int64],
     numbers: NDArray[np.float32],
 ) -> int:
-    """Writes a board's entities, segments from `segment` on; returns their end."""
+    """Writes a board's entities, its segments from index `segment` on; returns the next index."""
     first = row * layout.num_snakes
     first_food = len(snakes) * layout.num_snakes + first
     for color in range(layout.num_snakes):

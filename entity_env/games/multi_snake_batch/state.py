@@ -19,16 +19,16 @@ PLAYS, TERMINATED, TRUNCATED = 0, 1, 2
 """States of an episode."""
 
 SHOW, BEGIN, MOVE = 0, 1, 2
-"""Commands for a board: only write its observation, start the next episode, or step."""
+"""Values of `todo`: only write the board's observation, start its next episode, or step."""
 
 GROWN, STEP, OVER = 0, 1, 2
-"""Columns of `BoardArrays.snakes`: segments of all bodies; steps of the episode; PLAYS, or how the
-shown episode ended."""
+"""Columns of `BoardArrays.snakes`: number of segments of all bodies; steps taken in the episode;
+state of the shown episode (PLAYS, TERMINATED or TRUNCATED)."""
 _FIRST_COLUMN: Final = 3
 
 RUN, SEED, NEXT, DRAWN = 4, 5, 6, 7
-"""Columns of `BoardArrays.seeds`, after four pool words: mixing constant, the last word of
-`seed_pools`; seed of this episode; number of the next episode; generator state."""
+"""Columns of `BoardArrays.seeds`, after four pool words: mixing constant (the last word of
+`seed_pools`), seed of this episode, number of the next episode, generator state."""
 
 ENDED_ENV, ENDED_GROWN, ENDED_STEP, ENDED_OVER, ENDED_SEED, ENDED_NUMBER = range(6)
 """Columns of records of finished episodes."""
@@ -37,7 +37,7 @@ ENDED_ENV, ENDED_GROWN, ENDED_STEP, ENDED_OVER, ENDED_SEED, ENDED_NUMBER = range
 class BoardLayout(NamedTuple):
     """Settings of all boards, and the column layout of `BoardArrays.snakes`.
 
-    A field that stands for several columns holds the first of them.
+    A field that stands for several columns holds the index of the first.
 
     Args:
         max_segments: maximum length of a body in cells, without its head.
@@ -45,8 +45,8 @@ class BoardLayout(NamedTuple):
         head, food: columns of the cells of heads and food, one per snake.
         length, end: columns of each body's number of segments, and of its tail's position in the
             cyclic buffer `body`.
-        segment, color: columns of the cells of all segments of a board, in order of growth, and of
-            their snakes.
+        segment, color: columns of the cells, and of the colors, of all segments of a board, in
+            order of growth.
         body: columns of cyclic buffers, `max_segments` columns per snake: indices of its segments
             from tail to head.
         moves: `(4,)` int32, change of the cell number per move.
@@ -72,7 +72,7 @@ class BoardLayout(NamedTuple):
 
 
 class BoardArrays(NamedTuple):
-    """State of all boards, one row per board. Each array adds overhead to a compiled call.
+    """State of all boards, one row per board; few arrays, because each adds overhead to a call.
 
     Args:
         cells: `(num_envs, num_cells)` uint8, FREE, BLOCKED or FOOD.
@@ -90,8 +90,8 @@ class ObsArrays(NamedTuple):
 
     Args:
         entities: `(num_envs * num_snakes * (max_segments + 2), 3)` float32: x, y and color. Heads
-            of all rows come first, then from `num_envs * num_snakes` the food, then from twice that
-            index the segments.
+            of all rows start at index 0, food at `num_envs * num_snakes`, segments at twice that
+            index.
         counts: `(2, num_envs)` int64, segments and actors per row.
         numbers: `(2, num_envs)` float32, step and reward.
         flags: `(2, num_envs)` bool, terminated and truncated.

@@ -1,7 +1,7 @@
 """Environments that keep all copies as arrays: `BatchEnv`, `ResetMask`, `BatchVecEnv`.
 
-`BatchSource` and `ArrayBatch` let a `VecEnv` step other environments that are arrays. Rules of
-games belong to `games`.
+`BatchSource` and `ArrayBatch` let a `VecEnv` step other environments that keep their state in
+arrays. Rules of games belong to `games`.
 """
 
 from __future__ import annotations

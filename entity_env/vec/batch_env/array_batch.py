@@ -40,7 +40,7 @@ class ArrayBatch(ProcessBatch):
     def __init__(self, num_envs: int, num_agents: int, spaces: Spaces, first_env: int = 0) -> None:
         super().__init__(num_envs, num_agents, spaces)
         self.over: NDArray[np.bool_] | None = None
-        """`(num_envs,)` bool, environments that show the last observation of an episode.
+        """`(num_envs,)` bool, True for environments that show the last observation of an episode.
 
         None if there are none. Set by subclasses.
         """
@@ -52,7 +52,7 @@ class ArrayBatch(ProcessBatch):
 
     @abstractmethod
     def begin(self, env_ids: Sequence[int], runs: dict[int, Run]) -> VecObs:
-        """Starts a new episode in some environments, of a new run if `runs` has one."""
+        """Starts a new episode in each of `env_ids`, of a new run if it is a key of `runs`."""
 
     @abstractmethod
     def advance(self, values: ActionValues) -> VecObs:

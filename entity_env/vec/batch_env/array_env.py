@@ -27,7 +27,7 @@ _32: Final = np.uint64(32)
 
 
 class ArrayEnv(BatchEnv):
-    """Environments with rules as array operations. Provides seeding, episode ends and checks.
+    """Batch environment with rules as array operations; adds seeding, episode ends and checks.
 
     A subclass keeps its state in arrays with a first axis of `num_envs`, and implements
     `obs_space`, `action_space`, `begin`, `advance` and `observe`::
@@ -56,7 +56,7 @@ class ArrayEnv(BatchEnv):
 
     Raises:
         SchemaError: several entity types, or an action that selects entities.
-        UsageError: an invalid number.
+        UsageError: an invalid `num_envs` or `max_episode_steps`.
     """
 
     def __init__(self, num_envs: int, max_episode_steps: int | None = None) -> None:
@@ -102,7 +102,7 @@ class ArrayEnv(BatchEnv):
 
     @abstractmethod
     def observe(self, env_ids: NDArray[np.int64] | slice) -> NDArray[Any]:
-        """Current observations, `(len(env_ids), obs_size)`, new or a view; `:` means all."""
+        """Current observations, `(len(env_ids), obs_size)`, new or a view; `slice(None)` is all."""
 
     def draw(self, env_ids: NDArray[np.int64], below: ArrayLike) -> NDArray[np.int64]:
         """`(len(env_ids),)` random integers, each from 0 to `below - 1`.

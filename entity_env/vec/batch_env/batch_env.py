@@ -53,8 +53,8 @@ class StepResult:
     """Current observations, rewards and flags of every environment.
 
     All arrays are views of the environments' arrays, valid until the next step, `reset` or
-    `reset_envs`. Every call may return the same object. Writing to the arrays does not change
-    episodes, but is visible to later readers.
+    `reset_envs`. `view` and steps may return the same object every time. Writing to the arrays does
+    not change episodes, but is visible to later readers.
 
     Args:
         observations: `(num_envs, obs_size)` float32.
@@ -199,6 +199,7 @@ class BatchEnv(ABC):
 
     Args:
         num_envs: number of copies, at least 1.
+        obs_size: number of float32s in an observation.
 
     Raises:
         UsageError: an invalid number of copies.
@@ -236,9 +237,9 @@ class BatchEnv(ABC):
         """Allowed choices of each environment, `(num_envs, num_choices)` bool, True = allowed.
 
         None = all choices are always allowed. Only a categorical action can have masks; an
-        environment returns masks always or never. A view with the lifetime of the `StepResult`
-        arrays. Every environment that is not over allows at least one choice. A step raises
-        `SchemaError` for choices that are not allowed.
+        environment returns masks always or never. The array is a view, valid as long as the
+        `StepResult` arrays. Every environment that is not over allows at least one choice. A step
+        raises `SchemaError` for choices that are not allowed.
         """
         return None
 
@@ -277,8 +278,8 @@ class BatchEnv(ABC):
         """Starts a new episode in every environment, whatever its state; clears rewards and flags.
 
         Args:
-            seed: every environment starts a new sequence from its seed in `env_seeds(seed)`; None
-                continues with the next episodes; the first reset draws a random seed.
+            seed: every environment starts a new sequence from its seed in `env_seeds(seed)`. None
+                continues with the next episodes, or draws a random seed at the first reset.
 
         Raises:
             ClosedError: after `close`; also in all following methods.
@@ -315,7 +316,7 @@ class BatchEnv(ABC):
 
         Raises:
             ProtocolError: before `reset`, or if environments have ended and have not been reset;
-                names them.
+                the message names these environments.
             SchemaError: as `step`.
         """
         self.step_no_reset_with_result(actions)

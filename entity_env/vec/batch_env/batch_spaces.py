@@ -33,7 +33,7 @@ class RowParts:
 
     @property
     def are_views(self) -> bool:
-        """True if the parts of consecutive rows are views; otherwise some are copies."""
+        """True if `entities` returns a view of contiguous rows; with global features it copies."""
         return not self.num_globals
 
     def entities(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -47,31 +47,34 @@ class RowParts:
 
 
 def require_batch_env(env: BatchEnv) -> tuple[EntityName, RowParts, ActionName, BatchActionSpace]:
-    """Entity type, row layout, action name and action space, after checks."""
+    """Entity type, row layout, action name and action space; `SchemaError` if unsupported."""
     name = type(env).__name__
     observed, done = env.obs_space(), env.action_space()
     if len(observed.entities) != 1 or len(done) != 1:
         raise SchemaError(
-            f"{name}: a batch environment shows one entity type and asks for one action: got the "
+            f"{name}: a batch environment must have one entity type and one action, got the "
             f"entities {list(observed.entities)} and the actions {list(done)}"
         )
     [(entity, features)], [(action, space)] = observed.entities.items(), done.items()
     num_entities = checked_count("num_entities", env.num_entities)
     parts = RowParts(num_entities, len(features.features), len(observed.global_features))
     if parts.obs_size != env.obs_size:
-        many = f" times {num_entities} entities" if num_entities > 1 else ""
-        shared = f" and {parts.num_globals} global ones" if parts.num_globals else ""
+        many = f"{num_entities} * " if num_entities > 1 else ""
+        shared = f" + {parts.num_globals} global features" if parts.num_globals else ""
         raise SchemaError(
-            f"{name}: {entity} has {parts.num_features} features{many}{shared}, but obs_size is "
-            f"{env.obs_size}"
+            f"{name}: obs_size must be {parts.obs_size} ({many}{parts.num_features} features of "
+            f"{entity}{shared}), got {env.obs_size}"
         )
     if num_entities > 1 and not isinstance(space, GlobalCategoricalActionSpace):
         raise SchemaError(
-            f"{name}: action {action!r} must be global, a GlobalCategoricalActionSpace: nothing "
-            f"says which of {num_entities} entities acts"
+            f"{name}: action {action!r} must be global (a GlobalCategoricalActionSpace), because "
+            f"nothing says which of {num_entities} entities acts"
         )
     if isinstance(space, SelectEntityActionSpace):
-        raise SchemaError(f"{name}: action {action!r} selects entities, but there is only one")
+        raise SchemaError(
+            f"{name}: action {action!r} must not select entities: num_entities is 1, so there is "
+            "nothing to select"
+        )
     if isinstance(space, ContinuousActionSpace) and len(space) != 1:
         raise SchemaError(
             f"{name}: action {action!r} has the labels {list(space.labels)}, but a batch "
@@ -81,13 +84,13 @@ def require_batch_env(env: BatchEnv) -> tuple[EntityName, RowParts, ActionName, 
 
 
 def require_masks(env: BatchEnv, space: BatchActionSpace) -> None:
-    """Raises `SchemaError` for invalid `legal_masks`, or any with a continuous action."""
+    """Raises `SchemaError` if `legal_masks` is invalid, or given for a continuous action."""
     masks: object = env.legal_masks
     if masks is None:
         return
     name = type(env).__name__
     if isinstance(space, ContinuousActionSpace):
-        raise SchemaError(f"{name}: legal_masks must be None for an action of numbers")
+        raise SchemaError(f"{name}: legal_masks must be None for a continuous action")
     wanted = env.num_envs, len(space)
     got = f"a {type(masks).__name__}"
     if isinstance(masks, np.ndarray):

@@ -35,7 +35,7 @@ class BatchSource(ABC):
     def new_runs(
         self, env_ids: Sequence[int], num_envs: int, seed: int | None, starts: ArrayLike | None
     ) -> dict[int, Run]:
-        """See `reset_runs` and `sequence_runs`."""
+        """The runs to start, from `reset_runs` if `has_episode_seeds`, else `sequence_runs`."""
         make = reset_runs if self.has_episode_seeds else sequence_runs
         return make(env_ids, num_envs, seed, starts)
 
@@ -110,7 +110,8 @@ def made_or_factory(
 
     Raises:
         SchemaError: `source` is neither.
-        UsageError: an object with workers, a number that differs from the object's, or no number.
+        UsageError: workers for an object, a number that differs from the object's, or no number for
+            a function.
     """
     if isinstance(source, kind):
         made: Made = source
@@ -121,7 +122,7 @@ def made_or_factory(
                 f"num_workers={num_workers})"
             )
         if num_envs not in (None, made.num_envs):
-            raise UsageError(f"the {kind.__name__} has {made.num_envs} copies, not {num_envs}")
+            raise UsageError(f"num_envs must be None or {made.num_envs}, as made; got {num_envs}")
         return lambda _: made, made.num_envs
     if not callable(source):
         raise SchemaError(
@@ -129,7 +130,7 @@ def made_or_factory(
             f"and returns one: got {source!r}"
         )
     if num_envs is None:
-        raise UsageError("num_envs is missing: how many environments are to be made?")
+        raise UsageError("num_envs is missing: pass the number of environments to make")
     return source, checked_count("num_envs", num_envs)
 
 

@@ -64,7 +64,7 @@ class FinishedRows:
         return is_truncated
 
     def episodes(self) -> Sequence[Episode]:
-        """Created on first access."""
+        """The finished episodes; made on first access."""
         return LazyEpisodes(len(self.env_ids), lambda: list(self.as_arrays().episodes))
 
     def as_arrays(self) -> FinishedEpisodes:
@@ -107,7 +107,7 @@ class BatchEpisodeStats(EpisodeStats):
             self.number[env_id] = number
 
     def copy_flags(self, result: StepResult) -> None:
-        """Copies the flags of environments that have not been stepped."""
+        """Copies the flags of `result` when the environments were reset instead of stepped."""
         self.terminated[:] = result.terminals
         self.truncated[:] = result.truncations
 

@@ -61,9 +61,10 @@ class Evaluator(Callback):
     starts, on which neither was selected, and the better network is kept. In a game for several
     agents with random opponents, games between the two networks decide. If there is no time, the
     best network is kept if its evaluation is clearly better than the last network's. The last
-    network also plays with the other policy, greedy or sampled. All this takes a tenth of the time
-    of the run, between 0.25 and 20 s, and 1.5 s after a signal. The scores are "evaluated" in
-    `run.json`. If greedy play is much worse, its worst episode is kept in `replays/greedy.replay`.
+    network also plays with the other policy, greedy or sampled. The time for all this is a tenth of
+    the run's time (at least 0.25 s, at most 20 s), or 1.5 s after a signal. The scores are stored
+    in `run.json` as "evaluated". If greedy play is much worse than sampled play, its worst episode
+    is kept in `replays/greedy.replay`.
 
     In a game for several agents the network has one seat, which changes with each episode, and an
     opponent has all others, unless they belong to bots of `against`. Figures are the network's.
@@ -86,14 +87,14 @@ class Evaluator(Callback):
         greedy: the network takes its most probable actions; otherwise it samples, with the same
             seed each time.
         opponent: makes an agent that decides for batches (`BatchPolicy`) from a seed.
-        seed: of starts and draws, independent of the run's seed: runs with different seeds are
+        seed: of starts and draws, independent of the run's seed, so runs with different seeds are
             evaluated on the same episodes.
         max_length: steps after which an episode is truncated, since a greedy agent may go in
             circles; its reward so far counts. None = ten times the mean length in training, at
             least 300.
         folder: of the best checkpoint; None = `best` in the folder of the run, if any.
-        at_start: also evaluates a new run before its first update: a run that starts from a
-            trained network then never keeps a worse one. Ignored for resumed runs.
+        at_start: also evaluates a new run before its first update, so a run that starts from a
+            trained network never keeps a worse network. Ignored for resumed runs.
         replays: the game, if its replays can be kept in the folder of the run.
 
     Raises:

@@ -116,7 +116,7 @@ def last_wins(found: Mapping[str, Played], num_agents: int) -> bool:
 
 
 def is_clearly_better(one: EvaluationResult, other: EvaluationResult) -> bool:
-    """True if a mean reward is higher beyond chance, even as the highest of several."""
+    """True if the mean reward of `one` is higher, by more than chance and selection explain."""
     error = math.hypot(
         *(each.std_reward / math.sqrt(max(each.num_episodes - 1, 1)) for each in (one, other))
     )
@@ -135,7 +135,7 @@ def figures(played: Played, step: int) -> dict[str, object]:
 
 
 def is_much_worse(one: Played, other: Played) -> bool:
-    """True if the rewards of `one` are lower beyond chance, and by a tenth.
+    """True if the mean reward of `one` is lower by more than chance explains, and by a tenth.
 
     False if either has fewer than 8 episodes.
     """

@@ -43,7 +43,7 @@ class Played(NamedTuple):
 
     Args:
         mine: the network's episodes.
-        wins: its share of the highest rewards in each episode.
+        wins: the network's share of the highest reward in each episode.
         num_cut: number of truncated episodes.
     """
 
@@ -178,7 +178,7 @@ class EvaluationGames:
 
 
 def quick(agent: TrainedAgent, seed: int, *, greedy: bool) -> TrainedAgent:
-    """An MLP in numpy, three times as fast as in torch; another network's agent as it is."""
+    """The agent, with an MLP run by numpy, which is three times as fast as torch."""
     net = getattr(agent, "net", None)
     if net is not None and isinstance(net.net_config, MLPConfig):
         return NumpyAgent(net.weights(), greedy=greedy, seed=seed)

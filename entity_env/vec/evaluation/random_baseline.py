@@ -56,7 +56,7 @@ class RandomBaseline(Callback):
 
     In a game for several agents, random play has one seat, which changes with each episode, and the
     opponent has all others. Against a `RandomAgent`, the reward of an episode is the mean over all
-    seats, since they play alike: 0 in a zero-sum game.
+    seats, since they play alike; so in a zero-sum game it is 0.
 
     Args:
         source, opponent, seed: as for `Evaluator`; equal arguments make the figures comparable.

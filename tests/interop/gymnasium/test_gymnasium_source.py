@@ -428,7 +428,7 @@ def test_environments_with_one_generator_have_one_seed() -> None:
     ("source", "how", "kind", "message"),
     [
         (counting(SAME), {"num_workers": 2}, UsageError, "made already cannot be split"),
-        (counting(SAME), {"num_envs": 5}, UsageError, "the VectorEnv has 2 copies, not 5"),
+        (counting(SAME), {"num_envs": 5}, UsageError, "must be None or 2, as made; got 5"),
         (make_poles, {}, UsageError, "num_envs is missing"),
         (lambda _: make_poles(2), {"num_envs": 3}, SchemaError, "with 3 and returned one of 2"),
         ("CartPole-v1", {}, SchemaError, "a GymnasiumVecEnv needs a VectorEnv, or a function"),

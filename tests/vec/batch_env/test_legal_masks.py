@@ -102,7 +102,7 @@ def test_masks_that_fit_nothing_are_refused(told: object, message: str) -> None:
 def test_numbers_have_no_masks() -> None:
     env = Told(2, kind="continuous")
     env.told = np.ones((2, 1), np.bool_)
-    with BatchVecEnv(env) as vec, pytest.raises(SchemaError, match="None for an action of numbers"):
+    with BatchVecEnv(env) as vec, pytest.raises(SchemaError, match="None for a continuous action"):
         vec.reset()
 
 

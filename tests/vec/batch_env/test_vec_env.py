@@ -485,7 +485,7 @@ class TestSources:
             (
                 partial(Corridor, obs_size=3),
                 SchemaError,
-                "Walker has 2 features, but obs_size is 3",
+                r"obs_size must be 2 \(2 features of Walker\), got 3",
             ),
             (
                 Cramped,
@@ -512,7 +512,7 @@ class TestSources:
         ("arguments", "message"),
         [
             ((Corridor,), "num_envs is missing"),
-            ((Corridor(2), 3), "has 2 copies, not 3"),
+            ((Corridor(2), 3), "num_envs must be None or 2, as made; got 3"),
             ((Corridor(2), 2, 1), r"BatchVecEnv\(make, 2, num_workers=1\)"),
         ],
     )
