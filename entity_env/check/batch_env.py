@@ -84,8 +84,8 @@ def check_batch_env(
 
     Args:
         source: a class or function that makes a batch of a given number of environments; or one
-            batch environment, which is closed at the end. It is not compared with a batch of one,
-            and not called before `reset`.
+            batch environment, which is closed at the end. One batch environment is not compared
+            with a batch of one, and not called before `reset`.
         num_envs: ignored if `source` is a batch environment.
         episodes: episodes to end in each environment, if `max_steps` allows.
         max_steps: maximum number of steps; an environment that ends no episode within them counts
@@ -207,9 +207,9 @@ class _BatchCheck(SourceCheck[BatchEnv]):
             self._violations.place = ""
             self._violations.add(
                 f"environment {num_ended.argmin()} ends no episode within {self._max_steps} "
-                "steps: end it, truncate it, or pass a larger max_steps; a step_no_reset that "
-                "resets hides the end: leave flags and last observation as they are until "
-                "reset_envs"
+                "steps: end or truncate the episode, or pass a larger max_steps; if step_no_reset "
+                "resets, the check cannot see the end: leave flags and last observation as they "
+                "are until reset_envs"
             )
 
     def _step(self, env: BatchEnv, *, is_first_end: bool) -> _Step:
@@ -366,7 +366,7 @@ class _BatchCheck(SourceCheck[BatchEnv]):
 
     def _alone(self, env: BatchEnv) -> None:
         for env_id, seed in enumerate(env.env_seeds(self._seed).tolist()):
-            what = f"alone, in a batch of one with its seed of env_seeds, environment {env_id}"
+            what = f"in a batch of one, with its seed from env_seeds, environment {env_id}"
             one = self._make(1)
             found = self._replay(one, seed, [env_id])
             if found is not None and found.is_rounding:

@@ -277,7 +277,7 @@ class DirectPlay:
         if agent.is_awaited:
             self._violations.add("game_over came before .get() of the last act_async")
         if len(self._agents) == 1 and not agent.is_playing:
-            self._violations.add("game_over came before anything was asked in this episode")
+            self._violations.add("game_over came before the first act of this episode")
         final = Obs(agent.last_score) if obs is None else obs
         if self._observe(agent, final, (), truncated=truncated) is None:
             self._is_closed = True
@@ -338,7 +338,7 @@ class DirectPlay:
             if isinstance(read, list) and any(
                 read is each for each in (last if isinstance(last, tuple) else [last])
             ):
-                return "; it is an answer of act, a list with one value per actor"
+                return "; the list is an answer of act, with one value per actor"
             return ""
         return (
             f"; act had returned None before ({self._left_at}), as it does when the program closes "

@@ -58,9 +58,9 @@ def check_game(
       returned None, or swallows the exception that ends it;
     - threads and processes left running.
 
-    If there are none, episodes must be reproducible: by two copies that play in turn, suspended as
-    in training; and from `Episode.seed` alone, also in a process with another `PYTHONHASHSEED`.
-    Differences name agent, step, entity, feature and cause.
+    If it finds none, it checks that episodes are reproducible: by two copies that play in turn,
+    suspended as in training; and from `Episode.seed` alone, also in a process with another
+    `PYTHONHASHSEED`. It names agent, step, entity, feature and cause of a difference.
 
     The logger `entity_env.check` warns of likely mistakes, which are not violations: scores that
     never change, look like rewards of steps, or change by a million; integers that float32 rounds;
@@ -120,7 +120,7 @@ def _compare(first: DirectPlay, outer: OuterState) -> None:
     again.play()
     if len(violations):
         violations.place = violations.line = ""
-        violations.add(f"one seed gives different episodes: the first time was fine{outer.cause()}")
+        violations.add(f"one seed gives different episodes: the first had no error{outer.cause()}")
         return
     require_same(first.trace, again.trace, violations, outer.cause)
     if not len(violations):

@@ -233,8 +233,8 @@ def slow_steps(step_times_s: Sequence[float], num_answered: int, *, is_cut: bool
     hours = average_s * _STEPS / 3600
     slow = f": {_STEPS:,} steps of training take {hours:,.0f} hours in one process; aim at 1 ms"
     cut = (
-        f"; the check stopped after {num_answered} steps: --max-time, or max_time_s of check_game, "
-        "lets it go further"
+        f"; the check stopped after {num_answered} steps: a larger --max-time, or max_time_s of "
+        "check_game, lets it continue"
     )
     is_uneven = average_s >= 2 * typical_s
     at_times = f" on average, one of them {longest_s:.3g} s" * is_uneven

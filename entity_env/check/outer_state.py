@@ -1,4 +1,4 @@
-"""`OuterState`: state that outlives an episode, which explains differences for one seed."""
+"""`OuterState`: state that outlives an episode, so episodes of one seed may differ."""
 
 from __future__ import annotations
 

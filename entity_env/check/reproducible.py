@@ -55,7 +55,7 @@ def add_irreproducible(plan: CheckPlan, cause: Callable[[], str], *, new_process
     # If agents start their next episodes at different times, only the first can be played alone.
     replays = writer.replays[:1] if writer.overlaps else writer.replays
     start = time.monotonic()
-    # Without the first, each episode is played earlier, which reveals state that counts episodes.
+    # Skip the first, so each episode comes one place earlier: this reveals state that counts them.
     for number, replay in enumerate(replays[1:], 1):
         plan.on_step("playing each episode alone")
         found = replay.verify(game, step_timeout_s=step_timeout_s)

@@ -1,4 +1,4 @@
-"""`Violations` of the contract as sentences: in an observation, between two, or left running."""
+"""`Violations` of the contract, as sentences, and the functions that find them."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ _GRACE_S: Final = 2.0  # time for a thread or process to finish ending
 _NUMBER: Final = re.compile(r"\d+")
 
 Snapshot: TypeAlias = Mapping[str, tuple[NDArray[np.generic], Sequence[str]]]
-"""Copies of the parts of an observation, with feature names. Ids are excluded: they may be any
-object."""
+"""Copies of the parts of an observation, with feature names. Ids are excluded, because they may be
+any object."""
 Trace: TypeAlias = Sequence[tuple[str, Snapshot]]
 """All observations of a run, each with its place."""
 
@@ -74,7 +74,7 @@ def is_of(source: object, kind: type) -> bool:
 
 
 class Violations:
-    """List of violations: each kind once, with the place of its first violation and their number.
+    """List of violations: each kind once, with the place of the first and the number of repeats.
 
     `LikelyMistake`s are kept separately and logged at the end.
     """

@@ -39,8 +39,8 @@ class CliOption(NamedTuple):
     field without a default is required. `CliOption` itself is optional.
 
     Args:
-        help: default: the string below the field, or the docs of `of`.
-        name: as typed; default: the field's name with dashes.
+        help: help text; default: the string below the field, or the docs of `of`.
+        name: the option as typed; default: the field's name with dashes.
         metavar: placeholder of the value in the help.
         default: the default in words, if the field's default does not say it.
         read: converts a text to the value; raises a `ValueError` that says what it must be.
@@ -219,7 +219,7 @@ def _item_of(hint: object) -> tuple[object, bool]:
 
 
 def _type_of(name: str, item: object, mark: CliOption | Argument) -> click.ParamType | None:  # type: ignore[type-arg]  # generic in new releases
-    """Parses the texts of an argument or option; None for a flag."""
+    """Type that parses the texts of an argument or option; None for a flag."""
     setting = Setting.of(item)
     if isinstance(mark, CliOption):
         if mark.read is not None:
@@ -259,7 +259,7 @@ class _Number(click.ParamType):  # type: ignore[type-arg]  # generic in new rele
 
 
 def _number(text: str) -> int | float | str:
-    """A text as a number, an integer if possible; otherwise unchanged."""
+    """A text as a number, an integer if possible; the text itself if it is not a number."""
     with suppress(ValueError):
         return int(text)
     if _EXPONENT.fullmatch(text.strip()) and (number := Decimal(text)) == int(number):

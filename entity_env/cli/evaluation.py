@@ -44,7 +44,7 @@ class EvaluationPlan:
         Number | None,
         CliOption(
             metavar="STEPS",
-            default="20 per run; 10, with fewer episodes, if they would take over 5 % of it",
+            default="a 20th of the run; a 10th, and fewer episodes, if that takes over 5 % of it",
         ),
     ] = None
     """Decisions between evaluations; the best agent is kept in OUT/best. 0 = no evaluations."""
@@ -52,8 +52,8 @@ class EvaluationPlan:
     """In games for several agents: the agent in the other seats during evaluations, as for eval
     --agent."""
     stop_at: Annotated[float | None, CliOption(metavar="REWARD")] = None
-    """End the run when an evaluation reaches this mean reward. --resume with a different one
-    continues it."""
+    """End the run when an evaluation reaches this mean reward. --resume with a different reward
+    continues the run."""
     keep_checkpoints: Annotated[int | None, Range(1, 10**6), CliOption(metavar="N")] = None
     """Keep N checkpoints along the run in OUT/checkpoints, to play as agents of different
     strength."""
@@ -131,7 +131,7 @@ class EvaluationPlan:
 
 
 def evaluation_lines(run: TrainingRun, step: int) -> list[str]:
-    """Summary of a run's final evaluations, in lines; `step` is its last."""
+    """Summary of a run's final evaluations, in lines; `step` is the run's last step."""
     folder = run.path / BEST
     try:
         kept = read_header(folder).training.get("step") if (folder / CONFIG).is_file() else None
@@ -147,7 +147,7 @@ def evaluation_lines(run: TrainingRun, step: int) -> list[str]:
 
 
 def last_evaluation(run: TrainingRun, step: int) -> MeanReward | None:
-    """The mean reward of the final network, if known; `step` is the run's last."""
+    """The mean reward of the final network, if known; `step` is the run's last step."""
     last, evaluation = _mean(_evaluated(run), LAST), run.final_evaluation
     if last is None and evaluation is not None and evaluation.step == step:
         return evaluation

@@ -93,7 +93,8 @@ def game_errors(game: Game, callbacks: Iterable[type] = ()) -> Iterator[None]:
 def episode_named(context: click.Context) -> Iterator[None]:
     """Adds to a game's error the command that repeats its episode.
 
-    It is `entity-env play` with the episode's seed, and the given options that `play` also has.
+    The command is `entity-env play` with the episode's seed, and those given options that `play`
+    also has.
     """
     try:
         yield
@@ -143,7 +144,7 @@ def _trace_from_bot(error: BaseException) -> str | None:
 def trace_from(error: BaseException, file: str) -> str | None:
     """The traceback from the first frame in `file`, if any.
 
-    For mistakes that this package found, only the game's frames.
+    An `EntityEnvError` keeps only the game's frames.
     """
     trace = _first_frame(error, file)
     if trace is None:

@@ -62,8 +62,8 @@ def load_game(name: str, settings: Sequence[str] = ()) -> Game:
     `gymnasium:CartPole-v1`, `gymnasium:MODULE:ID` if a module registers it,
     `pettingzoo:connect_four_v3`, `pettingzoo:classic/connect_four_v3`.
 
-    Records the name and settings as named by the user: check those from files first, with
-    `game_code` and `setting_names`.
+    Records the name and settings as named by the user, so check a name or settings from a file
+    first, with `game_code` and `setting_names`.
     """
     parsed = _parse_settings(settings)
     try:
@@ -156,7 +156,7 @@ def _place_of(name: str) -> str:
     places = {} if name in GAMES else {g.place: g for g in installed_games() if g.name == name}
     if len(places) > 1:
         packages = ", ".join(f"{g.package} ({place})" for place, g in places.items())
-        raise UsageError(f"several packages have a game {name!r}, name its module: {packages}")
+        raise UsageError(f"several packages have a game {name!r}; choose a module: {packages}")
     return next(iter(places), name)
 
 
@@ -224,7 +224,7 @@ def _game_in(module: ModuleType, where: str, wanted: str) -> Game:
         ]
         make = "make one at its top level, game = Game(play, ...)"
         if inside:
-            make = f"import it there, or name its file or module: {', '.join(inside[:_MAX_NAMED])}"
+            make = f"import one there, or give its file or module: {', '.join(inside[:_MAX_NAMED])}"
         raise UsageError(f"{where} holds no game: {make}")
     if wanted:
         if wanted not in games:
@@ -414,17 +414,17 @@ def load_player(game: Game, name: str, seed: int, load: Load) -> Agent:
             raise UsageError(f"no agent {name!r}{hint}") from None
         names = ", ".join(own.names)
         raise UsageError(
-            f"{game.name} is played by {names}, and trained agents: {error}"
+            f"{error}; the agents of {game.name} are {names}, and trained agents"
         ) from error
 
 
 def load_opponent(game: Game, name: str, seed: int, load: Load, option: str) -> Agent:
     """Like `load_player`, for training: trained agents must fit the game.
 
-    "random" can decide for batches, which the game's own random agent need not.
+    "random" is always the agent that decides for batches, not the game's own agent of that name.
 
     Raises:
-        CheckpointError: the agent does not fit; names the option.
+        CheckpointError: the agent does not fit; the message names the option.
     """
     agent = load(name, seed) if name == "random" else load_player(game, name, seed, load)
     if isinstance(agent, TrainedAgent):
@@ -440,7 +440,9 @@ def _human(game: Game, view: TerminalView, agent_id: int, clock_s: float | None)
     if typing is None:
         return HumanAgent(board=view, clock_s=clock_s)
     if clock_s is not None:
-        raise UsageError(f"moves of {game.name} are typed, without a clock: play it with --browser")
+        raise UsageError(
+            f"--clock needs --browser here, because moves of {game.name} are typed in the terminal"
+        )
     return typing
 
 

@@ -28,7 +28,7 @@ def remember(name: Name) -> None:
     """Records a name for later commands of this user.
 
     Skips unreadable files and folders, and everything if the user's settings folder is not
-    writable: such names are required again.
+    writable. Such names must be typed again.
     """
     if was_named(name):
         return
@@ -49,8 +49,8 @@ def was_named(name: Name) -> bool:
 def may_name(source: Path, name: Name) -> bool:
     """True if a file may refer to this, because the user named it before.
 
-    If the file itself was created or accepted here and is unchanged, the code that it names may
-    have changed since it was named. But it must be the file that was named: in another folder, the
+    If the referring file was created or accepted here and is unchanged, the code may have changed
+    since it was named. But its path must be the one that was named, because in another folder the
     same words mean another file.
     """
     return was_named(name) or (was_named(source) and was_recorded(name))

@@ -49,18 +49,18 @@ def opponent_shares(
         return {}
     if NO_OPPONENT in names or len(set(names)) < len(names):
         raise UsageError(
-            f"--opponent: give each name once, and none only by itself, got {', '.join(options)}"
+            f"--opponent: give each name once, and 'none' only alone, got {', '.join(options)}"
         )
     bots = [name for name, _ in pairs if is_bot_file(name)]
     if shared := [name for name, share in pairs if name in bots and share is not None]:
         raise UsageError(
-            f"--opponent {shared[0]}: bots of files play in all environments: leave out the share"
+            f"--opponent {shared[0]}: bots from files play in all environments: leave out the share"
         )
     together = 1.0 if len(bots) == len(pairs) else _HALF
     shares = {name: together / len(pairs) if share is None else share for name, share in pairs}
     if sum(shares.values()) > 1 + 1e-9:
         raise UsageError(
-            f"--opponent: the shares of the environments must be 1 at most together, got "
+            f"--opponent: the shares of the environments must add up to at most 1, got "
             f"{', '.join(f'{name}={share:g}' for name, share in shares.items())}"
         )
     return shares
@@ -78,8 +78,8 @@ def against_bots(game: Game, shares: Mapping[str, float]) -> tuple[Game, Mapping
     if len(bots) < len(shares):
         others = ", ".join(name for name in shares if name not in bots)
         raise UsageError(
-            f"--opponent {bots[0]}: bots of files play all seats but one, and cannot be mixed with "
-            f"{others} in one run"
+            f"--opponent {bots[0]}: bots from files play all seats but one, so they cannot be mixed "
+            f"with {others} in one run"
         )
     return game_against(game, bots), {}
 

@@ -61,8 +61,8 @@ StepTimeout: TypeAlias = Annotated[
 OnErrorChoice: TypeAlias = Annotated[
     OnError,
     CliOption(
-        "What to do when a copy of the game raises, hangs or dies: raise stops, restart begins the "
-        "next episode and counts the failed one as truncated.",
+        "What to do when a game raises, hangs or dies: raise ends the command; restart truncates "
+        "the failed episode and begins the next one.",
         name="--on-error",
     ),
 ]
@@ -126,7 +126,7 @@ IsOpened: TypeAlias = Annotated[
 
 
 def any_seed() -> int:
-    """A seed from the command line, so error messages can name it."""
+    """A random seed; known to the command line, so error messages can name it."""
     return secrets.randbelow(2**31)
 
 
@@ -271,7 +271,7 @@ class DrawingLimits(LimitOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingLimits(DrawingLimits):
-    """Limits of commands that only read replays, which takes a tenth of the time."""
+    """Limits of commands that only read replays, which takes a tenth of the time of drawing."""
 
     max_shown: Annotated[Count, _MAX_SHOWN] = 100_000_000
 
@@ -280,7 +280,7 @@ def require_writable(folder: Path, option: str = "--out") -> None:
     """Checks that files can be written to a folder, which need not exist.
 
     Raises:
-        UsageError: they cannot; names the option for the folder.
+        UsageError: they cannot; the message names the option for the folder.
     """
     try:
         missing = [each for each in (folder, *folder.parents) if not each.exists()]

@@ -44,7 +44,7 @@ _SET: Final = "set"
 _TYPED: Final = "entity_env.typed"
 _GIVEN: Final = "entity_env.given"
 HELP: Final = "help"
-"""Value of --set-train instead of a setting."""
+"""Value of --set-train that lists the settings."""
 _TABLES: Final = ("net", "game", "run")
 _WRITTEN: Final = ("out", "failures")
 """Options for folders that a run writes."""
@@ -296,7 +296,7 @@ def _require_same_game(typed: str | None, earlier: Mapping[str, Any], out: Path)
 
 
 def _own(params: Mapping[str, click.Parameter]) -> set[str]:
-    """Options allowed in [run]: all but those of trainer, network or one call; but also `out`."""
+    """Options allowed in [run]: `out`, and all except those of the trainer, network or one call."""
     kept = {option for option, param in params.items() if param.name not in _TRAINER | _NET}
     return kept - _OF_THE_CALL - {_SET} | {"out"}
 

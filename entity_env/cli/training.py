@@ -126,7 +126,7 @@ def _made(callback: type[Callback]) -> Callback:
 
 
 class Launched(NamedTuple):
-    """Place among the processes that torchrun or Ray Train started, from their variables."""
+    """Place among the processes that torchrun or Ray Train started, from environment variables."""
 
     rank: int = 0
     size: int = 1
@@ -250,7 +250,8 @@ class Origin:
 
     init_from: Path | None = None
     """Start from the network of a run, a checkpoint or a *.agent file. Its size is kept, and the
-    defaults of --learning-rate and --ent-coef are smaller. OUT/best is never worse than it."""
+    defaults of --learning-rate and --ent-coef are smaller. OUT/best is never worse than this
+    network."""
     adapt: bool = False
     """With --init-from, if the game has changed: new parts start untrained, removed parts are
     dropped."""
@@ -292,7 +293,7 @@ class Origin:
         return [f"from {self.init_from}: {sentence}" for sentence in found]
 
     def start(self, game: Game, start: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Settings for fine-tuning the other run's network.
+        """The settings, adjusted for fine-tuning if there is a network to start from.
 
         Raises:
             CheckpointError: as in `changes`.
@@ -310,7 +311,7 @@ class Origin:
         """The settings, unchanged.
 
         Raises:
-            CheckpointError: they require another network than the other run's.
+            CheckpointError: they require another network than that of --init-from.
             UsageError: a new run has no network to stay close to.
         """
         if self.init_from is None and not resume and any(values_of(config.stay_close)):
@@ -487,7 +488,7 @@ def _train_on_ray(run: PlannedRun, ray: RayOptions, display: TrainDisplay) -> Tr
     from entity_env.cluster.learners import run_learners
 
     num_learners = ray.num_learners or 1
-    Launched(size=num_learners).share(run.num_envs)  # refuses too few early
+    Launched(size=num_learners).share(run.num_envs)  # refuses too few environments early
     copies = replace(run.copies, num_workers=run.copies.num_workers or 0)
     run = run._replace(out=run.out.resolve(), copies=copies, origin=run.origin.resolved())
     return run_learners(

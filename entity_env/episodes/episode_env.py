@@ -47,10 +47,11 @@ class Step(Generic[ObsT, ActT, RewardT, FlagT]):
     Rewards and flags are copies; the environment defines how long observations are valid.
 
     Args:
-        obs: the observation after it; the final observation if an episode has ended.
+        act: the action.
+        obs: the observation after the action; the final observation if an episode has ended.
         reward: a float; `(num_envs,) float32` for many environments.
         is_terminated: the episode ended by its rules; a bool, or `(num_envs,) bool`.
-        is_truncated: the episode was truncated, so `obs` still has a value; shape as above.
+        is_truncated: the episode was truncated, so `obs` still has a value; type as above.
         info: further values. `episodes` is a tuple of the `Episode`s that ended, if any.
         init_obs: first observation of the next episode, if `step_with_reset` ended an episode.
     """
@@ -107,7 +108,7 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
         raise NotImplementedError(f"{type(self).__name__} has no obs_space()")
 
     def action_space(self) -> Mapping[ActionName, ActionSpace]:
-        """Action space by name; otherwise as `obs_space`."""
+        """Action spaces by name; otherwise as `obs_space`."""
         raise NotImplementedError(f"{type(self).__name__} has no action_space()")
 
     @abstractmethod
@@ -228,7 +229,7 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
                 `num_envs`, or a `VecEnvironment` whose autoreset is not "disabled".
         """
         if num_envs is None and num_workers:
-            raise UsageError(f"num_workers={num_workers} needs num_envs: how many environments")
+            raise UsageError(f"num_workers={num_workers} needs num_envs: give it, too")
         if _is_vec(source):
             if num_envs is None:
                 return EpisodeVec(source, seed)
@@ -301,7 +302,7 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Actions, float, bool]):
         if is_done is not None:
             if not isinstance(is_done, bool | np.bool_):
                 raise SchemaError(f"is_done must be a bool, or None to reset: got {is_done!r}")
-            shown = self._require_shown("reset it without is_done first")
+            shown = self._require_shown("call reset without is_done first")
             if not is_done:
                 return shown
         return self._start(self._number + 1, has_jumped=False)
@@ -318,7 +319,7 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Actions, float, bool]):
 
     def step(self, act: Actions) -> tuple[Step[Observation, Actions, float, bool], Record]:
         self._require_open()
-        shown = self._require_shown("reset it before step")
+        shown = self._require_shown("call reset before step")
         if shown.done:
             raise ProtocolError("the episode has ended: reset the environment before step")
         try:

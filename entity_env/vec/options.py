@@ -88,8 +88,8 @@ class VecOptions:
             return to_pickle(self)
         except (pickle.PicklingError, TypeError, AttributeError, ValueError) as error:
             raise WorkerError(
-                f"what a VecEnv runs must be sent to its workers, and {self.source!r} cannot be "
-                f"pickled: {error}; make what it holds inside of play, or use num_workers=0"
+                f"a VecEnv sends its source to its workers, but {self.source!r} cannot be pickled: "
+                f"{error}; create the objects that it holds inside play, or use num_workers=0"
             ) from error
 
 

@@ -34,7 +34,7 @@ class ProcessBatch(ABC):
         games_s, packing_s, num_restarts: see `WorkerStatistics`.
         failures: reason of the last restart, by environment.
         is_whole: the last call was completed or changed nothing, so the state is known.
-        current: starts with the index of the environment being stepped.
+        current: its first element is the index of the environment being stepped.
     """
 
     def __init__(self, num_envs: int, num_agents: int, spaces: Spaces) -> None:
@@ -63,9 +63,9 @@ class ProcessBatch(ABC):
         """Steps all environments by one action per actor of the last step."""
 
     def self_checked(self, actions: VecActions, obs: VecObs) -> ActionValues | None:
-        """Actions for the last step, `obs`, that the environments check themselves.
+        """The actions as arrays, if the environments check them; `obs` is the last step.
 
-        None = they must be checked first.
+        None = the caller must check the actions.
         """
         return None
 

@@ -60,10 +60,10 @@ class ReplayBuffer:
 
     Memory: a transition has two observations. Each takes 22 bytes, plus 16 per entity type and
     action (48 for a select action), plus its rows: 4 bytes per feature, 8 per actor or actee, and 1
-    per entity or choice once any is hidden or masked. Chosen actions take 8 bytes per actor (4 per
-    number). Rows are in flat arrays that double when the last `capacity` transitions need more, and
-    never shrink: at most twice the memory in use, three times while an array grows. See
-    `num_bytes`.
+    per entity or choice once any is hidden or masked. Chosen actions take 8 bytes per actor
+    (continuous actions 4 per number). Rows are in flat arrays that double when the last `capacity`
+    transitions need more, and never shrink. So they take at most twice the memory in use, or three
+    times while an array grows. See `num_bytes`.
 
     Args:
         capacity: maximum number of transitions; the oldest are overwritten.
@@ -100,8 +100,8 @@ class ReplayBuffer:
             next_obs: the resulting batch, with the same rows in the same order.
 
         Raises:
-            UsageError: `next_obs` has other rows than `obs`, or no row of an agent that acted in an
-                earlier call and still waits.
+            UsageError: `next_obs` has other rows than `obs`, or lacks the row of an agent that
+                acted in an earlier call and still waits.
             SchemaError: the spaces differ from earlier calls, or the number of actions from the
                 number of actors.
             ProtocolError: `next_obs.final` does not match the rows that are done; nothing was

@@ -17,7 +17,7 @@ class WorkerStatistics:
         packing_s: time for batching.
         waiting_s: time waiting for actions.
         num_restarts: restarts of environments after a failure.
-        num_bytes: shared memory for its steps.
+        num_bytes: size of the shared memory for its steps.
     """
 
     num_envs: int

@@ -54,7 +54,10 @@ class CollectedStep(Protocol):
 
     @property
     def is_over(self) -> NDArray[np.bool_] | bool:
-        """`(num_envs,)` bool: shows the last observation of an episode; or False for all."""
+        """`(num_envs,)` bool, True where an environment shows an episode's last observation.
+
+        A single False if none does.
+        """
 
     @property
     def ended_episodes(self) -> Sequence[Episode]:
@@ -86,7 +89,7 @@ class BatchStep:
         is_over: `(num_envs,)` bool, the environment shows the last observation of an episode.
         final: last observations of `ended`, in order, or None.
         ended: episodes that ended.
-        lost: episodes ended by a failure; their observation before the failure serves as the last.
+        lost: episodes ended by a failure; the observation before the failure serves as their last.
     """
 
     frame: Frame
@@ -163,7 +166,7 @@ class PendingBatch:
         return {env_id for envs in self.envs for env_id in envs}
 
     def keep(self) -> None:
-        """Copies the lengths: workers overwrite them two steps later.
+        """Copies the lengths, which workers overwrite two steps later.
 
         Rows of busy groups must still be found after other groups have stepped twice.
         """

@@ -57,7 +57,7 @@ class VecEnv(VecEnvBase):
 
     Raises:
         UsageError: an invalid number or mode, or `failures` for a source that is not a `Game`.
-        SchemaError: `source` cannot be run.
+        SchemaError: `source` is none of these.
         WorkerError: a worker could not be started.
 
     Arrays of a `VecObs` are views, valid until the next call that returns a `VecObs`. Without
@@ -335,8 +335,8 @@ class VecEnv(VecEnvBase):
         self._require_reset()
         if not self.can_reset_envs:
             raise ProtocolError(
-                f"the environments of this {type(self).__name__} reset themselves, and only all of "
-                "them can be reset: call reset"
+                f"the environments of this {type(self).__name__} reset themselves and can only be "
+                "reset all together: call reset"
             )
         if self._busy:
             raise ProtocolError("some environments are busy: call recv before reset_envs")
@@ -351,7 +351,7 @@ class VecEnv(VecEnvBase):
             seed, starts: as for `reset_envs`.
 
         Returns:
-            Runs by environment; empty without a seed: environments continue their runs.
+            Runs by environment; empty without a seed, which continues the current runs.
 
         Raises:
             SchemaError, UsageError: an invalid seed or invalid starts.
@@ -387,8 +387,8 @@ class VecEnv(VecEnvBase):
     def render(self, env_id: int = 0) -> NDArray[np.uint8]:
         """Image of one environment, `(height, width, 3)` uint8.
 
-        An `Environment` draws itself; of a game, the entities with features x and y are drawn on a
-        grid.
+        An `Environment` draws itself. For other sources, entities with features x and y are drawn
+        on a grid.
 
         Raises:
             ClosedError: after `close`.
@@ -557,8 +557,8 @@ class VecEnv(VecEnvBase):
             found = [b for b in self._pending if b.env_ids() == wanted]
             if not found:
                 raise ProtocolError(
-                    "actions must be for exactly the environments of one batch that recv returned; "
-                    f"got {len(wanted)} environments that no batch shows together"
+                    "env_ids must be exactly the environments of one batch that waits for actions, "
+                    f"got {len(wanted)} environments that are no such batch"
                 )
             batch = found[0]
         return batch
@@ -575,8 +575,8 @@ class VecEnv(VecEnvBase):
 
         if not isinstance(self._source, Game):
             raise UsageError(
-                "replays can be made of a Game, which repeats an episode from its seed and its "
-                f"actions: the source of this {type(self).__name__} is {shown(self._source)}"
+                "replays need a Game, which can repeat an episode from its seed and its actions; "
+                f"the source of this {type(self).__name__} is {shown(self._source)}"
             )
         return ActionLog(self._source, num_envs, self._step_timeout_s, failures)
 

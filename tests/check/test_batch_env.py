@@ -116,7 +116,7 @@ def bugs() -> dict[str, tuple[type[BatchEnv], str]]:
 
         return keep
 
-    @says("environment 0 ends no episode within 200 steps.*a step_no_reset that resets hides")
+    @says("environment 0 ends no episode within 200 steps.*if step_no_reset resets, the check")
     class ResetsByItself(Sound):
         def advance(self, actions: NDArray[np.int64]) -> None:
             super().advance(actions)
@@ -199,13 +199,13 @@ def bugs() -> dict[str, tuple[type[BatchEnv], str]]:
             super().advance(actions)
             self.result.rewards[:] = np.inf
 
-    @says(r"alone, in a batch of one .* environment \d differs: .*feature 'num_envs' is first 5.0")
+    @says(r"in a batch of one, .* environment \d differs: .*feature 'num_envs' is first 5.0")
     class KnowsItsBatch(Sound):
         def show(self, env_ids: NDArray[np.int64] | slice) -> None:
             super().show(env_ids)
             self.result.observations[env_ids, 2] = self.num_envs
 
-    @says("alone, in a batch of one .* environment . differs")
+    @says("in a batch of one, .* environment . differs")
     class OneGenerator(Sound):
         def begin(self, env_ids: NDArray[np.int64], seed: BatchSeed | None) -> None:
             super().begin(env_ids, seed)

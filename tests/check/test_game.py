@@ -280,7 +280,7 @@ def test_an_answer_that_is_a_list_is_named() -> None:
             untyped(food).value += 1
         agent.game_over()
 
-    message = r"'list' object .*; it is an answer of act, a list with one value per actor"
+    message = r"'list' object .*; the list is an answer of act, with one value per actor"
     with pytest.raises(ContractError, match=message):
         check_game(game_of(play))
 
@@ -462,7 +462,7 @@ BROKEN_GAMES: list[tuple[Play, str]] = [
     (mistypes, "has no attribute 'entity'. Did you mean: 'entities'?"),
     (does_nothing, "play returns again and again without calling act"),
     (never_ends, "no game_over within 50 steps: end the episode"),
-    (ends_before_it_began, "game_over came before anything was asked in this episode"),
+    (ends_before_it_began, "game_over came before the first act of this episode"),
     (ignores_none, "play continues after act returned None: return from play"),
     (only_says_game_over, "play continues after act returned None"),
     (
@@ -639,7 +639,7 @@ def test_settings_are_checked_as_given() -> None:
         agent.game_over()
 
     check_game(game_of(play), new_process=False)
-    with pytest.raises(ContractError, match="before anything was asked"):
+    with pytest.raises(ContractError, match="before the first act of this episode"):
         check_game(game_of(play).with_settings(num_steps=0))
 
 

@@ -233,7 +233,7 @@ def test_an_error_of_the_second_time_says_that_the_first_was_fine() -> None:
 
     todo = [0] * 4
     problem = problem_of(play)
-    told = "one seed gives different episodes: the first time was fine; left over"
+    told = "one seed gives different episodes: the first had no error; left over"
     assert problem.startswith(told)
     assert "'todo' around play" in problem
 

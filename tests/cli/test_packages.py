@@ -190,9 +190,9 @@ def test_bots_looks_and_callbacks_of_the_package_see_its_classes(project: Path) 
         ("walks.units", "walks.units holds no game: make one at its top level"),
         (
             "empty",
-            "empty holds no game: import it there, or name its file or module: empty/inside.py",
+            "empty holds no game: import one there, or give its file or module: empty/inside.py",
         ),
-        ("empty:g", "empty holds no game: import it there, or name"),
+        ("empty:g", "empty holds no game: import one there, or give"),
         ("runs/x", "runs/x holds a trained agent, not a game: name the game, then --agent runs/x"),
         ("runs", "runs is a folder without __init__.py, so it is not a package: name a file in it"),
         ("faulty.game", "faulty/__init__.py, line 2: "),

@@ -382,7 +382,7 @@ def test_a_sweep_runs_here_without_ray(tmp_path: Path) -> None:
     assert head.split() == ["trial", "evaluation", "seeds", "learning_rate", "steps", "state"]
     assert {first.split()[0], second.split()[0]} == {"trial-000", "trial-001"}
     assert "±" in first
-    assert "which settings mattered: needs 10 trials or more, 2 trials have a result" in rest
+    assert "which settings mattered: needs results of 10 trials or more, 2 trials have one" in rest
     names = [f"trial-00{number}-seed-{seed}" for number in (0, 1) for seed in (1, 2)]
     assert sorted(each.name for each in out.iterdir()) == ["sweep.json", "sweep.svg", *names]
     rows = json.loads((out / "sweep.json").read_text())["trials"]
@@ -413,7 +413,7 @@ def test_a_sweep_runs_its_trials_and_draws_them(tmp_path: Path) -> None:
     code, stdout, stderr = run(*WORDS, "--steps", "2000", "--out", str(out))
     assert code == 0, stderr
     assert stdout.count("trial-00") == 4
-    assert "which settings mattered: needs 10 trials or more" in stdout
+    assert "which settings mattered: needs results of 10 trials or more" in stdout
     assert f"--agent {out}/trial-00" in stdout
     assert sorted(each.name for each in out.iterdir()) == [
         *("sweep.json", "sweep.svg", "trial-000", "trial-001", "trial-002")

@@ -208,7 +208,7 @@ class TestResetEnvs:
         with KINDS[kind].make(NUM_ENVS) as vec:
             vec.reset()
             assert not vec.can_reset_envs
-            with pytest.raises(ProtocolError, match="only all of them can be reset: call reset"):
+            with pytest.raises(ProtocolError, match="only be reset all together: call reset"):
                 vec.reset_envs(ALL)
 
     @each_resettable()

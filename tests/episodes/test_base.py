@@ -184,7 +184,7 @@ def test_step_with_reset_keeps_the_last_observation(make: Callable[[], One]) -> 
 @each_source
 def test_reset_of_what_is_not_done_shows_it_again(make: Callable[[], One]) -> None:
     with make() as env:
-        with pytest.raises(ProtocolError, match="reset it without is_done first"):
+        with pytest.raises(ProtocolError, match="call reset without is_done first"):
             env.reset(False)
         env.reset()
         step, _ = env.step(STAY)
@@ -212,9 +212,9 @@ def test_reset_in_the_middle_begins_the_next_episode(make: Callable[[], One]) ->
 @each_source
 def test_the_order_of_calls(make: Callable[[], One]) -> None:
     env = make()
-    with pytest.raises(ProtocolError, match="reset it before step"):
+    with pytest.raises(ProtocolError, match="call reset before step"):
         env.step(STAY)
-    with pytest.raises(ProtocolError, match="reset it before step"):
+    with pytest.raises(ProtocolError, match="call reset before step"):
         env.step_with_reset(STAY)
     env.close()
     env.close()

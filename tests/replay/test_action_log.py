@@ -195,7 +195,7 @@ def test_memory_is_freed_as_episodes_end(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("source", [Lamp, "batch"])
 def test_what_is_no_game_is_refused(source: Any, tmp_path: Path) -> None:  # noqa: ANN401
     def refused() -> Any:  # noqa: ANN401
-        return pytest.raises(UsageError, match=r"replays can be made of a Game.*is ")
+        return pytest.raises(UsageError, match=r"replays need a Game.*is ")
 
     if source == "batch":
         with BatchVecEnv(Corridor, 2) as vec, refused():

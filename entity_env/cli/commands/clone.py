@@ -84,7 +84,7 @@ class DecisionSource:
             raise UsageError("--play needs a game: add --game GAME")
         if not self.paths and not self.play:
             raise UsageError(
-                "name replays, folders of replays or datasets, or an agent with --play"
+                "give replays, folders of replays or datasets as DATA, or an agent with --play"
             )
         found = [self._loaded(path, game) for path in self.paths if is_dataset_file(path)]
         rest = [path for path in self.paths if not is_dataset_file(path)]
@@ -216,12 +216,12 @@ class WriteDataset:
     """Write recorded decisions to one file, or show a file.
 
     DATA are replays, folders of replays, and files written by this command; with --play, agents
-    play now. A decision has the observation, the actions, the reward until the next decision, how
-    the episode ended, and its number. numpy reads a .npz file; pandas, polars and DuckDB read a
-    .parquet file, with one row per decision.
+    play now. A decision has the observation, the actions, the reward until the next decision, the
+    number of its episode, and how that ended. numpy reads a .npz file; pandas, polars and DuckDB
+    read a .parquet file, with one row per decision.
 
     The file also names the game, its source and settings, the agents and the seeds. Without --out,
-    the command shows them.
+    the command shows these facts for each file in DATA.
     """
 
     source: DecisionSource

@@ -80,7 +80,8 @@ class Figures:
 
     Args:
         mean_reward, std_reward: mean and sample standard deviation; 0 deviation for one episode.
-        ci95: half of the mean's 95 % confidence interval, Student's; None for one episode.
+        ci95: half of the mean's 95 % confidence interval, by Student's t; None for fewer than two
+            episodes.
         mean_length: number of actions.
         episodes: number of episodes.
         rewards, seeds: of every episode, in order.
@@ -118,7 +119,7 @@ class Evaluate:
 
     Prints the mean reward with half of its 95 % confidence interval, the standard deviation and
     the mean length. --json adds the reward and the seed of every episode. In a game for several
-    agents, it reports the first agent, and all of them under `agents`.
+    agents, its object holds the figures of the first agent, and those of all agents under `agents`.
 
     With --agents, agents play matches against each other, and the command prints win rates with
     95 % confidence intervals, and Elo ratings. If there are fewer agents than seats, each agent
@@ -157,7 +158,7 @@ class Evaluate:
             return
         tell_of_changes(game, agents)
         if self.num_games is not None:
-            raise UsageError("--games goes with --agents A,B: use --episodes otherwise")
+            raise UsageError("--games goes with --agents A,B; without --agents, use --episodes")
         names, load = player_names(game, agents), self.agents.load
         if HUMAN in names:
             raise UsageError(
@@ -209,7 +210,8 @@ class Evaluate:
     def _require_raise(self) -> None:
         if self.on_error != "raise":
             raise UsageError(
-                "--on-error restart is for one agent: games for several are played one at a time"
+                "--on-error restart is for one agent that decides for batches (random or trained); "
+                "all other games are played one at a time"
             )
 
 
@@ -318,8 +320,8 @@ def run_match(
 
     `agents` maps names in the tables to names for `load`. If there are fewer agents than seats,
     each takes several seats: see `match_groups`. `num_games` is per group; None = 100, rounded up
-    to a multiple of the seats. Agents are reloaded every 10 sets of games: games on the Ray
-    cluster at `address` then equal those played here; None = without Ray.
+    to a multiple of the seats. Agents are reloaded every 10 sets of games, so games on the Ray
+    cluster at `address` equal games played here. `address` is None without Ray.
     """
     seats, names = game.num_agents, tuple(agents)
     if seats == 1:
@@ -390,7 +392,7 @@ class _MatchGames:
         return results
 
     def members(self, group: Sequence[str], seed: int) -> list[tuple[str, Agent]]:
-        """Name and agent of each place of a group; seeds follow the places among all names."""
+        """Name and agent of each place of a group; seeds depend on the places among all names."""
         names, found = list(self.agents), list[tuple[str, Agent]]()
         for i, name in enumerate(group):
             place = names.index(name) + len(names) * group[:i].count(name)

@@ -67,8 +67,9 @@ class ListGames:
             package = f"{each.package} {each.version}"
             others = [g.place for g in installed_games() if g.name == each.name and g != each]
             if each.name in GAMES or others:
-                also = own if each.name in GAMES else ", ".join(others)
-                problems.append(f"{each.name} of {package} is also one of {also}: use {each.place}")
+                also = f"a game of {own}" if each.name in GAMES else ", ".join(others)
+                found = f"{each.name} of {package} has the name of {also}"
+                problems.append(f"{found}: use {each.place}")
             try:
                 row = _row(each.name, found_game(each.place))
                 tables.setdefault(package, []).append(row)

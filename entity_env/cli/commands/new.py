@@ -187,8 +187,8 @@ def _require_name(name: str) -> None:
         or keyword.iskeyword(name)
     ):
         raise UsageError(
-            f"a game's name is a name of a Python module, such as my_game, of at most {_LONGEST} "
-            f"lowercase letters, digits and underscores: got {name!r}"
+            f"NAME must be the name of a Python module, such as my_game, of at most {_LONGEST} "
+            f"lowercase letters, digits and underscores, got {name!r}"
         )
     taken = {each.name: each.package for each in installed_games()}
     if name in GAMES or name in ENVIRONMENTS:

@@ -141,9 +141,8 @@ def _game_named(replay: Replay) -> str:
         what = f"the file {code.resolve()}" if isinstance(code, Path) else f"the module {code}"
         raise ReplayError(
             f"{replay.name} is a replay of the game {word}, which you have not named here before "
-            "or "
-            f"which has changed since: --game {shlex.quote(word)} would run {what}. Add it if you "
-            "trust that code"
+            f"or which has changed since. If you trust {what}, which it would run, add --game "
+            f"{shlex.quote(word)}"
         )
     return word
 
@@ -241,7 +240,7 @@ class ShowReplay:
         if self.debug is not None and self.take_over is not None:
             raise UsageError("--debug and --take-over cannot be combined: leave out one of them")
         if self.take_over is None and (self.agents.agents or self.out):
-            raise UsageError("--agent and --out go with --take-over N: add it")
+            raise UsageError("--agent and --out go with --take-over N: add --take-over")
         found = Replay.load(self.file)
         if self.debug is not None:
             _debug(found, game_of(found, self.game, self.settings.texts), self.debug)
@@ -254,8 +253,8 @@ class ShowReplay:
             if num_agents * len(turns) > self.limits.max_shown:
                 raise ReplayError(
                     f"{self.file} shows {num_agents} agents in {len(turns)} decisions, which is "
-                    f"more than {self.limits.max_shown:,}: if you trust it, raise the limit, "
-                    "--max-shown"
+                    f"more than {self.limits.max_shown:,} lines to show: if you trust the file, "
+                    "raise --max-shown"
                 )
             _show(found, self.first, self.fps, turns, look)
 
@@ -474,7 +473,7 @@ def _turns(
 def replay_animation(path: Path, games: Sequence[str], limits: PlayLimits) -> Animation:
     """The animation of a training run's replay.
 
-    A replay with observations is drawn without its game if that has changed, or was not named.
+    A replay with observations is drawn without its game if the game has changed or was not named.
 
     Args:
         games: GAMEs that the user named, to find the replay's game by name.
@@ -509,7 +508,7 @@ def game_and_look(
         one.
 
     Raises:
-        ReplayError: there is no such game, although it was typed, or the replay has no
+        ReplayError: the game cannot be used, although it was typed or the replay has no
             observations.
     """
     try:

@@ -37,8 +37,8 @@ class Reproduce:
     command prints the first step that differs, and what else differs between the runs: versions,
     processor, threads or the game's source.
 
-    Code and paths in run.json are used only if you have named them here before: add GAME, and
-    options such as --callback, as for train. Options also replace what RUN says.
+    Code and paths in run.json are used only if you have named them here before; otherwise add GAME,
+    and options such as --callback, as for train. Options also replace what RUN says.
     """
 
     ATTRS: ClassVar = {"context_settings": {"ignore_unknown_options": True}}
@@ -81,7 +81,7 @@ def _read(run: Path) -> TrainingRun:
 
 
 def _step_of(run: TrainingRun) -> int:
-    """Step of the last checkpoint; curves of a killed run go beyond it."""
+    """Step of the last checkpoint, which a killed run's curves exceed; else of the curves."""
     with suppress(CheckpointError):
         step = read_header(find_checkpoint(run.path)).training.get("step")
         if type(step) is int and step > 0:
@@ -124,6 +124,6 @@ def _lines(found: Comparison, old: str, new: str) -> Iterator[str]:
         yield f"differs: {cause}"
     if not found.causes:
         yield (
-            "run.json shows no other difference: entity-env check finds games that a seed does not "
-            "repeat, and runs on GPUs or with time limits do not repeat either"
+            "run.json shows no cause. The game may not repeat for a seed, which entity-env check "
+            "finds out, and training on a GPU may not repeat"
         )

@@ -212,7 +212,7 @@ class Export:
     """Write the network of a checkpoint to one file.
 
     CHECKPOINT is the folder of a checkpoint or training run, from entity-env or enn-trainer, or a
-    .roguenet archive. AGENT is the file to write, named *.agent. It needs only numpy to play.
+    .roguenet archive. AGENT is the file to write, named *.agent. To play it, only numpy is needed.
     """
 
     checkpoint: Annotated[Path, Argument("CHECKPOINT")]

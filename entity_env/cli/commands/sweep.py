@@ -147,9 +147,9 @@ class SweepCommand:
 
 
 def _report(planned: Sweep, trials: Sequence[SweepTrial], title: str, game_words: str) -> None:
-    """Prints the results, and writes the picture; exits with an error if trials are unfinished.
+    """Prints the results and writes the picture.
 
-    Also if all have failed.
+    Exits with an error if runs are unfinished, or if all have failed.
     """
     from entity_env.cluster.sweep_report import picture, ranked
 
@@ -212,7 +212,7 @@ def _bars(planned: Sweep, trials: Sequence[SweepTrial]) -> RenderableType:
     count = num_scored(trials)
     if count < LEAST:
         have = "1 trial has" if count == 1 else f"{count} trials have"
-        return Text(f"which settings mattered: needs {LEAST} trials or more, {have} a result")
+        return Text(f"which settings mattered: needs results of {LEAST} trials or more, {have} one")
     table = plain_table(f"which settings mattered, in {count} trials", "", gap=_GAP)
     table.add_column()
     for found, weight in by_importance(planned.ranges, trials):

@@ -73,7 +73,7 @@ class OutputClosed(SystemExit):
 
 
 class LiveDisplay:
-    """Shows frames at a steady pace, on a terminal in place of the last frame, elsewhere below it.
+    """Shows frames at a steady pace; on a terminal, each frame replaces the last.
 
     rich's `Live` keeps the cursor in the frame's last line; here it is below the frame, for input.
     Whatever writes there must erase its text before the next frame. `fps` applies only to

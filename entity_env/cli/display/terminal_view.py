@@ -95,7 +95,7 @@ class Frames:
     Args:
         agent_names: default: `agent 0` and so on.
         humans: ids of human agents: only what they see is drawn.
-        ascii_only: use no other characters.
+        ascii_only: use only ASCII characters.
 
     Example:
         >>> from entity_env.agents import RandomAgent
@@ -208,9 +208,11 @@ class Frames:
 
         Args:
             width: columns of the terminal.
-            height: maximum number of lines; to fit, the picture is cut, or lists if there is none.
+            height: maximum number of lines; to fit, the picture or board is cut, or, without one,
+                the lists.
             notes: lines below the frame, never cut; several notes may replace the agents' statuses.
-            picture: given columns and lines, draws the picture instead of the observation, or None.
+            picture: called with columns and lines; returns a picture to show instead of the
+                observation, or None.
             asked: question to a person, to mark on the board.
         """
         entities = self._entities(moment.shown)

@@ -67,7 +67,8 @@ _SPACE: Final = GlobalCategoricalActionSpace([str(action) for action in ACTIONS]
 class AzulBatch(BatchEnv):
     """A batch of games; see the module docstring.
 
-    `step` resets games that end. After the other step methods, reset them before the next step.
+    `step` resets games that end. After the other step methods, reset ended games before the next
+    step.
 
     With its own seed s (`env_seeds`), an environment plays identical games with and without numba:
     its draws are those of `SplitMix(splitmix64_int(s))`.
@@ -111,7 +112,7 @@ class AzulBatch(BatchEnv):
     @property
     def legal_masks(self) -> NDArray[np.bool_]:
         """Legal actions of the current player, `(num_envs, 300)` bool; all False in ended episodes.
-        A view with the lifetime of the `StepResult` arrays, like the next two properties."""
+        A view, valid as long as the `StepResult` arrays, as are the next two properties."""
         return self._arrays.legal_masks
 
     @property

@@ -8,14 +8,15 @@ Entities and features:
         floor and next_floor, tiles there; my_room and next_room, free places by line; my_points and
         next_points, by line, points that a started line would score if it were full and the round
         ended now.
-    Source: is_centre, tiles by color, total, has_marker: every factory, then the center.
-    Group: source, colour, count, is_centre, brings_marker, rest (the tiles that move to the center
-        or stay there): tiles that can be taken together.
-    Seat: seat, score, floor, floor_cost, next_slot_cost, holds_marker, starts_next, pending (points
-        of full lines), fullest_row: a player. Seats count from the observer, seat 0.
-    Line: seat, row, colour, count, room: a pattern line.
-    WallRow: seat, row, cells (1 where there is a tile), has (1 for each color present): a row of a
-        wall.
+    Source: a factory, or the center, which comes last. is_centre; tiles, by color; total;
+        has_marker.
+    Group: tiles that can be taken together. source; colour; count; is_centre; brings_marker; rest,
+        the other tiles of the source, which move to the center or stay there.
+    Seat: a player; seats count from the observer, seat 0. seat; score; floor; floor_cost;
+        next_slot_cost; holds_marker; starts_next; pending, points of full lines; fullest_row.
+    Line: a pattern line. seat; row; colour; count; room.
+    WallRow: a row of a wall. seat; row; cells, 1 where there is a tile; has, 1 for each color
+        present.
     Option: a legal move.
         Its tiles: source, colour, count, rest, takes_marker, ends_round (they are the last tiles).
         Destination: destination, to_floor, line (1 at the line's place), is_fresh (the line is
@@ -27,9 +28,10 @@ Entities and features:
             these sources with exactly, or at least, as many tiles as the room left; groups, number
             of groups; centre, tiles in the center by color; my_lines and next_lines, for each other
             line of the player and each line of the next player, number of colors with a group large
-            enough to complete it; my_drop and next_drop, the fewest tiles of any group for which
-            they would have no room; next_held and next_room, tiles and room of the next player's
-            started lines of the color. No feature is a heuristic value of the move.
+            enough to complete it; my_drop and next_drop, the fewest tiles for which the player, and
+            the next player, would have no room after taking any one group; next_held and next_room,
+            tiles and room of the next player's started lines of the color. No feature is a
+            heuristic value of the move.
 Actions:
     SelectOption: the table picks one of the options.
     MoveId: replaces SelectOption in `azul_by_id`, which shows no options: one of 300 ids, with a

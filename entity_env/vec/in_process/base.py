@@ -78,7 +78,7 @@ class LocalBatch(ProcessBatch):
         self._finished = EpisodeCollector(envs.start, num_agents)
         """Episodes that end in a step, in row order of `final_writer`."""
         self._lost = EpisodeCollector(envs.start, num_agents)
-        """Episodes ended by a failure; their observation before the failure serves as the last."""
+        """Episodes ended by a failure; the observation before the failure serves as their last."""
         self._process = LocalBatch.process
         """Process that started the last step."""
         self._named = (0, "")
@@ -223,8 +223,8 @@ class LocalBatch(ProcessBatch):
         if process != self._process:
             how = "returned" if error is None else f"raised {summary_of(error)}"
             _logger.warning(
-                "a child process that a game forked %s and is ended with exit code 1: the game "
-                "must end it by os._exit or os.exec",
+                "a child process that a game forked %s, so it is ended with exit code 1; a game "
+                "must end its child processes with os._exit or os.exec",
                 how,
             )
             os._exit(1)
@@ -289,7 +289,7 @@ class LocalBatch(ProcessBatch):
             raise SchemaError(f"{where}: the score, or reward, must be finite: got {reward[row]}")
 
     def _name_reward(self, row: int, ended: FinishedEpisodes) -> str:
-        """Names a row with a bad reward, by the end of its episode if the reward is from there."""
+        """Names the row of a reward that is not finite, and the episode that it belongs to."""
         is_bad = ~np.isfinite(ended.last_reward)
         for index in np.flatnonzero(is_bad & (ended.rows == row)):
             return self._name_end(row, ended.ints[:, index].tolist())
@@ -380,7 +380,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _named(error: EntityEnvError, env_id: int, place: str) -> EntityEnvError:
-    """The error with its place in the message, or in a note for other kinds of errors."""
+    """The error with its place in its message, or in a note if the message has another form."""
     message = text_of(error)
     if isinstance(error, SchemaError | ProtocolError) and error.args == (message,):
         where = place if message.startswith("env ") else f"env {env_id}, {place}"

@@ -44,7 +44,7 @@ class EnvironmentBatch(LocalBatch):
                     closing.callback(env.close)
             raise
         spaces = self._envs[0].obs_space(), self._envs[0].action_space()
-        # With "restart", actions that cannot be converted restart an environment at once.
+        # With "restart", an action that cannot be converted must fail in its environment's `act`.
         games, adapter = (
             unwrap_all(self._envs) if options.on_error == "raise" else (self._envs, OURS)
         )
@@ -289,7 +289,7 @@ def _actions_of(
 class _CurrentEpisode:
     """Return, length, seed and index of an environment's current episode.
 
-    Not an `EpisodeStats`: object attributes are faster than array elements.
+    Not an `EpisodeStats`, because object attributes are faster than array elements.
     """
 
     __slots__ = ("is_over", "is_playing", "length", "number", "reward", "seed")

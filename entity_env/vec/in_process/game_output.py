@@ -1,4 +1,4 @@
-"""GameOutput: shows the printed output of one copy of a game out of many."""
+"""GameOutput: shows what one of many environments prints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _log: Final = logging.getLogger(__name__)
 class GameOutput:
     """Standard output while environments are stepped: `with output(current): ...`.
 
-    Passes only the output of the first environment that prints. Does not affect standard error.
+    Passes only the output of the first environment of this process that prints. Does not affect
+    standard error.
 
     Args:
         num_envs: number of environments in all processes; with 1, all output passes.
@@ -54,8 +55,8 @@ class GameOutput:
         if self._says_so:
             self._says_so = False
             _log.warning(
-                "the game prints: of %d copies only the first one that does is shown; what is "
-                "printed with file=sys.stderr is shown of all",
+                "of %d environments, only the first one that prints is shown; print with "
+                "file=sys.stderr to show the output of all",
                 self._num_envs,
             )
         return len(text)

@@ -27,8 +27,8 @@ from entity_env.vec.options import VecOptions
 from entity_env.vec.step import BatchStep, StepMemory
 
 _AT_ONCE: Final = 256
-"""Agents that get their actions before their games are resumed. With as many new lists as games,
-Python's garbage collector would traverse all games in every step."""
+"""Number of agents that get their actions before their games are resumed. With as many new lists as
+games, Python's garbage collector would traverse all games in every step."""
 
 
 class GameBatch(LocalBatch):

@@ -307,7 +307,10 @@ class WorkerHandle:
         self._is_exiting = True
 
     def close(self, until: float) -> EntityEnvError | None:
-        """Waits until the worker has exited; kills it after `until`. May be called twice."""
+        """Waits until the worker has exited, and kills it after `until`; may be called twice.
+
+        Returns the error that its games raised while they were closed, if any.
+        """
         failure: EntityEnvError | None = None
         if self.error is None and self._is_exiting:
             if self._reader is not None and (

@@ -241,7 +241,7 @@ class WorkerPool:
         self._rows_block = block = SharedBlock.create(num_bytes)
         self._rows = SharedRows(block, self._layout, num_envs, self.num_agents)
         self._stats = EpisodeStats(num_rows, self.num_agents)
-        """Of the current episodes; `number` of a row that is over belongs to its next episode."""
+        """Statistics of current episodes; `number` of a row that is over is its next episode's."""
         self._stats.number[:] = 0
         self._is_playing = np.zeros(num_rows, dtype=np.bool_)
         """True after the first observation and before the last."""
@@ -265,7 +265,7 @@ class WorkerPool:
         """Replaces an unusable worker."""
         old = self._workers[group]
         self._before[group] = self._before[group].plus(old.statistics())
-        # The new worker's first step goes to the half that the old worker failed to write: the
+        # The new worker's first step goes to the half that the old worker failed to write, so the
         # last step stays valid.
         worker = self._handle(group, old.envs, old.parity)
         self._workers[group] = worker
@@ -340,7 +340,7 @@ class WorkerPool:
         self._before[worker.index] = self._before[worker.index].plus(restarts)
 
     def _count(self, groups: Sequence[int], step: BatchStep) -> None:
-        """Counts a step of some groups; the counts allow replacing their workers."""
+        """Counts a step of some groups; replacements of their workers start from these counts."""
         if len(groups) == len(self._workers):
             rows: slice | NDArray[np.int64] = slice(None)
         else:

@@ -310,7 +310,7 @@ def _exit_with_parent(setup: Setup) -> None:
                 is_over = not _sends_stack(setup.lifeline)
             else:
                 is_over = bool(ready) or not _is_alive(setup.parent)
-        # A waiting worker notices that its parent is gone, and closes its games.
+        # Meanwhile a waiting worker notices that its parent is gone, and closes its games.
         threading.Event().wait(_GRACE_S)
         os._exit(1)
 

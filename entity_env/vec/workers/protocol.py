@@ -109,7 +109,7 @@ class Setup:
 
     Blocks of shared memory, and messages in blocks, go through `connection`. The lifeline becomes
     readable when the parent and all its forks are gone. SIGUSR1 writes the stack of a hanging game
-    to `stacks`; None = no such signal: the worker answers bytes in the lifeline with the stack.
+    to `stacks`; None = no such signal, so the worker answers bytes in the lifeline with the stack.
     `keeps_safe_path`: the parent has `SAFE_PATH` set; otherwise it is set only while workers start.
     `path` is the parent's `sys.path`.
     """

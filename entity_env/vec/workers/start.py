@@ -69,7 +69,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _require_files() -> None:
-    """Raises the `OSError` of starting a process before anything is sent to the fork server.
+    """Raises an `OSError` for missing file descriptors before anything is sent to the fork server.
 
     The fork server dies if its client runs out of file descriptors during a request.
     """
@@ -117,10 +117,10 @@ def _python_first() -> Iterator[None]:
 def _child_signals() -> Iterator[None]:
     """Sets the signals that are blocked in a fork server, and in a worker until it runs.
 
-    SIGCHLD is unblocked: without it, a fork server never reports a dead worker. SIGINT is blocked
-    if this program has replaced Python's handler: otherwise Ctrl-C would print tracebacks of
-    processes that are still importing. With Python's handler, SIGINT does not change, because other
-    children of the fork server may rely on it.
+    SIGCHLD is unblocked, because without it a fork server never reports a dead worker. SIGINT is
+    blocked if this program has replaced Python's handler, because otherwise Ctrl-C would print
+    tracebacks of processes that are still importing. With Python's handler, SIGINT does not change,
+    because other children of the fork server may rely on it.
     """
     if sys.platform == "win32":
         yield

@@ -1,8 +1,8 @@
 """Writes and reads a step in shared memory as arrays and a directory of them; nothing is pickled.
 
 New memory and metric names are resent until the parent confirms them, because the parent can be
-interrupted while receiving. A worker alternates between two arenas: its last step stays valid while
-it writes the next, even if it dies meanwhile.
+interrupted while receiving. A worker alternates between two arenas, so its last step stays valid
+while it writes the next, even if it dies meanwhile.
 """
 
 from __future__ import annotations

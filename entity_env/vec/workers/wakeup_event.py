@@ -137,7 +137,7 @@ class WakeUpEvent:
         self._handles: tuple[int, ...] = (end.fileno(),)
         """Descriptors that are readable when the other side is gone, the socket first."""
         self._heard = bytearray(1)
-        """Last byte received, written in place: an interrupt loses none."""
+        """Last byte received, written in place, so an interrupt loses none."""
         self._release = weakref.finalize(self, end.close)
 
     @classmethod

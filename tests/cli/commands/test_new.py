@@ -147,8 +147,8 @@ def test_games_of_one_name_are_all_told_and_named_by_module(install: Install) ->
     install("strolls", version="2.0")
     lines = run("games").stderr.splitlines()
     assert lines == [
-        "walk of strolls 2.0 is also one of walks.game:walk: use strolls.game:walk",
-        "walk of walks 1.2 is also one of strolls.game:walk: use walks.game:walk",
+        "walk of strolls 2.0 has the name of walks.game:walk: use strolls.game:walk",
+        "walk of walks 1.2 has the name of strolls.game:walk: use walks.game:walk",
     ]
     with pytest.raises(UsageError, match=r"several packages have a game 'walk'.*strolls.game:walk"):
         load_game("walk")
@@ -158,7 +158,7 @@ def test_games_of_one_name_are_all_told_and_named_by_module(install: Install) ->
 def test_a_package_does_not_take_the_name_of_our_games(install: Install) -> None:
     install("walks", name="snake")
     [line] = run("games").stderr.splitlines()
-    assert line.startswith("snake of walks 1.2 is also one of entity-env")
+    assert line.startswith("snake of walks 1.2 has the name of a game of entity-env")
     assert load_game("snake") is not GAMES["snake"]
     assert load_game("snake").play is GAMES["snake"].play
 

@@ -19,7 +19,7 @@ from entity_env.vec import VecEnv
 from entity_env.vec.in_process.game_output import GameOutput
 from tests.helpers.tiny_games import Dot, Move
 
-HINT = "of 4 copies only the first one that does is shown"
+HINT = "of 4 environments, only the first one that prints is shown"
 SEEDS = [EpisodeSeeds(1, env_id)[0] for env_id in range(4)]
 
 

@@ -25,7 +25,7 @@ class StepError(EntityEnvError):
 
 
 class EpisodeDone(StepError, ProtocolError):
-    """No game in progress: call `reset`."""
+    """No game is in progress; `reset` starts one."""
 
 
 class InvalidActionId(StepError, SchemaError):

@@ -350,7 +350,7 @@ class GameState:
 
 
 def is_table_empty(state: GameState) -> bool:
-    """Whether factories and center are empty: the round is over."""
+    """Whether factories and center are empty, which ends the round."""
     return not any(state.words[at.SOURCES : at.SOURCES + NUM_SOURCES])
 
 
@@ -369,7 +369,7 @@ def _check_tiles(state: GameState) -> None:
 
 
 def count_tiles(state: GameState) -> list[int]:
-    """Tiles of each color in all places: always 20."""
+    """Tiles of each color in all places; 20 each in a valid state."""
     places = [state.bag, state.lid, state.centre, *state.factories]
     counts = [sum(tiles) for tiles in zip(*places, strict=True)]
     for player in state.players:

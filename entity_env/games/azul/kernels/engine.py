@@ -134,7 +134,7 @@ def write_ids(words: PackedState, ids: list[int]) -> int:
 
 @kernel(inline=True)
 def take_packed(words: PackedState, source: int, choice: int) -> bool:
-    """Makes a legal move without passing the turn; True if the table is empty."""
+    """Makes a legal move without passing the turn; True if the table is empty afterward."""
     colour = choice // 6
     destination = choice - 6 * colour
     me = seat(words[at.CURRENT])
