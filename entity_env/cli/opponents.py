@@ -78,8 +78,7 @@ def against_bots(game: Game, shares: Mapping[str, float]) -> tuple[Game, Mapping
     if len(bots) < len(shares):
         others = ", ".join(name for name in shares if name not in bots)
         raise UsageError(
-            f"--opponent {bots[0]}: bots from files play all seats but one, so they cannot be mixed "
-            f"with {others} in one run"
+            f"--opponent {bots[0]}: bots from files play all seats but one: leave out {others}"
         )
     return game_against(game, bots), {}
 

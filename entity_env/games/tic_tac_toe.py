@@ -121,8 +121,8 @@ tic_tac_toe = Game(
     actions=(Square,),
     num_agents=2,
     max_entities={"Empty": 9, "Mine": 5, "Theirs": 5},
-    # There are few positions, so one block is enough. The entropy bonus stays constant: the agent
-    # keeps exploring until the end of training, and tries every reply that could beat it.
+    # There are few positions, so one block is enough. The entropy bonus stays constant, so the
+    # agent explores until the end of training, and tries every reply that could beat it.
     training={
         "preset": "board",
         "net": {"n_layer": 1, "n_head": 2},

@@ -180,7 +180,7 @@ class ActionLog:
         if error.env_id is None or error.seed is None:
             return
         number_of = error.episode or 0
-        # At step 0 the episode failed at its start: the sent actions belong to the previous one.
+        # At step 0 the episode failed at its start, so the sent actions are the previous episode's.
         spans = self._spans(error.env_id, number_of) if error.step else {}
         path, note = self._save_failure(error.env_id, number_of, error.seed, spans, error.reason)
         if path is not None:
@@ -204,7 +204,7 @@ class ActionLog:
         spans = by_number.setdefault(episode.number, {})
         spans[episode.agent_id] = span
         for earlier in [each for each in by_number if each < episode.number]:
-            # An agent skipped the earlier episode: it will never be complete.
+            # An agent skipped the earlier episode, which will never be complete.
             for agent_id in set(range(self._num_agents)) - set(by_number.pop(earlier)):
                 first = min(each.first for each in spans.values())
                 begin[agent_id] = max(begin[agent_id], first)
@@ -301,13 +301,13 @@ class ActionLog:
         if self._failures is None:
             return None, ""
         if env_id in self._given_up:
-            return None, "not all actions of the episode were kept: it was too long, or ran before"
+            return None, "the episode was too long, or began too early, to keep all of its actions"
 
         def make() -> tuple[Replay, str]:
             error = WorkerError(_RAISED.rstrip() if reason is None else reason)
             replay = self._replay(env_id, number_of, seed, spans)
             replay.failure = failure_of(error)
-            # An episode that hung or crashed would do so here: it must not be played again.
+            # An episode that hung or crashed would do so here, so it must not be played again.
             is_raised = reason is None or reason.startswith(_RAISED)
             if not is_raised or _RAISED + "MemoryError" in (reason or ""):
                 return replay, ""

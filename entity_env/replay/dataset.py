@@ -68,7 +68,8 @@ def dataset_of(
             far.
         on_replay: called after each replay.
         limits: limits on what each replay shows, and on playing again in a new process, which plays
-            up to 32 replays of one game; None = no limits, in this process.
+            up to 32 replays of one game. None = no limits; replays are played again in this
+            process.
 
     Raises:
         UsageError: replays with other spaces, none of these agents, or no decisions.
@@ -157,7 +158,7 @@ def _spaces_of(replay: Replay, game: Game | Callable[[Replay], Game] | None) -> 
 
 
 def _game_of(replay: Replay, game: Game | Callable[[Replay], Game] | None) -> Game | None:
-    """The game to play a replay again; None if not needed, or named in the replay."""
+    """The game to play a replay again; None if the replay needs no game, or names it."""
     if game is None or isinstance(game, Game):
         return game
     return None if replay.has_observations else game(replay)
@@ -191,9 +192,9 @@ class _Choice:
             rows[first:end] = np.isin(dataset.agent_id[first:end], ids)
         if not rows.any():
             wanted = ", ".join(map(str, self._agents))
-            there = ", ".join(sorted(self._names - {""})) or "without names"
+            there = ", ".join(sorted(self._names - {""})) or "nothing"
             raise UsageError(
                 f"no decision is from agent {wanted}: the replays have the agents "
-                f"{np.unique(dataset.agent_id).tolist()[:20]}, called {there}"
+                f"{np.unique(dataset.agent_id).tolist()[:20]}, which are called {there}"
             )
         return rows

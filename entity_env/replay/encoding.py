@@ -205,7 +205,7 @@ def actions_from_json(
     data = {**{name: [] for name, question in asked.items() if not len(question.actors)}, **data}
     if set(asked) != set(data):
         raise SchemaError(
-            f"requests {', '.join(asked) or 'no action'}, recorded were {', '.join(data) or 'none'}"
+            f"requested: {', '.join(asked) or 'no action'}, recorded: {', '.join(data) or 'none'}"
         )
     made: dict[str, Action] = {}
     for name, question in asked.items():
@@ -368,7 +368,9 @@ def _mask_from_json(data: Json, space: ActionSpace, count: int, name: str) -> Ac
         is_text = isinstance(rows, list) and all(isinstance(row, str) for row in rows)
         lists = [[int(each in "1") for each in row] for row in rows] if is_text else None
         if lists is None or len(lists) != shape[0] or any(len(row) != shape[1] for row in lists):
-            raise SchemaError(f"{where} needs {shape[0]} texts of {shape[1]} 0 or 1: {shown(rows)}")
+            raise SchemaError(
+                f"{where} needs {shape[0]} texts of {shape[1]} digits 0 or 1, got {shown(rows)}"
+            )
         mask = np.array(lists, dtype=np.bool_).reshape(shape)
     if is_global:
         return GlobalCategoricalActionMask(mask)

@@ -15,7 +15,7 @@ from entity_env.replay.replay import Replay
 from entity_env.replay.writer import ReplayWriter
 
 _MAX_FAILURES: Final = 100
-"""Maximum replays in a folder: a game may fail repeatedly."""
+"""Maximum replays in a folder, because a game may fail repeatedly."""
 
 
 class FailureFolder:
@@ -30,7 +30,7 @@ class FailureFolder:
         self._is_full = False
 
     def save(self, make: Callable[[], tuple[Replay, str]]) -> tuple[Path | None, str]:
-        """Writes a replay to a new file. Raises nothing: the game's error has priority.
+        """Writes a replay to a new file. Raises nothing, because the game's error has priority.
 
         Args:
             make: returns the replay and a note, or ""; called only if there is room.

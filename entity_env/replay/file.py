@@ -193,7 +193,10 @@ def write_replay(path: Path, content: bytes) -> None:
     """
     require_replaceable(path)
     if len(content) > _MAX_FILE_BYTES:
-        raise ReplayError(f"cannot write {path}: at most {_MAX_FILE_BYTES} bytes could be read")
+        raise ReplayError(
+            f"cannot write {path}: a replay can have at most {_MAX_FILE_BYTES} bytes, got "
+            f"{len(content)}"
+        )
     lines, _ = split_lines(content, str(path))
     header, spaces = parse_header(lines[0], str(path))
     for _ in parse_decisions(lines[1:], header, spaces[1], str(path)):
@@ -410,7 +413,7 @@ def _end(data: Json, where: str) -> End:
     }
     for key, check in checks.items():
         if not isinstance(data, dict) or not check(data.get(key, {} if key == "metrics" else None)):
-            raise ReplayError(f"{where}: 'end' needs a fitting {key!r}, got {shown(data)}")
+            raise ReplayError(f"{where}: 'end' needs a valid {key!r}, got {shown(data)}")
     return End(**{key: data[key] for key in checks if key in data})
 
 

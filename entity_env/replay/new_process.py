@@ -27,7 +27,7 @@ _MAIN: Final = (
     "import pickle, sys; paths = pickle.load(sys.stdin.buffer); sys.path += paths; "
     "from entity_env.replay.new_process import main; sys.path[:] = paths; main()"
 )
-"""Python's own modules are loaded first: a game may be named `random.py`."""
+"""Loads Python's own modules first, because a game may be named `random.py`."""
 
 
 class PlayLimits(NamedTuple):
@@ -139,7 +139,7 @@ def _place_and_file(game: Game) -> tuple[str, str, str | None] | None:
     """Module and name of a game, and the file of a standalone module.
 
     None for a script, and for a module that no process can import. A standalone module is loaded
-    from its file: its name may belong to another module in the new process.
+    from its file, because its name may belong to another module in the new process.
     """
     import cloudpickle  # takes 10 ms
 

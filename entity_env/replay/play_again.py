@@ -386,7 +386,7 @@ def game_with_settings(replay: RecordedEpisode, game: Game) -> Game:
         raise ReplayError(f"{replay.name} cannot be played: {error}") from error
     if game.num_agents != replay.header.num_agents:
         raise ReplayError(
-            f"{replay.name} is of {replay.header.num_agents} agents, {game.name} is for "
+            f"{replay.name} has {replay.header.num_agents} agents, but {game.name} is for "
             f"{game.num_agents}"
         )
     return game

@@ -153,7 +153,7 @@ class Replay:
     def find_game(self) -> Game:
         """The game named in the header, if this package has it or its module has been imported.
 
-        Nothing else is imported: a file could name anything.
+        Nothing else is imported, because a file could name anything.
 
         Raises:
             ReplayError: it is not available; pass the game instead.
@@ -387,7 +387,7 @@ class _Shown:
 
 
 def _base_name(path: str) -> str:
-    """The last part of a path: pages are shared, but the folders of a machine are private."""
+    """The last part of a path, because pages are shared but folder names are private."""
     return path.rstrip("/\\").replace("\\", "/").rpartition("/")[2]
 
 

@@ -98,8 +98,8 @@ class AzulSelfPlay(BatchSource):
 
     @classmethod
     def of(cls, game: Game) -> AzulSelfPlay | None:
-        """Source for training on a game; None if the game itself must be stepped: it is not `azul`
-        with two players and without a round limit, or numba is not installed."""
+        """Source for training on a game; None unless the game is `azul` with two players and no
+        round limit, and numba is installed. With None, the game itself is stepped."""
         is_whole = game.num_agents == 2 and not game.settings.get("max_rounds")
         return cls() if game.play is azul.play and is_whole and has_numba() else None
 
@@ -141,7 +141,7 @@ class SelfPlayBatch(ArrayBatch):
         scratch: Any = (np.zeros(size, np.int64) for size in SCRATCH_SIZES)
         self._scratch = Scratch(*scratch)
         self._names: Final = tuple(azul.obs_space().entities)
-        # Two alternating sets: the last observation is still read while the next is written.
+        # Two alternating sets, so the last observation can be read while the next is written.
         self._shown = [self._new_shown() for _ in range(2)]
         self._never = np.zeros(num_rows, np.bool_)
         self._stats = EpisodeStats(num_rows, 2)
@@ -264,8 +264,9 @@ def assigned_players(others: Mapping[str, float], num_envs: int) -> NDArray[np.i
     return np.searchsorted(ends, np.arange(num_envs), side="right").astype(np.int64)
 
 
-# With n_layer 0 the network scores each legal move from its own features, ten times as fast; see
-# `examples/azul`. Games are short, and rewards immediate: low gamma and gae_lambda.
+# With n_layer 0 the network scores each legal move only from the features of that move, which is
+# ten times as fast as with layers; see `examples/azul`. Games are short and rewards immediate, so
+# gamma and gae_lambda are low.
 training: Final = GameTraining(
     {
         "preset": None,

@@ -52,7 +52,7 @@ _PLAIN: Final = _Kernels(start_dealt, show_game, move_in_game, deal_and_show)
 def _compiled() -> _Kernels:
     """Machine code, compiled or read from the cache.
 
-    Only the number of dimensions is checked: arrays must be contiguous and have the right dtypes.
+    It checks only the number of dimensions, so callers must pass contiguous arrays of these dtypes.
     """
     types: Any = import_module("numba").types
     utils: Any = import_module("entity_env.core.numba_utils")

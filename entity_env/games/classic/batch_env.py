@@ -43,8 +43,8 @@ HALF: Final = 2**23
 
 Backend: TypeAlias = Literal["auto", "numba", "numpy"]
 """`numba`: compiled; compiling takes a second in the first process of an installation. `numpy`: the
-reference in double precision: `state` is float64, everything else as in `numba`. `auto`: `numba` if
-installed, else `numpy`."""
+reference, which computes in double precision; `state` is float64, all other arrays are as in
+`numba`. `auto`: `numba` if installed, else `numpy`."""
 
 State: TypeAlias = NDArray[np.floating]
 """`(state_size, num_envs)` float32, or float64 in numpy: one row per state variable."""
@@ -258,8 +258,8 @@ class ClassicEnv(BatchEnv):
     def __reduce__(self) -> NoReturn:
         # Compiled steps hold the address of their table: a copy would write to the original.
         raise TypeError(
-            f"{type(self).__name__} can be neither copied nor pickled: make another one, and give "
-            "it set_state(env.state)"
+            f"{type(self).__name__} can be neither copied nor pickled: make a new one, and call "
+            "its set_state(env.state)"
         )
 
     def _make_step(self, dtype: str) -> Step:
@@ -377,5 +377,5 @@ def _all_set(num_envs: int) -> NDArray[np.uint64]:
 
 
 def _no_step(actions: NDArray[Any], address: int) -> int:
-    """The `Step` before the first: no actions fit."""
+    """The initial `Step`, which accepts no actions."""
     return MISFIT

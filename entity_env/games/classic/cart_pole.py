@@ -24,8 +24,8 @@ Example:
 The physics are those of Gymnasium's CartPole-v1 (Barto, Sutton and Anderson 1983; corrected by
 Florian 2007), integrated by explicit Euler steps. The numpy backend computes in double precision;
 its observations equal Gymnasium's to the last digit of a float32. The compiled backend computes in
-float32. A rounding error doubles every nine steps: of 60 compiled runs of 10,000 random pushes, 57
-stay within 1e-4 of Gymnasium's and all within 2e-3. Runs that balance the pole for hundreds of
+float32. A rounding error doubles every nine steps. Of 60 compiled runs of 10,000 random pushes, 57
+stay within 1e-4 of Gymnasium's and all within 2e-3; runs that balance the pole for hundreds of
 steps diverge.
 """
 

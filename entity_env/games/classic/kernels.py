@@ -1,8 +1,8 @@
 """Steps and resets of the classic games as numba kernels, and their shared functions.
 
 `step_*` is a `Step` and `reset_*` a `Reset` of `batch_env`; the numpy physics in the games' modules
-are the reference. Sines and cosines are polynomials after a range reduction: loops that call a
-library cannot be vectorized.
+are the reference. Sines and cosines are polynomials after a range reduction, because loops that
+call a library cannot be vectorized.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ def _num_words(chosen: Words, memory: int) -> int:
 def _still_ended(chosen: Words, memory: int) -> int:
     """Removes reset environments from the ended ones; returns how many remain.
 
-    If `chosen` is the slot that steps write, it is in use as a mask: steps take the next slot.
+    If `chosen` is the slot that steps write, it is in use as a mask, so steps take the next slot.
     """
     header, ended = _header(memory), _words(memory, ENDED)
     slot = ended[header[SLOT] * ((header[NUM_ENVS] + 63) // 64) :]
@@ -414,7 +414,10 @@ _TURN_HIGH, _TURN_LOW = f32(2) * _PI_HIGH, f32(2) * _PI_LOW
 
 @compiled(FAST_MATH)
 def _move_pendulums(memory: int) -> None:
-    """`Pendulum.advance` and `observe`. A step turns by at most 0.4: pi is crossed at most once."""
+    """`Pendulum.advance` and `observe`.
+
+    A step turns by at most 0.4, so it crosses pi at most once.
+    """
     torques, rewards = _floats(memory, MOVES), _floats(memory, REWARDS)
     observations = _floats(memory, STATE + 2)
     theta, theta_dot = _floats(memory, STATE), _floats(memory, STATE + 1)

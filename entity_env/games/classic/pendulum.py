@@ -3,7 +3,7 @@
 Entities and features:
     Pendulum: cos and sin of its angle (0 = upright), angular_velocity, from -8 to 8 rad/s.
 Actions:
-    Torque: a number from -2 to 2 (N m) per environment. Others are refused: clip first.
+    Torque: a number from -2 to 2 (N m) per environment. Other numbers are refused, so clip first.
 Reward:
     the negative cost of the state before the step and of the torque:
     `angle**2 + 0.1 * angular_velocity**2 + 0.001 * torque**2`, the angle from -pi to pi.

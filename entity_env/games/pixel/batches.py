@@ -78,7 +78,7 @@ def unrewarded_env(
     """Machines just switched on, without rewards; episodes are only truncated.
 
     The observed distances are meaningless: their goal is the negative of the first screen.
-    `machine` holds settings for `machine_for`; otherwise as `captured_env`.
+    `machine` holds settings for `machine_for`; other arguments as for `captured_env`.
     """
     require_count("max_episode_steps", max_episode_steps)
     config = RewardConfig(0.0, 0.0, 0.0, match_k=_NEVER, max_steps=max_episode_steps)

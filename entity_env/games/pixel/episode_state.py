@@ -205,9 +205,9 @@ def _require_apart(sums: Tensor, goal: Goal, slot: int) -> None:
     if nearest < goal.threshold:
         env = "" if len(sums) == 1 else f" of environment {int(sums.argmin())}"
         raise SchemaError(
-            f"slot {slot}: the start matches the goal{env} already: their distance is {nearest}, "
-            f"and below {goal.threshold} (tau {goal.tau}) it is a match: choose another start or "
-            "goal, or a smaller tau"
+            f"slot {slot}: the start matches the goal{env} already (distance {nearest}, a match is "
+            f"below {goal.threshold} for tau {goal.tau}): choose another start or goal, or a "
+            "smaller tau"
         )
 
 

@@ -4,8 +4,8 @@ Each plays a batch of one: observations and actions (see `entity_env.games.pixel
 the batch in a `BatchVecEnv`. Importing this does not import torch.
 
 Reward:
-    -0.01 per step, plus the decrease of the distance between screen and goal, times 10 except in
-    `pixel:grid`; 10 for reaching the goal.
+    -0.01 per step, plus the decrease of the distance between screen and goal (times 10, except in
+    `pixel:grid`), plus 10 for reaching the goal.
 Terminated when:
     two consecutive screens match the goal.
 Truncated when:
@@ -212,7 +212,7 @@ def require_torch(purpose: str) -> None:
     """Checks that torch is installed.
 
     Raises:
-        MissingExtraError: it is not; names the purpose.
+        MissingExtraError: it is not; the message names the purpose.
     """
     try:
         import torch  # noqa: F401 - only checks that it is installed

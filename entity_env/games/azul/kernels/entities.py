@@ -62,7 +62,8 @@ SCRATCH_SIZES: Final = (10, 5, 5, 30, 52)
 
 @kernel()
 def _write_points(words: PackedState, me: int, points: Worths) -> None:
-    """Writes, for each color that fits a line, the points of that line if full at the next tiling."""
+    """Writes, for each color that fits a line, the points of that line if the round ended now and
+    the line were full."""
     before = pending_points_call(words, me, 5, 0)
     fits = words[me + at.FITS]
     for colour in range(5):

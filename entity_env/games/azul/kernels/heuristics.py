@@ -5,7 +5,8 @@ value of the line, other tiles half of their share of it. A line has two values:
 
 - greedy: the points that it adds to the next tiling, plus its share of the row, column and color
   bonuses: the k-th tile of five counts `(2 k - 1) / 25` of the bonus.
-- rush: 6 points for the top line, one less for each line below, to fill a row and end the game soon.
+- rush: 6 points for the top line, one less for each line below. This soon fills a row, which ends
+  the game.
 """
 
 from __future__ import annotations

@@ -126,8 +126,8 @@ class MCTSAgent:
     """Monte Carlo tree search over the rest of the round; see `kernels.mcts`.
 
     A rollout follows `GreedyAgent`'s rule to the end of the round and for `rounds` more rounds.
-    With 1, a rollout takes about three times as long as with 0, but the agent wins more games in
-    equal time.
+    With `rounds` 1, a rollout takes about three times as long as with 0, but the agent wins more
+    games in equal time.
 
     Args:
         seconds: time per move; None = no limit except `rollouts`.
@@ -256,7 +256,7 @@ class EntityAgent:
         game: `azul`, or `azul_by_id` for moves chosen by id.
 
     Raises:
-        ProtocolError: the agent is driven by another program.
+        ProtocolError: the agent belongs to an environment.
 
     Example:
         >>> from entity_env import agents

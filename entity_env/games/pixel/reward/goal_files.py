@@ -102,8 +102,8 @@ def capture(
         world.close()
     if sums[0] < goal.threshold:
         raise UsageError(
-            f"the start matches the goal already: their distance is {sums[0]}, and below "
-            f"{goal.threshold} (tau {tau}) it is a match: other keys, or a smaller tau"
+            f"the start matches the goal already (distance {sums[0]}, a match is below "
+            f"{goal.threshold} for tau {tau}): choose other keys, or a smaller tau"
         )
     return Captured(
         machine=machine,

@@ -30,7 +30,7 @@ def import_warp() -> ModuleType:
     try:
         import warp
     except ImportError as error:
-        raise MissingExtraError("warp-lang", "pixel", "A world of kernels") from error
+        raise MissingExtraError("warp-lang", "pixel", "a Warp kernel") from error
     module: ModuleType = warp
     with quiet(module), _native_lines_without(b"NVIDIA CUDA driver"):
         module.init()

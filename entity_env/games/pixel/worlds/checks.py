@@ -1,4 +1,4 @@
-"""CheckedWorld, and checks of tensors, which never read values: that would synchronize."""
+"""CheckedWorld, and checks of tensors, which never read values, because that synchronizes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def require_tensor(
 
 
 def require_count(name: str, value: object) -> int:
-    """Integer from 1 to 2**31 - 1: counts are int32 on the device."""
+    """Integer from 1 to 2**31 - 1, because counts are int32 on the device."""
     return checked_count(name, value, most=2**31 - 1)
 
 

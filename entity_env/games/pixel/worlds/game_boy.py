@@ -305,7 +305,7 @@ def check_step_settings(frames: int, hold_frames: int, shrink: int) -> None:
     """Checks settings of `PyBoyWorld`."""
     require_count("frames", frames)
     if require_count("hold_frames", hold_frames) > frames:
-        raise UsageError(f"hold_frames: expected 1 to {frames}, all frames, got {hold_frames}")
+        raise UsageError(f"hold_frames: expected 1 to frames ({frames}), got {hold_frames}")
     if isinstance(shrink, bool) or shrink not in (1, 2):
         raise UsageError(f"shrink: expected 1 or 2, got {shrink!r}")
 

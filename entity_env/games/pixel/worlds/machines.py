@@ -62,7 +62,7 @@ class XoChipMachine:
     ) -> World:
         """Machines and bank, all in the state `start`.
 
-        By default they are just switched on, and each machine draws other random numbers.
+        By default they are just switched on, and each machine draws different random numbers.
         """
         world = XoChipWorld(
             rom,
@@ -125,7 +125,7 @@ def machine_for(
 ) -> Machine:
     """Machine for a ROM file, by suffix: a Game Boy for `.gb` and `.gbc`, otherwise an XO-CHIP.
 
-    None = the default of a setting.
+    A setting that is None has its default value.
     """
     settings = {"quirks": quirks, "frames": frames, "instructions": instructions, "seed": seed}
     given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}

@@ -48,7 +48,7 @@ def draw_rows(
 ) -> Long:
     """Draws a column of bytes to two words of rows; returns the pixels that it turned off.
 
-    It does not check whether both words are touched: that branch would be hard to predict.
+    It does not check whether both words are touched, because that branch is hard to predict.
     """
     last = (memory.shape[0] - 1) & 0xFFFF
     # The two shifts are a rotation; the compiler recognizes it if both shift the same number.
@@ -136,7 +136,7 @@ def draw_plane(
 ) -> Long:
     """Draws a sprite of one or, if wide, two columns of bytes; returns the pixels turned off.
 
-    Two calls: a loop would add the cost of two rows to each draw.
+    It has two calls, because a loop would add the cost of two rows to each draw.
     """
     if wide == 0:
         return draw_column(planes, memory, doubles, plane, address, 1, left, top, rows, scale, wrap)

@@ -113,7 +113,7 @@ def switched_on(rom: bytes, quirks: Quirks, seed: int) -> NDArray[np.int32]:
 def check_registers(registers: NDArray[np.int32], memory_size: int) -> None:
     """Checks user-supplied registers, (NUM_REGISTERS,) int32.
 
-    Kernels do not: a stack pointer beyond the stack would make them write out of bounds.
+    Kernels do not check them: a stack pointer beyond the stack would make them write out of bounds.
     """
     largest = np.full(NUM_REGISTERS, 255)
     largest[INDEX] = 0xFFFF

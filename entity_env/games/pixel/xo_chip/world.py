@@ -39,7 +39,7 @@ class XoChipWorld(CheckedWorld):
     that begin at a multiple of 4 bytes.
 
     The random numbers of machine i start at `seed` XOR i · 0x9E3779B9 (modulo 2**32). They are part
-    of the state: machines reset from one snapshot draw identical numbers.
+    of the state, so machines reset from one snapshot draw identical numbers.
 
     Args:
         rom: the program, loaded at address 0x200.

@@ -79,7 +79,7 @@ class TestCapture:
     def test_refuses_no_keys_and_a_start_at_the_goal(self) -> None:
         with pytest.raises(UsageError, match="at least one button"):
             capture(MAZE, XoChipMachine(), START, ())
-        with pytest.raises(UsageError, match=r"matches the goal already: their distance is 0,"):
+        with pytest.raises(UsageError, match=r"matches the goal already \(distance 0,"):
             capture(MAZE, XoChipMachine(), START, parse_keys("A"), tau=0.05)
 
 

@@ -250,7 +250,7 @@ def test_without_warp(monkeypatch: pytest.MonkeyPatch) -> None:
     from entity_env.games.pixel.warp_utils import runtime as warp_runtime
 
     def missing() -> None:
-        raise MissingExtraError("warp-lang", "pixel", "A world of kernels")
+        raise MissingExtraError("warp-lang", "pixel", "a Warp kernel")
 
     monkeypatch.setattr(pixel_goal_env, "find_spec", lambda _: None)
     monkeypatch.setattr(warp_runtime, "import_warp", missing)
