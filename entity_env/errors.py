@@ -157,7 +157,7 @@ class WorkerError(EntityEnvError, RuntimeError):
         trace = f"\n{self.game_traceback}" if self.game_traceback else ""
         self.args = (
             f"{text.removesuffix(trace)}; replay: {path}; entity-env replay {quote(path)} "
-            f"--debug -1 stops just before it{trace}",
+            f"--debug -1 stops just before the failure{trace}",
         )
 
 

@@ -23,7 +23,8 @@ class _LateModule(ModuleType):
     def __getattr__(self, name: str) -> object:
         module = import_module(self.__name__)
         vars(self).update(vars(module))
-        self.__class__ = ModuleType  # type: ignore[assignment]  # looks names up twice as fast
+        # Without `__getattr__`, looking a name up takes half the time.
+        self.__class__ = ModuleType  # type: ignore[assignment]
         return getattr(module, name)
 
 

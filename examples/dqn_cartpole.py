@@ -8,8 +8,8 @@ automatic resets are off: a batch of CartPoles is stepped, the transitions go to
 and then finished environments are reset. The rest is double DQN (van Hasselt, Guez and Silver
 2016) with layer norms.
 
-Returns rise and fall while DQN learns. So every few thousand steps the network plays 100 episodes
-without exploring, and the best network is kept. The 100 episodes at the end use new seeds.
+Returns rise and fall while DQN learns. Every few thousand steps, therefore, the network plays 100
+episodes without exploring, and the best network is kept. The 100 episodes at the end use new seeds.
 """
 
 from __future__ import annotations

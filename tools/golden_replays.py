@@ -23,7 +23,7 @@ GAMES_BY_NAME = {name: game for name, game in GAMES.items() if name != "pixel"}
 
 
 def slug(name: str) -> str:
-    """Name of a game as that of its files."""
+    """Name of a game's files, without suffix."""
     return name.replace(":", "_")
 
 

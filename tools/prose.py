@@ -47,7 +47,10 @@ ALLOWED: Final = {
     "reaches the ground beside the ship": "a place on the board, not a comparison",
     "is no exception": "an idiom",
     **dict.fromkeys(
-        ("source, colour, count", "row, colour, count", "colour_tiles", "number of groups; centre"),
+        (
+            *("source, colour, count", "source; colour; count", "row; colour; count"),
+            *("colour_tiles", "number of groups; centre"),
+        ),
         "names of features",
     ),
 }

@@ -12,7 +12,7 @@ _NUM_BATCHES = 64
 
 
 def vector(num_envs: int) -> Stepper:
-    """`CartPoleVectorEnv`, which steps all in numpy; it resets in the next step."""
+    """`CartPoleVectorEnv`, which steps all environments in numpy and resets in the next step."""
     return _stepper(CartPoleVectorEnv(num_envs=num_envs), num_envs)
 
 

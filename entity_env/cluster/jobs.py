@@ -23,7 +23,7 @@ from entity_env.errors import UsageError
 from entity_env.interrupts import INTERRUPTED
 
 LOG: Final = "output.txt"
-"""Output of a run's process on this machine, in its folder."""
+"""File in a run's folder with the output of its process on this machine."""
 _POLL_S: Final = 0.1
 _STOPPED: Final = (INTERRUPTED, 128 + 1, 128 + 15)
 """Exit codes after SIGINT, SIGHUP and SIGTERM."""

@@ -30,7 +30,7 @@ T = TypeVar("T")
 _LOGGER: Final = logging.getLogger("entity_env.cluster")
 _POLL_S: Final = 0.2
 _DEATHS_FIRST_S: Final = 1.5
-"""A failed learner waits this long: if another learner died, that death is the cause."""
+"""A failed learner waits this long, because the cause may be the death of another learner."""
 _END_S: Final = 10.0
 _ANSWER_S: Final = 60.0
 _Event = Literal["began", "update", "failed", "finished"]
@@ -45,8 +45,8 @@ class RunControl:
         restarts: number of restarts of all learners so far. After a restart, the function must
             resume from its saved work. Also in `TORCHELASTIC_RESTART_COUNT`.
         report: sends an object from rank 0 to the program's `on_update`, without waiting.
-        stop_requested: True if the learner must save its work and return, all ranks at the same
-            step. The ranks must agree on the step, since it turns True at slightly different times.
+        stop_requested: True if the learner must save its work and return. It turns True at slightly
+            different times in the ranks, which must agree on the step at which they all stop.
     """
 
     rank: int
@@ -89,8 +89,8 @@ def run_learners(
         MissingExtraError: Ray is not installed.
         UsageError: as for `connect`; an invalid number, too few CPUs or GPUs, or an `out` that
             cannot be written.
-        WorkerError: a learner died or failed and no restart is left; names the learner and its
-            machine.
+        WorkerError: a learner died or failed and no restart is left; the message names the learner
+            and its machine.
         StoppedBySignal: SIGTERM or SIGHUP that the program does not handle.
     """
     if num_learners < 1:
@@ -146,7 +146,7 @@ def _run_groups(
 
 @contextlib.contextmanager
 def _storage(out: Path) -> Iterator[str]:
-    """Folder for Ray's own files, which all machines must see."""
+    """Folder for Ray's own files, which all machines must be able to access."""
     is_new = not out.exists()
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -188,7 +188,7 @@ def _trainer(setup: _Setup, restarts: int) -> Callable[[Any], object]:
             run_config=RunConfig(
                 name="learners",
                 storage_path=setup.storage,
-                # We restart ourselves: Ray retries forever if machines are missing.
+                # `_run_groups` restarts learners, because Ray retries forever without machines.
                 failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
                 worker_runtime_env={"env_vars": WORKER_ENV},
             ),

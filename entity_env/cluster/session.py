@@ -42,8 +42,8 @@ WORKER_ENV: Final = {"OMP_NUM_THREADS": "1"}
 class Portable(Generic[T]):
     """A value that is unpickled with this process's `sys.path` and current folder.
 
-    So the other process finds games in files, and relative paths, if its machine has the files at
-    the same paths.
+    The other process therefore finds games in files, and relative paths, if its machine has the
+    files at the same paths.
 
     Args:
         value: any value that cloudpickle can pickle.
@@ -138,7 +138,7 @@ def _init(ray: Any, address: str | None, stack: contextlib.ExitStack) -> None:  
 def _blocked_signals() -> Iterator[None]:
     """Delays Ctrl-C and SIGHUP until a cluster's daemons are started and known.
 
-    The daemons inherit the block: a closed terminal ends only the program, which then ends them.
+    The daemons inherit the block, so a closed terminal ends only the program, which then ends them.
     """
     if sys.platform == "win32":
         yield
@@ -209,7 +209,7 @@ def _resolve(address: str) -> str | None:
 
 
 def _probe(address: str, name: str) -> None:
-    """Checks that a gRPC server answers; Ray would wait for minutes."""
+    """Checks that a gRPC server answers, because Ray would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or "/" in host or not port.isdecimal() or int(port) >= 2**16:
         raise UsageError(f"{shown(name)} is not the address of a Ray cluster: {_FORMS}")

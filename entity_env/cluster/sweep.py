@@ -214,7 +214,7 @@ class _Reports:
 def _new_trials(sweep: Sweep) -> list[SweepTrial]:
     if (sweep.out / STATE_FILE).exists():
         raise UsageError(
-            f"{sweep.out} holds a sweep: continue it with --resume, or choose another --out"
+            f"{sweep.out} already holds a sweep: continue it with --resume, or choose another --out"
         )
     if found := sorted(sweep.out.glob("trial-*")):
         raise UsageError(f"{found[0]} is in the way of a new sweep: choose another --out")
@@ -238,7 +238,7 @@ def _resumed(sweep: Sweep) -> list[SweepTrial]:
     if differing := sorted(name for name in wanted if plan.get(name) != wanted[name]):
         name = differing[0]
         raise UsageError(
-            f"the sweep in {sweep.out} has other {name}: resume it with the same options "
+            f"the sweep in {sweep.out} differs in {name}: resume it with the same options "
             f"({plan.get(name)}, now {wanted[name]})"
         )
     for trial in trials:

@@ -58,7 +58,7 @@ def run_here(
                 trial.evaluation = followed.figures.get(EVALUATED, math.nan)
                 if halving is not None and halving.reach(trial.name, trial.step, trial.reward):
                     job.is_wanted = False
-            # Stopped by a signal, not for its reward: a resumed sweep continues it.
+            # Stopped by a signal, not for its reward, so a resumed sweep continues it.
             is_paused = job.state == "stopped" and job.is_wanted
             trial.state = "running" if is_paused else job.state
             trial.error = job.error

@@ -31,9 +31,9 @@ class SweepTrial:
         state: "waiting", "running", "done", "stopped" (by the scheduler, before its last step) or
             "failed".
         reward: mean episode reward at the last report; NaN before the first episode has ended.
-        step: decisions until then.
+        step: number of decisions at the last report.
         error: why the run failed.
-        seed: of the run if settings have several runs; then part of the folder's name.
+        seed: seed of the run, also in the folder's name; None if every trial has only one run.
         evaluation: mean reward of the last evaluation; NaN before the first.
     """
 

@@ -1,4 +1,4 @@
-"""Report of a sweep: rank correlations of settings and reward, with a plot."""
+"""Report of a sweep: rank correlations of settings and score, with a plot."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def importance(found: SearchRange, trials: Sequence[SweepTrial]) -> Interval:
 
     Spearman's rank correlation. For choices that are not numbers, the correlation ratio of the
     score ranks, 0 or more, adjusted for the number of choices (Kelley 1935). NaN for fewer than
-    `LEAST` settings with a score: a correlation of few values is chance.
+    `LEAST` settings with a score, because a correlation of few values is chance.
     """
     rows = _with_score(trials)
     if len(rows) < LEAST:
@@ -118,7 +118,7 @@ def num_scored(trials: Sequence[SweepTrial]) -> int:
 
 
 def picture(title: str, ranges: Sequence[SearchRange], trials: Sequence[SweepTrial]) -> str:
-    """SVG with one panel per varied setting, value against reward, ordered by importance."""
+    """SVG with one panel per varied setting, ordered by importance: values and scores of runs."""
     panels = by_importance(ranges, trials)
     columns = min(_COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)

@@ -40,7 +40,7 @@ class FailureFolder:
         """
         if self._num_written >= _MAX_FAILURES:
             is_first, self._is_full = not self._is_full, True
-            return None, f"{_MAX_FAILURES} replays are in {self._path}: no more" * is_first
+            return None, f"no more replays are written: {self._path} has {_MAX_FAILURES}" * is_first
         try:
             replay, note = make()
             path = _save_as_new(replay, self._path)
@@ -98,5 +98,7 @@ class FailureWriter(ReplayWriter):
             if error is not None and replay.failure:
                 path, note = self._folder.save(partial(lambda one: (one, ""), replay))
                 error.add_note(
-                    note if path is None else f"replay: {path}; --debug -1 stops just before it"
+                    note
+                    if path is None
+                    else f"replay: {path}; --debug -1 stops just before the failure"
                 )

@@ -382,7 +382,7 @@ class _Shown:
         if self._total > self._most:
             raise ReplayError(
                 f"{self._name} shows more than {self._most:,} entities and features in all its "
-                "decisions together: if you trust it, raise the limit, --max-shown"
+                "decisions together: if you trust the replay, raise the limit, --max-shown"
             )
 
 

@@ -36,7 +36,7 @@ _TIME_SHARE: Final = 0.01
 end."""
 _MAX_DECISIONS: Final = 10_000
 _MAX_SECONDS: Final = 10.0
-"""An evaluation episode is truncated there: it may never end."""
+"""An evaluation episode is truncated after this time, because it may never end."""
 
 
 class WatchedEnvs(Protocol):
@@ -54,7 +54,7 @@ class TrainingReplays(Callback):
     """Keeps replays of a training run; a callback of `train`.
 
     `best.replay` and `worst.replay` are the episodes with the highest and lowest reward of any
-    agent among all that ended in `vec`; the first one if equal. They are played again in this
+    agent among all that ended in `vec`; of equal ones, the first. They are played again in this
     process, between updates, to add observations. Once that has taken 1 % of the run's time, the
     next one waits, at most until the run ends. If a game does not reproduce such an episode, only
     its actions are stored, and a warning names the first difference.
@@ -97,7 +97,7 @@ class TrainingReplays(Callback):
     ) -> None:
         for name in keep:
             if name not in KINDS:
-                raise UsageError(f"keep must be of {' and '.join(KINDS)}, got {name!r}")
+                raise UsageError(f"keep must contain only {' and '.join(KINDS)}, got {name!r}")
         self.folder = Path(folder)
         self._game = game
         self._vec = vec
@@ -147,7 +147,7 @@ class TrainingReplays(Callback):
                 try:
                     extreme.reward = extreme.value_of(Replay.load(path).rewards)
                 except ReplayError as error:
-                    self._tell(f"{path} is replaced by one of the resumed run: {error}")
+                    self._tell(f"{path} will be replaced by an episode of the resumed run: {error}")
         for path in self.folder.glob(f"step-*{SUFFIX}"):
             found = re.fullmatch(r"step-(\d+)", path.stem)
             if found and int(found[1]) <= self._step:
@@ -180,7 +180,7 @@ class TrainingReplays(Callback):
                 )
             self._save(replay, extreme.name, extreme.step)
         except Exception as error:
-            self._tell(f"the {extreme.name} episode could not be kept: {error}")
+            self._tell(f"the {extreme.name} episode could not be saved: {error}")
         self._spent_s += monotonic() - begin
 
     # ------------------------------------------------------------------ moments
@@ -204,7 +204,7 @@ class TrainingReplays(Callback):
             if writer.replays:
                 self._save(writer.replays[0], f"step-{self._step:0{num_digits}}", self._step)
         except Exception as error:
-            self._tell(f"an evaluation episode could not be kept: {error}")
+            self._tell(f"an evaluation episode could not be saved: {error}")
 
     def _save(self, replay: Replay, name: str, step: int) -> None:
         agents = [{"name": f"step {step}"}] * self._game.num_agents
@@ -231,7 +231,7 @@ def keep_episode(game: Game, agent: Agent, seed: int, path: Path, max_decisions:
             return False
         writer.replays[0].save(path)
     except Exception as error:
-        _logger.warning("no replay of an evaluation episode could be kept: %s", failure_of(error))
+        _logger.warning("no replay of an evaluation episode could be saved: %s", failure_of(error))
         return False
     return True
 

@@ -65,7 +65,7 @@ class _OpenEpisode:
     path: Path | None = None
 
     def write(self, text: str, mode: str = "a") -> None:
-        """Adds a line to the file, which is not kept open, since the episode may never end."""
+        """Adds a line to the file, then closes it, because the episode may never end."""
         if self.path is None:
             return
         try:
@@ -86,8 +86,8 @@ class ReplayWriter:
     Args:
         path: `NAME.replay`, with `{episode}` in it for several episodes. None = no files, see
             `replays`.
-        see: store observations: the replay can then be drawn without the game, and differences
-            name an entity.
+        see: store observations; then the replay can be drawn without the game, and differences name
+            an entity.
         think: call the `think` method of agents that have one, and store the value that it predicts
             and, with `see`, the probabilities.
         agents: names of the agents; default: the names of their classes.
@@ -134,7 +134,7 @@ class ReplayWriter:
         """See `RunWatcher`."""
         if self._path is not None and episodes > 1 and _EPISODE not in self._path:
             raise UsageError(
-                f"a replay holds one episode, but {self._path} would be of {episodes}: write "
+                f"a replay holds one episode, but {self._path} would hold {episodes}: write "
                 f"{_EPISODE} in its name"
             )
         self._game, self._agents, self._seeds = game, agents, seeds
@@ -342,8 +342,8 @@ def settings_to_json(game: Game) -> dict[str, Json]:
             kept = str(kept)  # parsed as on a command line
         if not _is_read_back(game, name, kept, value):
             raise ReplayError(
-                f"{game.name}: a replay keeps settings that are numbers, texts or Enums, and are "
-                f"annotated as such, got {name}={shown(value)}"
+                f"{game.name}: a replay can store only settings that are numbers, texts or Enums, "
+                f"and are annotated as such, got {name}={shown(value)}"
             )
         settings[name] = kept
     return settings

@@ -558,7 +558,7 @@ class VecEnv(VecEnvBase):
             if not found:
                 raise ProtocolError(
                     "env_ids must be exactly the environments of one batch that waits for actions, "
-                    f"got {len(wanted)} environments that are no such batch"
+                    f"got {len(wanted)} environments that do not form such a batch"
                 )
             batch = found[0]
         return batch

@@ -241,7 +241,7 @@ def test_another_sweep_is_not_resumed(tmp_path: Path) -> None:
         (sweep_of(tmp_path, "gamma=0.9,1", environments="cherry_pick"), "environments"),
     ]
     for other, told in others:
-        with pytest.raises(UsageError, match=f"has other {told}"):
+        with pytest.raises(UsageError, match=f"differs in {told}"):
             run_sweep(other, resume=True)
 
 

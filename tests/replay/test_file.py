@@ -216,7 +216,7 @@ def changed(line: int, **values: object) -> bytes:
         (changed(1, s=True), "line 2: 's' needs a finite number"),
         (changed(1, p={"Throw": [[1], [1, 0]]}), "line 2: 'p' needs rows of numbers by action"),
         (changed(1, p={"Throw": [[1e300]]}), "line 2: 'p' needs rows of numbers by action"),
-        (changed(-1, end={"reward": 1}), "'end' needs a fitting 'length'"),
+        (changed(-1, end={"reward": 1}), "'end' needs a valid 'length'"),
         (plain([*lines_of(replay_of()), lines_of(replay_of())[-1]]), "has ended before"),
     ],
 )

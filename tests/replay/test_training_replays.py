@@ -231,9 +231,9 @@ def test_a_folder_that_cannot_be_written_does_not_end_training(
     result, _ = run(tmp_path, moments=3)
     assert result.progress.step == CONFIG.total_steps
     assert {message.partition(":")[0] for message in _warnings(caplog)} == {
-        "an evaluation episode could not be kept",
-        "the best episode could not be kept",
-        "the worst episode could not be kept",
+        "an evaluation episode could not be saved",
+        "the best episode could not be saved",
+        "the worst episode could not be saved",
     }
     assert len(_warnings(caplog)) == 3
 

@@ -301,7 +301,7 @@ def test_other_settings_and_numbers_of_agents() -> None:
     assert replay.verify() is None
     with pytest.raises(ReplayError, match="cannot be played: dots has no setting 'board_size'"):
         replay.verify(dots())
-    with pytest.raises(ReplayError, match="is of 1 agents, rock_paper_scissors is for 2"):
+    with pytest.raises(ReplayError, match="has 1 agents, but rock_paper_scissors is for 2"):
         record(snake, RandomAgent(seed=1)).verify(PLAIN_GAMES["rock_paper_scissors"])
 
 

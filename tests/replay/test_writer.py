@@ -49,7 +49,7 @@ def test_a_file_for_every_episode(tmp_path: Path) -> None:
 
 
 def test_one_file_is_refused_for_several_episodes(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"would be of 2: write \{episode\} in its name"):
+    with pytest.raises(UsageError, match=r"would hold 2: write \{episode\} in its name"):
         snake.run(RandomAgent(seed=1), episodes=2, watch=ReplayWriter(tmp_path / "x.replay"))
     assert not list(tmp_path.iterdir())
     with pytest.raises(UsageError, match=r"must be called NAME.replay, got x.json"):

@@ -16,7 +16,7 @@ _ADDRESS = re.compile(r"http://\S+")
 
 
 def screenshot(url: str, ready: str, size: tuple[int, int], shop: Workshop) -> Path:
-    """A page as a PNG of this width and height.
+    """A page as a PNG of the given width and height.
 
     Args:
         ready: a JavaScript expression that becomes true once the page shows everything.

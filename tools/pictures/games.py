@@ -21,9 +21,9 @@ class Film(NamedTuple):
 
     Args:
         fps: pictures per second.
-        is_start: of a long episode show the start, rather than the end.
+        is_start: show the start of a long episode, not the end.
         side: pixels of the longer side.
-        most: pictures.
+        most: maximum number of pictures.
     """
 
     fps: float = 8

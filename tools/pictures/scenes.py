@@ -1,4 +1,4 @@
-"""Scenes of the pictures of pages: a command each, as a reader of the docs types it."""
+"""Scenes of the pictures in the docs: each is a command, as a reader types it."""
 
 from __future__ import annotations
 
@@ -42,11 +42,10 @@ class Terminal:
 
     Args:
         command: as it is typed.
-        shows: a pattern of the screen that is taken, after which the command is ended; "" = the
-            screen at its end.
-        needs: commands that are run before.
-        rows: height of the terminal.
-        columns: its width.
+        shows: a regular expression. The first screen that matches is drawn, and the command is
+            ended; "" = the screen at its end.
+        needs: commands to run before it.
+        rows, columns: size of the terminal.
     """
 
     command: str
@@ -64,7 +63,7 @@ class Terminal:
             shows=self.shows,
             size=(self.columns, self.rows),
         )
-        screen = screen.replace(f"{shop.folder}/", "")  # another one every time
+        screen = screen.replace(f"{shop.folder}/", "")  # differs every time
         return svg_of(screen, f"$ {self.command}").encode()
 
 
@@ -116,7 +115,7 @@ class Drawn:
 
     Args:
         command, needs: as for `Terminal`.
-        width: most pixels from left to right.
+        width: maximum width in pixels.
     """
 
     command: str
@@ -227,7 +226,7 @@ SCENES: Final[Mapping[str, Scene]] = {
 
 
 def prepare(shop: Workshop) -> None:
-    """Writes the files of the scenes that no page contains."""
+    """Writes the files that the scenes need and no page contains."""
     game = (shop.folder / "crystals.py").read_text()
     # Beginners forget the answer None.
     forgetful = game.replace("        if move is None:\n            return\n", "")

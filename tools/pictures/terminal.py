@@ -27,10 +27,10 @@ _TOKEN: Final = re.compile(
 )
 _STYLE: Final = re.compile(r"\x1b\[[\d;]*m")
 _SETTLED_S: Final = 0.05
-"""Without output for so long, a frame is whole: programs write a frame at once."""
+"""A frame is complete after this time without output, because programs write each at once."""
 _LIMIT_S: Final = 600.0
 _COLUMNS: Final = (60, 110)
-"""Fewest and most of a picture; longer lines are wrapped."""
+"""Minimum and maximum of a picture; longer lines are wrapped."""
 _SCALE: Final = 0.6
 """Pixels per unit: text is 12 pixels high in all pictures that fit a page."""
 _FORMAT: Final = """\
@@ -41,13 +41,13 @@ _FORMAT: Final = """\
 </style>{chrome}<g transform="translate({terminal_x},{terminal_y})">{backgrounds}\
 <g class="{unique_id}-matrix">{matrix}</g></g></svg>
 """
-"""rich's own loads a font from another host; this one loads nothing."""
+"""Template for rich, whose own loads a font from another host; this one loads nothing."""
 
 
 class Screen:
     """The lines on a terminal, with their styles as escape sequences.
 
-    It knows what our programs and rich write: whole lines, the way back up, and what erases.
+    Supports what our programs and rich write: whole lines, moving up, and erasing.
     """
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ def screen_of(
         size: columns and rows.
 
     Raises:
-        RuntimeError: it never shows that, or the system has no pseudo-terminals.
+        RuntimeError: no screen matches, or the system has no pseudo-terminals.
     """
     ours, theirs = _pseudo_terminal(*size)
     process = subprocess.Popen(
@@ -151,7 +151,7 @@ def _pseudo_terminal(num_columns: int, num_rows: int) -> tuple[int, int]:
 
 
 def _frames(terminal: int) -> Iterator[str]:
-    """The output, in parts that end when the command pauses; so each has whole frames.
+    """The output, in parts that end when the command pauses, so each has whole frames.
 
     It ends with the command, or after a limit.
     """

@@ -45,13 +45,13 @@ class Workshop:
         (folder / "examples").symlink_to(ROOT / "examples")
 
     def _move_looks(self) -> None:
-        """Looks are given by name: next to their games, they would be those of all pictures."""
+        """Moves looks to a separate folder: next to their games, all pictures would use them."""
         (self.folder / "looks").mkdir()
         for look in self.folder.glob("*_look.py"):
             look.rename(self.folder / "looks" / look.name)
 
     def words(self, command: str) -> list[str]:
-        """A command of a page, as what runs it."""
+        """A command from a page, split into words, run by this interpreter."""
         program, *others = shlex.split(command)
         if program == "entity-env":
             return [sys.executable, "-m", "entity_env", *others]

@@ -41,7 +41,8 @@ from entity_env.interop.entity_gym.spaces import our_action_space, our_obs_space
 
 def our_observation(obs: Any) -> Observation:  # noqa: ANN401 - untyped
     """Converts an `entity_gym.env.Observation` to an `Observation`."""
-    observation = Observation.__new__(Observation)  # half the time of a call with ten keywords
+    # Takes half the time of a constructor call with ten keywords.
+    observation = Observation.__new__(Observation)
     observation.terminated = bool(obs.done)
     observation.truncated = False
     observation.reward = obs.reward

@@ -36,8 +36,8 @@ class ActionGrid:
         num_choices = num_bins ** len(space) if num_bins >= 2 else 0
         if not 0 < num_choices <= MAX_CHOICES:
             raise UsageError(
-                f"discretize[{name!r}] must be from 2 on, with at most {MAX_CHOICES} choices in "
-                f"all: got {num_bins} for each of {len(space)} numbers"
+                f"discretize[{name!r}] must be 2 or more, with at most {MAX_CHOICES} combinations: "
+                f"got {num_bins} for each of {len(space)} numbers"
             )
         axes = [
             np.linspace(low, high, num_bins, dtype=np.float32)

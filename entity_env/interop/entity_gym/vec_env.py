@@ -65,7 +65,7 @@ def vec_env(
         num_workers, seed: as for `VecEnv`.
         discretize: per continuous action, how many evenly spaced values from `low` to `high` each
             of its numbers has; every combination becomes a label.
-        hides: entity types that the game may hide; entity-gym must know before the first batch
+        hides: types of entities that the game may hide; entity-gym must know before the first batch
             which types have visibility flags.
 
     Raises:

@@ -154,7 +154,7 @@ def _limit(source: type[BatchEnv], max_episode_steps: int | None) -> dict[str, o
         return {}
     if "max_episode_steps" not in inspect.signature(source).parameters:
         raise UsageError(
-            f"{source.__name__} takes no max_episode_steps: register it without, or give it one"
+            f"{source.__name__} takes no max_episode_steps: leave it out, or add the parameter"
         )
     return {"max_episode_steps": max_episode_steps}
 

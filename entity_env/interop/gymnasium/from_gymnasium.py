@@ -156,7 +156,9 @@ class GymnasiumVecEnv(VecEnv):
             process.
         autoreset: "disabled" leaves resets to `reset_envs`. This mode, and `reset_envs` in any
             mode, require that the mode of `env` is DISABLED.
+        seed: see above.
         entity: name of the entity made of all parts that `entities` does not name.
+        action: name of the action, or the first part of the names of several actions.
         entities: entity types, each with its part of the observation, or a part and its mask.
         features: feature names of some entities; default: `position.0` and so on.
         on_error, step_timeout_s, start_method: as for `VecEnv`.

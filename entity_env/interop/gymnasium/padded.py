@@ -124,12 +124,12 @@ class PaddedEntities:
         got = f"env {obs.env_id[row]}: {counts[row]} entities of type {rows.name!r}"
         if rows.is_fixed:
             raise SchemaError(
-                f"{got}, but there were {rows.capacity} at first: if their number varies, say "
-                f"how many there can be, max_entities={{{rows.name!r}: ...}}"
+                f"{got}, but there were {rows.capacity} at first: if their number varies, give the "
+                f"largest number, max_entities={{{rows.name!r}: ...}}"
             )
         raise SchemaError(
-            f"{got}, but max_entities[{rows.name!r}] is {rows.capacity}: make it larger, since "
-            "no entity is left out"
+            f"{got}, but max_entities[{rows.name!r}] is {rows.capacity}: increase it, because no "
+            "entity is left out"
         )
 
 
@@ -150,7 +150,7 @@ def _entity_rows(name: EntityName, width: int, first: VecObs, most: int | None) 
         if most < largest:
             raise SchemaError(
                 f"episodes begin with {largest} entities of type {name!r}, but "
-                f"max_entities[{name!r}] is {most}: make it larger, since no entity is left out"
+                f"max_entities[{name!r}] is {most}: increase it, because no entity is left out"
             )
         return _EntityRows(name, name, width, int(most), is_fixed=False)
     # Environments whose episode ended at once may have no entities.
@@ -158,7 +158,7 @@ def _entity_rows(name: EntityName, width: int, first: VecObs, most: int | None) 
     if len(counts) != 1 or not counts[0]:
         shown = " or ".join(map(str, counts)) or "no"
         raise SchemaError(
-            f"episodes begin with {shown} entities of type {name!r}: say how many there can be, "
+            f"episodes begin with {shown} entities of type {name!r}: give the largest number, "
             f'max_entities={{{name!r}: ...}}, or max_entities="auto"'
         )
     return _EntityRows(name, name, width, int(counts[0]), is_fixed=True)
@@ -229,7 +229,7 @@ class _Action:
             row = int(np.flatnonzero(counts > self.capacity)[0])
             raise SchemaError(
                 f"env {obs.env_id[row]}: {counts[row]} actors of action {self.name!r}, but at "
-                f"most {self.capacity} were expected: give their largest number, "
+                f"most {self.capacity} were expected: give the largest number, "
                 f"max_actors={{{self.name!r}: ...}}"
             )
         return np.arange(self.capacity) < counts[:, None]
@@ -416,7 +416,7 @@ def _action(
     capacity = most or int(first.action_masks[name].actors.lengths.max(initial=0))
     if not capacity:
         raise SchemaError(
-            f"action {name!r} has no actors in the first observations: give their largest number, "
+            f"action {name!r} has no actors in the first observations: give the largest number, "
             f'max_actors={{{name!r}: ...}}, or max_actors="auto"'
         )
     return _Action(name, space, capacity, most is None and capacity == 1, num_choices)

@@ -67,7 +67,7 @@ def _require_fixed(name: str, what: str, found: Range | None, setting: str) -> N
     if found is not None and found[0] != found[1]:
         raise SchemaError(
             f"the number of {what} {name!r} varies, {found[0]} to {found[1]} in random episodes: "
-            f'say how many there can be, {setting}={{{name!r}: ...}}, or {setting}="auto"'
+            f'give the largest number, {setting}={{{name!r}: ...}}, or {setting}="auto"'
         )
 
 

@@ -183,8 +183,8 @@ def _numbers(values: object, shape: tuple[int, ...], path: str) -> NDArray[Any]:
     if array.dtype.kind not in "biuf":
         example = next((x for x in array.ravel().tolist() if not isinstance(x, int | float)), None)
         raise SchemaError(
-            f"{_observation(path)} must hold numbers, as its space says: got {array.dtype}, such "
-            f"as {example!r:.60}: convert it in a wrapper of the environment"
+            f"{_observation(path)} must hold numbers, as in its space, but holds {array.dtype}, "
+            f"such as {example!r:.60}: convert it in a wrapper of the environment"
         )
     if array.size != math.prod(shape):
         raise SchemaError(f"{_observation(path)} needs the shape {shape}: got {array.shape}")
@@ -279,7 +279,9 @@ class ObsConverter:
         found = {leaf.path: leaf for leaf in leaves(space)}
         for setting, value in (("entities", parts), ("features", features)):
             if not _is_by_name(value):
-                raise UsageError(f"{setting} needs a dict by names of entities: got {value!r:.80}")
+                raise UsageError(
+                    f"{setting} must be a dict with names of entities as keys: got {value!r:.80}"
+                )
         self._tables = {name: _table(name, part, found) for name, part in (parts or {}).items()}
         named = [leaf for each in self._tables.values() for leaf in (each.leaf, each.mask)]
         self._rest = [leaf for leaf in found.values() if leaf not in named]

@@ -76,7 +76,7 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
         if not isinstance(action_space, spaces.Discrete):
             padded.vec.close()
             raise UsageError(
-                f"{game.name}: its actions are a {action_space}: an AEC environment is for one "
+                f"{game.name}: its actions are a {action_space}, but an AEC environment is for one "
                 "choice at a time; take a GameParallelEnv"
             )
         self._add_agents(padded, first_seed)

@@ -18,7 +18,7 @@ from entity_env.interop.gymnasium import EntityVectorEnv, GameEnv, game_ids
 from tests import ROOT
 from tests.interop.named_games import NAMED, each_of, needs
 
-ROOM_IS_NEEDED = "say how many there can be"
+ROOM_IS_NEEDED = "give the largest number"
 
 
 def test_every_game_for_one_agent_has_an_id() -> None:

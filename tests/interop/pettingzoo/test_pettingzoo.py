@@ -388,7 +388,7 @@ def test_games_of_more_than_one_choice_are_refused() -> None:
 
 
 def test_numbers_of_entities_that_vary_must_be_named() -> None:
-    with pytest.raises(SchemaError, match="say how many there can be, max_entities="):
+    with pytest.raises(SchemaError, match="give the largest number, max_entities="):
         GameAECEnv(tic_tac_toe, max_entities={})
 
 
