@@ -555,7 +555,7 @@ def test_a_slow_game_is_checked_as_far_as_the_time_goes(
     [record] = caplog.records
     assert re.search(
         r"a step takes 100 ms: 1,000,000 steps of training take 28 hours in one process; .*; the "
-        r"check stopped after \d+ steps: --max-time, or max_time_s",
+        r"check stopped after \d+ steps: a larger --max-time, or max_time_s",
         record.getMessage(),
     )
 

@@ -281,7 +281,7 @@ def test_a_score_of_billions() -> None:
         ),
         ([0.02] * 9, False, "a step takes 20 ms: 1,000,000 steps of training take 6 hours"),
         ([0.0, 0.0, 0.04, 0.04] * 9, False, "a step takes 20 ms: "),  # every second turn
-        ([0.001] * 9, True, "a step takes 1 ms; the check stopped after 8 steps: --max-time, or"),
+        ([0.001] * 9, True, "a step takes 1 ms; the check stopped after 8 steps: a larger --max"),
     ],
 )
 def test_steps_that_take_long(step_times_s: list[float], is_cut: bool, hint: str) -> None:

@@ -312,7 +312,7 @@ def test_check_stops_when_its_time_is_up(caplog: pytest.LogCaptureFixture) -> No
     assert result.stdout == (
         "multi_snake: no violation of the contract in the first steps of an episode\n"
     )
-    assert "the check stopped after 2 steps: --max-time" in caplog.text
+    assert "the check stopped after 2 steps: a larger --max-time" in caplog.text
 
 
 def test_doctor_reports_what_is_there_and_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,7 +353,7 @@ def test_doctor_reports_what_is_there_and_what_is_missing(monkeypatch: pytest.Mo
         (["play", "snake", "--clock", "1"], "--clock is for human players: add --agent human"),
         (["record", "snake", "--clock", "1"], "--clock is for human players: add --agent human"),
         (["play", "snake", "--agent", "human", "--clock", "1"], "a clock needs a terminal"),
-        (["play", "azul", "--agent", "human", "--clock", "1"], "typed, without a clock"),
+        (["play", "azul", "--agent", "human", "--clock", "1"], "are typed in the terminal"),
         (["play", "snake", "--agent", "human", "--clock", "0"], "--clock"),
         (["bench", "snake", "--set", "board_size=0"], "board_size must be at least 2"),
         (["check", "snaek"], "did you mean snake?"),

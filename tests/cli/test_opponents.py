@@ -102,7 +102,7 @@ def test_bots_of_files_play_within_the_game(tmp_path: Path) -> None:
     assert game.name != tic_tac_toe.name
     with VecEnv(game, 4) as vec:
         assert vec.reset(1).is_ready.sum() <= 4
-    with pytest.raises(UsageError, match="cannot be mixed with self in one run"):
+    with pytest.raises(UsageError, match="play all seats but one: leave out self"):
         against_bots(tic_tac_toe, {name: 0.2, "self": 0.3})
     assert against_bots(tic_tac_toe, {"self": 0.3}) == (tic_tac_toe, {"self": 0.3})
 

@@ -290,7 +290,7 @@ def test_a_class_repeats_a_seed_and_shows_the_end() -> None:
 def test_numbers_are_refused_unless_discretized() -> None:
     refused(SchemaError, "'aim' is continuous", lambda: vec_env(Aim, 2))
     refused(UsageError, "at most 4096", lambda: vec_env(Aim, 2, discretize={"aim": 100}))
-    refused(UsageError, "from 2 on", lambda: vec_env(Aim, 2, discretize={"aim": 1}))
+    refused(UsageError, "2 or more", lambda: vec_env(Aim, 2, discretize={"aim": 1}))
     refused(UsageError, "'fire'", lambda: vec_env(Aim, 2, discretize={"aim": 3, "fire": 2}))
     refused(SchemaError, "'aim' is continuous", lambda: environment(Aim)())
 

@@ -141,8 +141,8 @@ def _game_named(replay: Replay) -> str:
         what = f"the file {code.resolve()}" if isinstance(code, Path) else f"the module {code}"
         raise ReplayError(
             f"{replay.name} is a replay of the game {word}, which you have not named here before "
-            f"or which has changed since. If you trust {what}, which it would run, add --game "
-            f"{shlex.quote(word)}"
+            f"or which has changed since. The option --game {shlex.quote(word)} would run {what}. "
+            "Add the option if you trust that code"
         )
     return word
 

@@ -172,7 +172,7 @@ def test_mistakes_are_one_line(here: Path, replays: Path) -> None:
     for args, problem in (
         (("clone", "snake", "games"), "was recorded with a different game than snake"),
         (("clone", "snake", "d.npz"), "d.npz was recorded with a different game than snake"),
-        (("clone", "snake"), "name replays"),
+        (("clone", "snake"), "give replays"),
         (("clone", "snake", "none.replay"), "no file none.replay"),
         (("clone", "snake", "--play", "human"), "record GAME --agent human"),
         (("clone", "snake", "--play", "nobody"), "no agent 'nobody'"),
@@ -186,7 +186,7 @@ def test_mistakes_are_one_line(here: Path, replays: Path) -> None:
         (("clone", "rock_paper_scissors", "d.npz", "--agent", 7), "the agents are [0, 1]"),
         (("clone", "rock_paper_scissors", "games/0.replay"), "only one episode"),
         (("dataset", "games", "--out", "d.csv"), "NAME.npz"),
-        (("dataset", "--out", "e.npz"), "name replays"),
+        (("dataset", "--out", "e.npz"), "give replays"),
         (("dataset", "--play", "random", "--out", "e.npz"), "--game GAME"),
         (("dataset", "games", "--set", "rounds=1", "--out", "e.npz"), "--game GAME"),
     ):

@@ -63,7 +63,7 @@ def test_by_default_a_game_without_replays_keeps_none(tmp_path: Path) -> None:
     color = Game(lambda agent, *, seed, color=0: None, entities=(), actions=())
     unreadable = color.with_settings(color=object())
     assert KeptReplays.of(unreadable, tmp_path, ReplayOptions(moments=0)) == ((), None, 0)
-    with pytest.raises(ReplayError, match="a replay keeps settings"):
+    with pytest.raises(ReplayError, match="a replay can store only settings"):
         KeptReplays.of(unreadable, tmp_path, ReplayOptions(moments=1))
 
 

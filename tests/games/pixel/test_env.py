@@ -303,7 +303,7 @@ class TestStarts:
     def test_that_match_already_are_refused(self) -> None:
         world = GridWorld(2, SMALL)
         start = Goal(world._pictures[0], tau=0.05)
-        with pytest.raises(SchemaError, match=r"slot 0: the start matches .* is 0, and below 87"):
+        with pytest.raises(SchemaError, match=r"slot 0: .*distance 0, a match is below 87"):
             PixelGoalEnv(world, start)
         goals = Goal(world._pictures[[5, 0]], tau=Fraction(1, 1728))
         with pytest.raises(SchemaError, match="the goal of environment 1 already"):

@@ -481,7 +481,7 @@ class TestSources:
         ("make", "kind", "message"),
         [
             (Crowd, SchemaError, r"Crowd: .* entities \['A', 'B'\]"),
-            (Chooser, SchemaError, "Chooser: action 'Walk' selects entities"),
+            (Chooser, SchemaError, "Chooser: action 'Walk' must not select entities"),
             (
                 partial(Corridor, obs_size=3),
                 SchemaError,
@@ -490,9 +490,9 @@ class TestSources:
             (
                 Cramped,
                 SchemaError,
-                "Walker has 2 features times 3 entities and 2 global ones, but ",
+                r"obs_size must be 8 \(3 \* 2 features of Walker \+ 2 global features\), got 7",
             ),
-            (Leaderless, SchemaError, "'Walk' must be global, .* which of 3 entities acts"),
+            (Leaderless, SchemaError, "'Walk' must be global .* which of 3 entities acts"),
             (lambda _: Corridor(5), SchemaError, "called with 2 and returned one of 5"),
             (lambda _: "corridor", SchemaError, "called with 2 and returned str"),
         ],
