@@ -23,7 +23,7 @@ from entity_env.lazy_imports import late_module
 if TYPE_CHECKING:
     import difflib
     import traceback
-else:  # only for errors; a third of a game's import time
+else:  # needed only for errors, and a third of a game's import time
     difflib, traceback = late_module("difflib"), late_module("traceback")
 
 E = TypeVar("E", bound=BaseException)

@@ -38,9 +38,9 @@ def identity_of(game: Game) -> dict[str, str | int]:
 
     `source` is where it is defined, as in replays. `sha256` is the digest of all Python files of
     the package of its `play`, or of the one file if it is in no package, as currently on disk.
-    `version` is the version of the `Game`; `package` is name and version of the distribution; `git`
-    is the output of
-    `git describe --always --dirty` in the repository of the source. Unknown values are omitted.
+    `version` is the version of the `Game`; `package` is the name and version of the distribution;
+    `git` is the output of `git describe --always --dirty` in the repository of the source. Unknown
+    values are omitted.
     """
     found: dict[str, str | int | None] = {"source": source_of(game), "version": game.version}
     module = _module_of(game)

@@ -32,7 +32,7 @@ class Executor(Protocol):
 
     @property
     def groups(self) -> Sequence[range]:
-        """Environments of every group; together all, in order."""
+        """Environments of every group; the groups cover all environments, in order."""
 
     @property
     def num_agents(self) -> int:

@@ -117,7 +117,7 @@ def make_vec_env(
             on_error=on_error,
             failures=failures,
         )
-    game.require_settings()  # and no timeout: a batch may take long to compile
+    game.require_settings()  # without a timeout, because a batch may take long to compile
     return BatchVecEnv(partial(make, **game.settings), num_envs, num_workers, autoreset=autoreset)
 
 

@@ -62,8 +62,8 @@ class ReplayBuffer:
     action (48 for a select action), plus its rows: 4 bytes per feature, 8 per actor or actee, and 1
     per entity or choice once any is hidden or masked. Chosen actions take 8 bytes per actor
     (continuous actions 4 per number). Rows are in flat arrays that double when the last `capacity`
-    transitions need more, and never shrink. So they take at most twice the memory in use, or three
-    times while an array grows. See `num_bytes`.
+    transitions need more, and never shrink. The arrays therefore take at most twice the memory in
+    use, or three times while an array grows. See `num_bytes`.
 
     Args:
         capacity: maximum number of transitions; the oldest are overwritten.
@@ -76,7 +76,7 @@ class ReplayBuffer:
         self.capacity = checked_count("capacity", capacity)
         self._obs, self._next_obs = _ObsRing(self.capacity), _ObsRing(self.capacity)
         self._oldest = 0
-        self._added: tuple[int, Transitions | None] = 0, None  # number, and the waiting transitions
+        self._added: tuple[int, Transitions | None] = 0, None  # number added, and those that wait
         self._spaces: VecObs | None = None
 
     def __len__(self) -> int:
@@ -240,7 +240,7 @@ def _tables(obs: VecObs, actions: ActionArrays) -> Iterator[_Table]:
         yield _Table(("entities", name), features.lengths, columns)
     for name, mask in obs.action_masks.items():
         columns = {"actors": mask.actors.values}
-        if name in actions and len(actions[name].values):  # otherwise the width may be unknown
+        if name in actions and len(actions[name].values):  # the width of no rows may be unknown
             columns["chosen"] = actions[name].values
         allowed: _Columns = {}
         if not isinstance(mask, VecContinuousActionMask) and mask.mask is not None:

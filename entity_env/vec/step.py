@@ -86,7 +86,7 @@ class BatchStep:
     Args:
         reward: `(num_rows,)` float32.
         terminated, truncated: `(num_rows,)` bool.
-        is_over: `(num_envs,)` bool, the environment shows the last observation of an episode.
+        is_over: `(num_envs,)` bool, True where an environment shows an episode's last observation.
         final: last observations of `ended`, in order, or None.
         ended: episodes that ended.
         lost: episodes ended by a failure; the observation before the failure serves as their last.

@@ -57,7 +57,7 @@ class VecEnv(VecEnvBase):
 
     Raises:
         UsageError: an invalid number or mode, or `failures` for a source that is not a `Game`.
-        SchemaError: `source` is none of these.
+        SchemaError: `source` is of another type.
         WorkerError: a worker could not be started.
 
     Arrays of a `VecObs` are views, valid until the next call that returns a `VecObs`. Without
@@ -345,7 +345,7 @@ class VecEnv(VecEnvBase):
     def runs_of(
         self, env_ids: Sequence[int], seed: int | None, starts: ArrayLike | None = None
     ) -> Mapping[int, Run]:
-        """Seeds and first episode index with which a reset starts environments.
+        """The runs that a reset starts: each has a seed and the index of its first episode.
 
         Args:
             seed, starts: as for `reset_envs`.

@@ -114,8 +114,8 @@ def _no_mask() -> ResetMask:
 class PackedResult(StepResult):
     """`StepResult` of environments that pack the bits of a mask while they step.
 
-    Making a mask and copying its bits takes a tenth of a step of 4,096 CartPoles. So steps write
-    the bits of `NUM_SLOTS` masks directly, and a mask is reused when it has no other owner. A
+    Making a mask and copying its bits takes a tenth of a step of 4,096 CartPoles. Steps therefore
+    write the bits of `NUM_SLOTS` masks directly, and a mask is reused when it has no other owner. A
     caller that keeps masks gets copies.
 
     Args:

@@ -223,7 +223,7 @@ class BatchEnvStepper(ArrayBatch):
         """Steps the environments that are not over, and starts the next episode of the others.
 
         A batch environment steps all environments or none, and refuses environments that are over.
-        So environments that are over are reset, stepped with the others, and reset again to show
+        Those that are over are therefore reset, stepped with the others, and reset again to show
         their first observation. This skips every other episode of their sequences.
         """
         env, over = self._env, self._over_mask

@@ -24,7 +24,7 @@ class BatchVecEnv(VecEnv):
     reset with `starts`, from the seed of environment `starts[i]`. Its episodes report that seed and
     their index in the sequence; a batch of one with that seed repeats them. With "next_step" every
     other episode is skipped, because a batch steps all environments or none, including those that
-    should show their first observation. So from its second episode on, an environment plays
+    should show their first observation. From its second episode on, an environment therefore plays
     different episodes than in the other modes.
 
         with BatchVecEnv(CartPole(4096)) as vec: ...

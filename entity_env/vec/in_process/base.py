@@ -150,7 +150,7 @@ class LocalBatch(ProcessBatch):
                 flags += self._last_flags(env_id)
             self._guard(env_id, self._collect)
         if self.autoreset != "same_step":
-            # Rows that were already over also have flags, but would be missing in `final`.
+            # Without `final`: it would lack rows that were already over, which also have flags.
             self._final_writer.clear()
         step = self._finish(begin, memory)
         for row, terminated, truncated in flags:

@@ -48,7 +48,7 @@ _COUNTERS: Final = ("seed", "episode", "step")
 
 
 class Command:
-    """Commands of the parent; plain numbers, since an Enum costs 50 ns per use."""
+    """Commands of the parent; plain numbers, because an Enum costs 50 ns per use."""
 
     ACT: Final = 1
     """Step by the actions in the command block."""
