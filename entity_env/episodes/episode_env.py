@@ -229,7 +229,7 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
                 `num_envs`, or a `VecEnvironment` whose autoreset is not "disabled".
         """
         if num_envs is None and num_workers:
-            raise UsageError(f"num_workers={num_workers} needs num_envs: give it, too")
+            raise UsageError(f"num_workers={num_workers} needs num_envs: pass both")
         if _is_vec(source):
             if num_envs is None:
                 return EpisodeVec(source, seed)
