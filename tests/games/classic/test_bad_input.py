@@ -172,3 +172,14 @@ env.reset_envs(mask)
 assert list(mask.iter_set()) == [0, 1, 2]
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_the_first_choice_beyond_the_last_is_refused(make: Make, game: Game) -> None:
+    env = make(3)
+    env.reset(seed=1)
+    actions: Any = np.zeros(3, np.float32 if game is Pendulum else np.uint8)
+    actions[1] = {"CartPole": 2, "MountainCar": 3, "Pendulum": np.nextafter(np.float32(2), 3)}[
+        game.__name__
+    ]
+    with pytest.raises(SchemaError, match="for environment 1"):
+        env.step(actions)
