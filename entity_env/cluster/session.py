@@ -24,7 +24,7 @@ from entity_env.errors import MissingExtraError, UsageError, shown
 
 T = TypeVar("T")
 _CONNECT_S: Final = 5.0
-_REQUEST_S: Final = 15  # Ray waits 60 s for a node on this machine
+_REQUEST_S: Final = 15  # instead of 60 s, the time that Ray waits for a node on this machine
 _VERSIONS_S: Final = 60.0
 _REMOVE_S: Final = 5.0
 _END_S: Final = 5.0
@@ -36,7 +36,7 @@ _QUIET: Final = {
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # drops its daemons' lines about processes that died
 }
 WORKER_ENV: Final = {"OMP_NUM_THREADS": "1"}
-"""Environment variables of processes on the cluster; each has one CPU."""
+"""Environment variables of processes on the cluster, which have one CPU each."""
 
 
 class Portable(Generic[T]):
@@ -83,7 +83,7 @@ def connect(address: str = "auto", *, num_cpus: int = 1) -> Iterator[int]:
             Python or of this package.
     """
     found = _resolve(address)
-    if found is not None:  # before the import of Ray, which reads it
+    if found is not None:  # Ray reads the variable when it is imported
         os.environ.setdefault("RAY_gcs_server_request_timeout_seconds", str(_REQUEST_S))
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
@@ -118,7 +118,8 @@ def _init(ray: Any, address: str | None, stack: contextlib.ExitStack) -> None:  
         "runtime_env": {"env_vars": WORKER_ENV},
     }
     if address is None:
-        # Without a token, Ray writes one into the home folder. Only this program joins here.
+        # Without a token, Ray writes one into the home folder. A random one is enough, because
+        # only this program joins the new cluster.
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         folder = tempfile.mkdtemp(prefix="ray-")  # short: socket paths have at most 107 characters
         stack.callback(_remove, folder)
@@ -136,7 +137,7 @@ def _init(ray: Any, address: str | None, stack: contextlib.ExitStack) -> None:  
 
 @contextlib.contextmanager
 def _blocked_signals() -> Iterator[None]:
-    """Delays Ctrl-C and SIGHUP until a cluster's daemons are started and known.
+    """Delays Ctrl-C and SIGHUP until a cluster's daemons run and Ray can end them.
 
     The daemons inherit the block, so a closed terminal ends only the program, which then ends them.
     """

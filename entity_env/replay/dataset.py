@@ -25,7 +25,9 @@ _AT_ONCE: Final = 32
 
 
 def replay_files(paths: Iterable[str | Path]) -> list[Path]:
-    """Replay files among these paths, and in folders and subfolders, sorted by name.
+    """The given files, in order; for a folder, the replay files in it and its subfolders.
+
+    Files of one folder are sorted by path.
 
     Raises:
         UsageError: a folder without replays, or a missing file.
@@ -61,15 +63,14 @@ def dataset_of(
     Args:
         replays: loaded replays, or paths of files and folders.
         game: the game whose spaces all replays must have; it plays replays that hold only actions.
-            Or a function that returns the game for such a replay. None = the game named in the
-            replay, if this package has it.
+            Or a function that returns the game for such a replay. None = as `Replay.find_game`.
         agents: only these agents, by index or by name in the replay; empty = all.
         winners, min_reward: as in `Dataset.filter`. An unfinished episode counts with its reward so
             far.
         on_replay: called after each replay.
-        limits: limits on what each replay shows, and on playing again in a new process, which plays
-            up to 32 replays of one game. None = no limits; replays are played again in this
-            process.
+        limits: limits on what each replay shows, and on playing again, which happens in new
+            processes: each plays up to 32 replays of one game. None = replays are played again in
+            this process, only with the default `step_timeout_s` of `Replay.turns`.
 
     Raises:
         UsageError: replays with other spaces, none of these agents, or no decisions.
@@ -145,8 +146,7 @@ def _played(
 
 
 def _spaces_of(replay: Replay, game: Game | Callable[[Replay], Game] | None) -> Spaces:
-    """The spaces of a given game, since a replay's may not mark single entities; else the
-    replay's."""
+    """The given game's spaces, since a replay's may lack `is_single`; else the replay's spaces."""
     if not isinstance(game, Game):
         return replay.spaces
     spaces = game.obs_space(), game.action_space()
@@ -158,7 +158,7 @@ def _spaces_of(replay: Replay, game: Game | Callable[[Replay], Game] | None) -> 
 
 
 def _game_of(replay: Replay, game: Game | Callable[[Replay], Game] | None) -> Game | None:
-    """The game to play a replay again; None if the replay needs no game, or names it."""
+    """The game for playing a replay again; None if it needs no game, or names its game."""
     if game is None or isinstance(game, Game):
         return game
     return None if replay.has_observations else game(replay)

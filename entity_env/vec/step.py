@@ -1,4 +1,4 @@
-"""BatchStep and PendingBatch: a step of some environments, until its actions are sent."""
+"""BatchStep: the result of a step. PendingBatch: its `VecObs`, until its actions are performed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class StepArrays(NamedTuple):
 
 
 class StepMemory(NamedTuple):
-    """Memory for a step: rows, last observations, rewards and flags."""
+    """Memory for a step: observations, last observations, rewards and flags."""
 
     rows: FrameMemory
     final: FrameMemory
@@ -73,7 +73,7 @@ class CollectedStep(Protocol):
         agent_id: NDArray[np.int64],
         lost: Sequence[EntityBatch] | None = None,
     ) -> VecObs:
-        """The batch for the caller."""
+        """The batch for the caller; `lost` has the rows of `lost_rows`, if episodes were lost."""
 
     def written(self, memory: StepMemory) -> BatchStep:
         """The step, written to `memory` if it is not there already."""
@@ -88,7 +88,7 @@ class BatchStep:
         terminated, truncated: `(num_rows,)` bool.
         is_over: `(num_envs,)` bool, True where an environment shows an episode's last observation.
         final: last observations of `ended`, in order, or None.
-        ended: episodes that ended.
+        ended: episodes that ended without a failure.
         lost: episodes ended by a failure; the observation before the failure serves as their last.
     """
 
@@ -143,9 +143,9 @@ class BatchStep:
 
 @dataclass(eq=False)
 class PendingBatch:
-    """`VecObs` returned by `recv` whose actions have not been sent yet, or are being performed.
+    """A `VecObs` given to the caller, whose actions are still awaited or being performed.
 
-    Holds the rows of `groups`, in order, with `num_agents` rows per environment.
+    Holds the rows of the executor's `groups`, in order, with `num_agents` rows per environment.
     """
 
     groups: list[int]
@@ -166,9 +166,10 @@ class PendingBatch:
         return {env_id for envs in self.envs for env_id in envs}
 
     def keep(self) -> None:
-        """Copies the lengths, which workers overwrite two steps later.
+        """Copies the lengths, because a group that steps twice overwrites its part of them.
 
-        Rows of busy groups must still be found after other groups have stepped twice.
+        Without the copy, the rows of groups that are still busy could no longer be found: where
+        they begin depends on the lengths of all rows before them.
         """
         if self.is_kept:
             return
@@ -202,7 +203,8 @@ def lost_rows(
             if env_id[row] in batch.envs[batch.groups.index(group)]:
                 obs = batch.obs
                 is_same = (obs.env_id == env_id[row]) & (obs.agent_id == agent_id[row])
-                shown = EntityBatch(obs.features, obs.visible, {})  # caches offsets
+                # Without masks, whose lengths `keep` does not copy.
+                shown = EntityBatch(obs.features, obs.visible, {})
                 rows.append(shown.map_arrays(itemgetter(np.flatnonzero(is_same))))
     return rows
 

@@ -48,7 +48,7 @@ RunFolders: TypeAlias = Annotated[tuple[Path, ...], Argument("[RUN]...")]
 DrawnGames: TypeAlias = Annotated[
     tuple[str, ...],
     CliOption(
-        "A game of the runs, whose code may draw their replays. May be repeated.",
+        "A game of the runs; its code may then be run to draw replays. May be repeated.",
         name="--game",
         metavar="GAME",
         default="games of the package, of runs trained here, and those you have named here before",
@@ -62,11 +62,11 @@ class ListRuns:
 
     RUN is the folder of a training run, or a folder of runs.  [default: runs]
 
-    Settings are shown where they differ. Runs are compared by their last evaluation, ± half of its
-    95 % confidence interval within that run; `training` is the mean of the last episodes of
-    training. Runs that differ only in their seed are also combined into one line of a second
-    table: the mean with Student's interval over seeds, the interquartile mean (IQM), and the
-    probability that a run of the first line is better.
+    Settings are shown where they differ. Runs are compared by their last evaluation: its mean
+    reward ± half of the 95 % confidence interval over its episodes; `training` is the mean of the
+    last episodes of training. Runs that differ only in their seed are also combined into one line
+    of a second table: the mean with Student's interval over seeds, the interquartile mean (IQM),
+    and the probability that a run of the first line is better.
     """
 
     folders: RunFolders = ()
@@ -156,7 +156,7 @@ def _tell(problems: Sequence[str]) -> int:
 
 
 def _print_table(found: TextTable, console: Console) -> None:
-    """Prints a table with a column per setting, or one for all settings if it is too wide."""
+    """Prints a table with a column per setting; if too wide, with one column for all settings."""
     labels, settings, columns, rows, notes = found
     for is_wide in (True, False):
         table = plain_table()

@@ -1,7 +1,7 @@
 """AzulEnv: Azul as an environment stepped by action ids.
 
 Observations:
-    306 numbers per player, seen from that player's seat; table in `features`.
+    306 numbers per player, seen from that player's seat; see the table in `azul/features.py`.
 Actions:
     an id from 0 to 299, `(source * 5 + colour) * 6 + destination`; the mask marks legal ids.
 Reward:
@@ -129,7 +129,7 @@ class AzulEnv:
 
     Args:
         features: encodes observations: a `FeatureExtractor` or any `PositionEncoder`. A custom
-            encoder is tried once on a first position.
+            encoder is tried once, on a starting position.
         seed: seed of all episodes, 0 or more; random by default.
 
     Raises:
@@ -187,7 +187,7 @@ class AzulEnv:
 
         Args:
             seed: seed of this and the following episodes; None continues the current sequence.
-            draw: draws the tiles of this episode instead, for replays; see `Draw`.
+            draw: draws the tiles of this episode instead of the seed, for replays; see `Draw`.
 
         Raises:
             UsageError: the seed is not an integer, or negative.
@@ -241,7 +241,7 @@ class AzulEnv:
 
     @contextmanager
     def _undone_on_error(self) -> Iterator[None]:
-        """Restores episode and draws if a custom extractor raises."""
+        """With a custom encoder, restores the episode and the random generator after an error."""
         if self._is_plain_features:
             yield
             return

@@ -30,13 +30,14 @@ def play_starts(
 
     Args:
         vec: with autoreset "disabled".
-        starts: indices of the episodes; see `starts` of `VecEnv.reset_envs`.
+        starts, seed: indices of the episodes, and the run's seed; see `VecEnv.reset_envs`.
         max_length: steps after which an episode is truncated; None = never.
-        is_over: called between steps; True truncates running episodes.
+        is_over: called between steps; True truncates running episodes, and no others begin.
 
     Yields:
-        One pair per start, in the order in which they end: the episodes of all agents, with the
-        start as `number`; and True if this function truncated some, with their reward so far.
+        One pair per start that has begun, in the order in which they end: the episodes of all
+        agents, with the start as `number`; and True if this function truncated any of them. A
+        truncated episode has its reward so far.
     """
     # Every start is played to its end: taking the first episodes to end would favor short ones.
     shape = vec.num_envs, vec.num_agents
@@ -52,7 +53,8 @@ def play_starts(
         is_done |= obs.done.reshape(shape)
         for episode in obs.episodes:
             ended.setdefault(episode.env_id, []).append(episode)
-        # An agent that takes no part in an episode never ends it.
+        # An agent that takes no part in an episode is never done: the episode has also ended when
+        # some agents are done and none is ready.
         is_ended = is_done.all(axis=1) | (is_done.any(axis=1) & ~is_ready.any(axis=1))
         is_cut = ~is_ended & ((age >= (max_length or np.inf)) | is_over())
         again = is_ended | is_cut

@@ -36,7 +36,7 @@ _MAX_READS: Final = 1000
 
 
 def find_network(path: Path) -> Path:
-    """Path of the network: `path` itself, or the checkpoint of the training run in it."""
+    """Path of the network: `path` itself, or, if it is a training run, the checkpoint in it."""
     try:
         if is_agent_file(path):
             return path
@@ -75,7 +75,8 @@ def read_network(path: str | Path) -> Weights:
 def read_checkpoint(folder: Path, *names: str) -> tuple[Header, dict[str, bytes]]:
     """Reads `config.json` and other files of a checkpoint folder, all from one save.
 
-    Retries if another process saves meanwhile. Raises `CheckpointError` if they cannot be read.
+    Leaves out files that the save lacks. Retries if another process saves meanwhile. Raises
+    `CheckpointError` if a file cannot be read.
     """
     before = _places(folder, names)
     for _ in range(_MAX_READS):
@@ -115,7 +116,7 @@ def _places(folder: Path, names: Iterable[str]) -> tuple[Header, dict[str, Path]
 
 
 def _max_bytes(folder: Path, header: Header) -> int:
-    """Largest file size; the optimizer has two numbers per parameter."""
+    """Size limit of a file: that of the optimizer, which has two numbers per parameter."""
     if isinstance(header.config, OwnNetConfig):
         return 8 * MAX_NUMBERS + MAX_HEADER
     try:

@@ -15,7 +15,7 @@ _FORBIDDEN: Final = np.float32(-1e30)
 _NEVER: Final = np.float32(-87.0)
 """Choices with a lower log-probability do not count in the entropy."""
 _SHORTEST: Final = np.float32(1e-30)
-"""Lower bound of the draws of a race, since 0 / 0 is NaN."""
+"""Lower bound of the exponential draws in `draw_categorical`, since 0 / 0 is NaN."""
 
 
 @vectorized
@@ -63,6 +63,7 @@ def draw_categorical(
 ) -> None:
     """Draws a choice for every actor by an exponential race; an empty `allowed` allows everything.
 
+    `race` has an exponential draw for every choice: the largest probability / draw wins.
     Overwrites `logits` with log-probabilities. Adds the log-probabilities of the samples and the
     entropies to the actors' rows of `logprobs` and `entropy`.
     """
@@ -95,7 +96,7 @@ def draw_categorical(
 def mean_values(
     x: Floats, order: Ints, offsets: Ints, weight: Floats, bias: Floats, values: Floats
 ) -> None:
-    """Writes a linear layer's single output for the mean entity of each observation."""
+    """Writes a linear layer's single output for the mean of each observation's entities."""
     width = x.shape[1]
     for r in range(len(values)):
         total = ZERO

@@ -51,7 +51,7 @@ class CategoricalArrays:
         return choose_label(self.probs, greedy, rng)
 
     def race(self, exponential: Floats) -> tuple[NDArray[np.int64], Floats, Floats]:
-        """Samples from exponential draws, their log-probabilities, and each actor's entropy.
+        """Returns samples chosen by exponential draws, their log-probabilities, and entropies.
 
         Like `CategoricalDistribution.draw`; `exponential` is `(num_actors, num_choices)`.
         """
@@ -68,7 +68,7 @@ class CategoricalArrays:
 
 @dataclass(frozen=True, slots=True)
 class GaussianArrays:
-    """Normal distribution of every actor's numbers, in half ranges around the middle.
+    """Normal distribution of every actor's numbers, in units where -1 is `low` and 1 is `high`.
 
     Args:
         rows: `(num_actors,)` int64, the observation of each actor.
@@ -93,7 +93,7 @@ class GaussianArrays:
         return self.actions(samples)
 
     def shift(self, normal: Floats) -> tuple[Floats, Floats, Floats]:
-        """Samples from normal draws, their log-densities, and each actor's entropy."""
+        """Returns samples made from normal draws, their log-densities, and entropies."""
         deviation: Floats = np.exp(self.log_std)
         each = np.float32(-0.5) * np.square(normal) - self.log_std - _HALF_LOG_TWO_PI
         entropy = np.add.reduce(self.log_std + (np.float32(0.5) + _HALF_LOG_TWO_PI))
@@ -104,7 +104,7 @@ class GaussianArrays:
         """Samples in the units of the space, within its bounds."""
         # Halve before adding: the sum of two float32 can overflow.
         low, high = np.float32(0.5) * self.low, np.float32(0.5) * self.high
-        # Samples beyond the bounds, which may be infinite, are replaced below.
+        # Samples beyond the bounds, even infinite ones, become exactly the bounds below.
         within = np.clip(samples, -1.0, 1.0)
         inside = np.clip(low + high + (high - low) * within, self.low, self.high)
         above = np.where(samples >= 1.0, self.high, inside)
@@ -124,7 +124,7 @@ def choose_label(probs: Floats, greedy: bool, rng: np.random.Generator) -> NDArr
     if greedy or not len(probs):
         best: NDArray[np.int64] = probs.argmax(axis=1) if probs.size else np.zeros(0, np.int64)
         return best
-    if len(probs) == 1:  # the most common case needs no numpy calls
+    if len(probs) == 1:  # the most common case, faster in Python
         sums = list(accumulate(probs[0].tolist()))
         return np.array([bisect_right(sums, rng.random() * sums[-1])])
     # Inverse transform sampling, with cumulative sums in float64.

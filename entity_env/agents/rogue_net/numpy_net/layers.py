@@ -2,10 +2,15 @@
 
 `bind` adds the calls of a layer to a plan.
 
-The state of an entity has `d_model + 2` columns: its embedding minus the embedding's mean; a
-constant, whose square is what a layer norm adds to the sum of squares and which carries the biases
-of heads; and the mean. Layer norms divide the first columns by the root of the sum of squares, and
-append a column of ones for the bias of the next matrix.
+The state of an entity is a row of `d_model + 2` columns:
+
+- `d_model` columns hold its embedding minus the embedding's mean.
+- The next column holds a constant. Its square is what a layer norm adds to the sum of squares, and
+  heads multiply it to get their biases.
+- The last column holds the mean.
+
+Layer norms divide the first `d_model` columns by the root of the sum of squares, which includes the
+constant, and append a column of ones for the bias of the next matrix.
 """
 
 from __future__ import annotations
@@ -37,26 +42,26 @@ Doubles: TypeAlias = Mapping[str, Double]
 Rows: TypeAlias = NDArray[np.intp] | None
 
 _CONSTANT: Final = 8.0
-"""The constant hidden unit, before and after the GELU."""
+"""Value of the constant unit in a feedforward's hidden layer, before and after the GELU."""
 _MAX_SCORES: Final = 1 << 15
-"""Largest size of the matrix that compares states."""
+"""Most numbers that `FusedAttention._scores` may hold; larger networks compare with keys."""
 _MIN_SUM = 1e-25
 _MAX_SUM = 1e30
 """Unnormalized attention sums between these are accurate enough; others are recomputed."""
 _MAX_LOGIT = 50.0
-"""With smaller logits, attention sums are between `_MIN_SUM` and `_MAX_SUM`."""
+"""If all logits are within ± this, attention sums are between `_MIN_SUM` and `_MAX_SUM`."""
 _CALL = 150_000
-"""Multiplications that take as long as the calls saved by attention among states."""
+"""Attention among states saves a few calls, which take as long as this many multiplications."""
 
 
 class FusedEmbedding:
-    """The embeddings of all types: `normalize`, `linear`, `relu`, `layer_norm`, or `repeat`.
+    """The embeddings of all types: `repeat`, or `normalize`, `linear`, `relu` and `layer_norm`.
 
     Features are columns of one matrix, with an additional column per type that is 1 for its
     entities. One product applies the linear layers of all types.
 
     Args:
-        operations: of every entity type, by its name and in order.
+        operations: by name of the entity type, the operations that embed it, in order.
         num_shared: number of global features, which are the last columns of every type.
     """
 
@@ -72,7 +77,7 @@ class FusedEmbedding:
         d_model = last["embedding" if "embedding" in last else "bias"].shape[-1]
         num_types, num_columns = len(parts), sum(widths)
         deviations = np.full(num_columns + num_types, np.inf)
-        # The last column becomes a constant.
+        # The last column is 1 for every entity; `centering` makes it the constant of a layer norm.
         linear = np.zeros((len(deviations), d_model + 1))
         linear[num_columns:, d_model] = 1.0
         scale, shift = np.zeros((num_types, d_model)), np.zeros((num_types, d_model + 2))
@@ -109,14 +114,14 @@ class FusedEmbedding:
     def bind(self, plan: Plan) -> Floats:
         """Adds the calls; returns the states.
 
-        Their arrays are contiguous and of equal shape: broadcasting over short rows, such as 9 or
-        32 numbers, is slow in numpy.
+        Limits, scale and shift are repeated for every entity, because numpy is slow at broadcasting
+        short rows, such as 9 or 32 numbers.
         """
         wide, floats = plan.wide, plan.floats
         length, d_model = len(wide), len(self._state)
         highest, lowest = (floats(name, *wide.shape) for name in ("highest", "lowest"))
         zeros = floats("zeros", length, d_model + 1)
-        highest[:], lowest[:], zeros[:] = self.limit, -self.limit, 0.0  # for all plans
+        highest[:], lowest[:], zeros[:] = self.limit, -self.limit, 0.0  # equal in all plans
         above, centered = (floats(name, length, d_model + 1) for name in ("above", "centered"))
         scaled, x = floats("scaled", length, d_model), floats("state", length, d_model + 2)
         plan.add(partial(np.minimum, out=wide), wide, highest)
@@ -134,10 +139,12 @@ class FusedEmbedding:
 class FusedAttention:
     """`layer_norm`, `linear` to query, key, value and gate, `attend`, `linear`, `add`.
 
-    Values have a column of ones after each head: the product with unnormalized attention also gives
-    its sum, and the bias of the next projection is a row of a matrix. Attention among few entities
-    compares normed states: the keys' matrix is merged into the queries', and the values' matrix
-    into the projection.
+    The values of each head are followed by a column of ones. Multiplied by unnormalized attention,
+    it gives the sum of the weights. After the division by that sum it is 1 again, so the bias of
+    the next projection is a row of the projection's matrix.
+
+    Among few entities, normed states are compared directly: the matrix of the keys is merged into
+    that of the queries, and the matrix of the values into the projection.
     """
 
     mixes = True
@@ -172,7 +179,7 @@ class FusedAttention:
         self._scores = _f32(by_head.reshape(d_model + 1, -1))
         values = np.einsum("ihc,hcj->hij", v, projection).reshape(-1, d_model)
         self._values = _f32(_to_state(values))
-        # Normed states have at most length 1 without their last column.
+        # Bounds of logits: a normed state without its last column, a 1, has at most length 1.
         hypot = np.hypot.reduce
         of_head = hypot(hypot(by_head[:-1, :, :-1], axis=2), axis=0) + abs(by_head[-1, :, -1])
         of_head += hypot(by_head[:-1, :, -1], axis=0) + hypot(by_head[-1, :, :-1], axis=1)
@@ -313,7 +320,10 @@ def _after_norm(norm: Doubles, weight: Double, bias: Double) -> Double:
 
 
 def _to_state(added: Double, is_start: bool = False) -> Double:
-    """Converts embeddings, or a matrix that outputs them, to states or their increments."""
+    """Converts embeddings, or a matrix that outputs them, to columns of states.
+
+    With `is_start`, they are whole states; otherwise the constant is 0, for adding to states.
+    """
     d_model = added.shape[-1]
     constant = np.full((*added.shape[:-1], 1), _constant(d_model) if is_start else 0.0)
     mean = added.mean(axis=-1, keepdims=True)
@@ -342,7 +352,7 @@ def _mix(
 ) -> tuple[Floats, Floats]:
     """Adds calls for unnormalized attention sums of values, and the sum of weights, `(…, 1)`.
 
-    `begin` is the first call that computes the logits, which are overwritten.
+    `begin` is the index of the first call that computes the logits. The calls overwrite the logits.
     """
     mixed = plan.floats("mixed", *logits.shape[:-1], values.shape[-1])
     again = plan.calls[begin:]
@@ -360,7 +370,7 @@ def _shift(logits: Floats) -> None:
 
 
 def _repeat_unless_exact(total: Floats, calls: list[Call]) -> None:
-    """Runs `calls`, which repeat the attention exactly, if a sum is too small, large, or NaN."""
+    """Runs `calls`, which repeat the attention exactly, if a sum is NaN, too small or too large."""
     if not (total[total.argmin()] > _MIN_SUM and total[total.argmax()] < _MAX_SUM):
         for call, arguments in calls:
             call(*arguments)
