@@ -178,6 +178,7 @@ def test_the_first_choice_beyond_the_last_is_refused(make: Make, game: Game) -> 
     env = make(3)
     env.reset(seed=1)
     actions: Any = np.zeros(3, np.float32 if game is Pendulum else np.uint8)
+    env.step(actions)  # later steps with this dtype are checked by compiled code
     actions[1] = {"CartPole": 2, "MountainCar": 3, "Pendulum": np.nextafter(np.float32(2), 3)}[
         game.__name__
     ]
