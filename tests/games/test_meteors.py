@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from entity_env.games.meteor_shower.meteors import Steer
 from entity_env.vec.batch_env.batch_env import StepResult
 from tests.helpers.strategies import FEW
 
+SETTINGS = ("width", "height", "num_meteors", "max_episode_steps")
 SKIES = st.fixed_dictionaries(
     {
         "width": st.integers(1, 6),
@@ -81,3 +83,11 @@ def compare(shown: list[tuple[Obs, bool | None]], step: int, result: StepResult,
 def test_a_sky_without_cells_or_meteors_is_refused(sky: dict[str, int]) -> None:
     with pytest.raises(UsageError, match="width and num_meteors must be at least 1, and height 2"):
         Meteors(1, **sky)
+
+
+def test_the_loop_and_the_batch_have_the_same_defaults() -> None:
+    of_batch = signature(Meteors).parameters
+    of_loop = signature(meteors.play).parameters
+    assert {name: of_loop[name].default for name in SETTINGS} == {
+        name: of_batch[name].default for name in SETTINGS
+    }
