@@ -15,6 +15,7 @@ from hypothesis import Phase, given, settings, strategies as st
 
 from entity_env import Action, ActionSpace, EntityEnvError, Environment, Observation, ObsSpace
 from entity_env.interop.entity_gym import from_entity_gym
+from entity_env.interop.entity_gym.from_entity_gym import _type_named
 from entity_env.vec import Autoreset, VecEnv
 from entity_env.vec.options import OnError
 from tests.helpers.executors import Batch, Spaces, choose, plain_batch
@@ -360,3 +361,11 @@ def test_all_at_once_is_as_one_by_one(
 
 def _same(env: Environment) -> Environment:
     return env
+
+
+def test_ids_in_lists_that_name_one_type_are_looked_up_once() -> None:
+    units, foes = ["u0", "u1"], ["f0"]
+    ids = [{"Unit": units, "Foe": foes}, {"Unit": ["u0"], "Foe": foes}]
+    assert _type_named([units, ["u0"]], ids) == "Unit"
+    assert _type_named([units, foes], ids) is None
+    assert _type_named([np.array(units), np.array(["u0"])], ids) is None
