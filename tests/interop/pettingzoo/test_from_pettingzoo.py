@@ -235,6 +235,34 @@ def test_agents_see_and_earn_what_a_plain_loop_says(
     assert [scribe.told for scribe in scribes] == numbers
 
 
+class Exit(Brawl):
+    """The last agent leaves without a flag after the first step, the others after the second."""
+
+    def step(self, actions: dict[str, Any]) -> Any:  # noqa: ANN401
+        names, is_first = self.agents, len(self.actions) == self.num_before
+        self.actions.append(actions)
+        self.agents = names[:-1] if is_first else []
+        over = dict.fromkeys(names, not is_first)
+        return (
+            {agent: self.shown(agent) for agent in names},
+            dict.fromkeys(names, 1.0),
+            over,
+            dict.fromkeys(names, False),
+            self.infos(names),
+        )
+
+
+def test_an_agent_that_is_removed_without_a_flag_ends_with_the_episode() -> None:
+    agents = [RandomAgent(seed) for seed in range(3)]
+    episodes = from_pettingzoo(Exit).run(*agents, seed=1, episodes=2)
+    ends = sorted((e.number, e.agent_id, e.reward, e.length, e.terminated) for e in episodes)
+    assert ends == [
+        (number, agent_id, reward, length, True)
+        for number in (0, 1)
+        for agent_id, reward, length in ((0, 2, 2), (1, 2, 2), (2, 1, 1))
+    ]
+
+
 GAMES: dict[str, Callable[[], Game]] = {
     "parallel": lambda: from_pettingzoo(Brawl),
     "in turn": lambda: from_pettingzoo(lambda: parallel_to_aec(Brawl())),
