@@ -216,7 +216,7 @@ def _numbers(kind: Continuous, count: int, answer: object) -> list[Any]:
         array = array.reshape(1, width)
     if array.shape != (count, width) and not (array.size == 0 and not count):
         labels = ", ".join(kind.space.labels)
-        raise SchemaError(f"expected the shape ({count}, {width}): {labels} of each actor")
+        raise SchemaError(f"expected numbers of shape ({count}, {width}): {labels} of each actor")
     require_in_bounds(kind.name, kind.space, array)
     return array.astype(np.float32).tolist() if count else []
 

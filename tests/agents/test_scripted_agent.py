@@ -185,8 +185,8 @@ def answered(obs: Obs, actions: tuple[Any, ...], answer: Callable[[Obs], object]
         ((PICK,), lambda obs: [Dog(Direction.ON, 1), None], "not among the 3 Dog objects of the"),
         ((PICK,), lambda obs: [None, None], "actor 0: None is not among the 3 Dog objects"),
         ((PICK,), lambda obs: [obs.of_class(Dog)[1]], "expected a list of 2, one entity per actor"),
-        ((STEER,), lambda obs: [[0, 1]], "expected the shape (2, 2): wheel, gas of each actor"),
-        ((STEER,), lambda obs: [[0, 1], [0, "x"]], "expected (2, 2) numbers"),
+        ((STEER,), lambda obs: [[0, 1]], "numbers of shape (2, 2): wheel, gas of each actor"),
+        ((STEER,), lambda obs: [[0, 1], [0, "x"]], "expected numbers of shape (2, 2)"),
         (
             (STEER,),
             lambda obs: [[0, 1], [0, 7]],

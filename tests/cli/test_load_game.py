@@ -561,7 +561,10 @@ def test_a_bot_plays_wherever_agents_are_named(folder: Path) -> None:
         ("bots.py:Frst", "bots.py has no bot 'Frst'; did you mean First?"),
         ("bot.py:First", "no file bot.py; did you mean bots.py?"),
         ("bots.py:Square", "bots.py:Square is not a bot: expected a subclass of"),
-        ("bots.py:Unmade", "line 19: its constructor, called with no arguments, raised"),
+        (
+            "bots.py:Unmade",
+            "bots.py:Unmade, line 19: its constructor, called with no arguments, raised",
+        ),
         ("bots.py:Wrong", "bots.py:Wrong answered Square.A1 to the action 'Square': its mask"),
         ("syntax.py:A", "syntax.py, line 1: "),
         ("leaves.py:A", "leaves.py ends the program when it is loaded: sys.exit(3)"),

@@ -44,8 +44,7 @@ def train(
 ) -> TrainResult:
     """Trains a network on environments.
 
-    On a CPU, equal arguments give equal networks, except with the settings `max_train_time_s` and
-    `compile="background"`.
+    On a CPU, a seed repeats a run exactly, without `max_train_time_s` and `compile="background"`.
 
     If `torch.distributed` is initialized, its ranks train one network, each on its own
     environments; all ranks call this function with the same settings. Steps, minibatches and

@@ -216,7 +216,7 @@ class ResetMask:
 def require_reset_mask(owner: str, mask: object, num_envs: int) -> None:
     """Validates the argument of `owner.reset_envs`."""
     if not isinstance(mask, ResetMask) or mask.num_envs != num_envs:
-        got = f"{mask.num_envs}" if isinstance(mask, ResetMask) else f"a {type(mask).__name__}"
+        got = f"one of {mask.num_envs}" if isinstance(mask, ResetMask) else type(mask).__name__
         raise SchemaError(
             f"{owner}.reset_envs: mask must be a ResetMask of {num_envs} environments, got {got}; "
             "ResetMask.from_bool converts an array"

@@ -51,7 +51,7 @@ def test_only_its_own_thread_drives_a_game(call: str, started: bool) -> None:
     before = list(game.notes)
     error = in_thread(getattr(game.channel, call))
     assert isinstance(error, ProtocolError)
-    assert "(MainThread), this is other" in str(error)
+    assert "by the thread that reset it (MainThread), not by other" in str(error)
     assert 'transport="thread"' in str(error)
     assert game.notes == before
     assert not game.channel.is_finished

@@ -284,23 +284,19 @@ def test_settings_are_typed_as_toml_writes_them(text: str, expected: object) -> 
     assert parse_setting_text(text) == expected
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "gamma",
-        "=3",
-        "a b=3",
-        "gamma=",
-        "gamma=[1",
-        "a=1\nb=2",
-        "a.=1",
-        "a=" + "9" * 5000,
-        "a=" + "[" * 5000,
-    ],
-)
+@pytest.mark.parametrize("text", ["gamma", "=3", "a b=3", "a=1\nb=2", "a.=1"])
 def test_texts_that_are_no_settings_are_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="needs"):
+    with pytest.raises(UsageError) as error:
         parse_setting_text(text)
+    assert str(error.value) == f"expected a setting NAME=VALUE, got {text!r}"
+
+
+@pytest.mark.parametrize("text", ["a=", "a=[1", "a=" + "9" * 5000, "a=" + "[" * 5000])
+def test_values_that_are_not_toml_are_refused(text: str) -> None:
+    wanted = r"^a must be a word or a TOML value \(a number, a list\), got '[9\[]*"
+    with pytest.raises(UsageError, match=wanted) as error:
+        parse_setting_text(text)
+    assert len(str(error.value)) < 200
 
 
 def test_a_network_keeps_its_kind_where_it_can() -> None:

@@ -15,7 +15,10 @@ from entity_env.games.classic import CartPole
 from entity_env.vec import Autoreset, BatchVecEnv, VecEnv
 from tests.helpers.tiny_games import count
 
-MAKERS = r"VecEnv\(game, 64\) .*BatchVecEnv, .*GymnasiumVecEnv\(gymnasium.*from_pettingzoo"
+MAKERS = (
+    r" create one with VecEnv\(game, 64\) .*; for a batch environment, BatchVecEnv; "
+    r"for Gymnasium, GymnasiumVecEnv\(gymnasium.*; for PettingZoo, .*from_pettingzoo"
+)
 WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: gymnasium.make("CartPole-v1"), "got <TimeLimit"),
     (lambda: snake, r"got Game\(snake\);"),

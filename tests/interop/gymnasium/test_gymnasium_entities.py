@@ -293,7 +293,7 @@ def test_the_whole_observation_may_be_a_table() -> None:
         ({"S": "shots"}, {"S": 3}, "3 names are needed, .*got 3"),
         ({"S": "shots"}, ["a"], "features must be a dict with names of entities as keys"),
         (["units"], {}, r"entities must be a dict with names of entities as keys: got \['units'\]"),
-        ({3: "units"}, {}, "entities needs a dict"),
+        ({3: "units"}, {}, "entities must be a dict with names of entities as keys: got {3: "),
         ({"U": ("units", ["mask"])}, {}, r"has no part \['mask'\]"),
     ],
 )

@@ -135,7 +135,7 @@ def test_what_is_written_is_read(fixture: Fixture, tmp_path: Path) -> None:
     [
         ("A", ContinuousActionSpace((0,), (1,)), "'act' chooses real numbers"),
         ("keys", SelectEntityActionSpace(), "a module of torch cannot have the name 'keys'"),
-        ("a.b", SelectEntityActionSpace(), r"the name 'a\.b' cannot"),
+        ("a.b", SelectEntityActionSpace(), r"a module of torch cannot have the name 'a\.b'"),
     ],
 )
 def test_what_enn_trainer_does_not_know_is_not_written(

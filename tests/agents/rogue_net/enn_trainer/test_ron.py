@@ -114,7 +114,7 @@ def test_not_a_number() -> None:
         ("1 2", "expected the end of the file, got '2'"),
         ("P(a:1,\n a:2)", "line 2, column 2: expected the name of a new field"),
         ('{"a":1,"a":2}', "column 8: expected a new key, a text or an integer"),
-        ("{[]:1}", "expected a text or an integer"),
+        ("{[]:1}", "column 2: expected a new key, a text or an integer, got '['"),
         ("P(1)", "the name of a new field"),
         ("P(a 1)", "expected ':'"),
         ("Some(3)", "the name of a new field"),
