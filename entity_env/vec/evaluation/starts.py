@@ -56,7 +56,7 @@ def play_starts(
         # An agent that takes no part in an episode is never done: the episode has also ended when
         # some agents are done and none is ready.
         is_ended = is_done.all(axis=1) | (is_done.any(axis=1) & ~is_ready.any(axis=1))
-        is_cut = ~is_ended & ((age >= (max_length or np.inf)) | is_over())
+        is_cut = ~is_ended & ((age >= (max_length or np.inf)) | (is_late := is_over()))
         again = is_ended | is_cut
         for env_id in np.flatnonzero(again).tolist():
             found, start = ended.pop(env_id, []), int(number[env_id])
@@ -67,7 +67,7 @@ def play_starts(
                 found += _cut_episodes(*parts, _episode_seed(vec, seed, start))
             yield [replace(each, number=start, env_id=0) for each in found], bool(is_cut[env_id])
             num_left -= 1
-        if not num_left or is_over():
+        if not num_left or is_late:
             return
         if again.any():
             number[again] = number.max() + 1 + np.arange(np.count_nonzero(again))

@@ -92,7 +92,7 @@ class EnvironmentBatch(LocalBatch):
             if self.autoreset != "same_step" or not self._episodes[env_id].is_over:
                 return
         raise ProtocolError(
-            f"env {env_id}: {MAX_IDLE_EPISODES} episodes in a row were over before the first "
+            f"{MAX_IDLE_EPISODES} episodes in a row were over before the first "
             "action, so there is nothing to train"
         )
 

@@ -100,6 +100,15 @@ def test_starts_are_played_as_the_game_plays_them(
             assert {one.number: one for [one], _ in together} == found
 
 
+@pytest.mark.parametrize("num_calls", range(6))
+def test_starts_that_run_when_time_is_over_are_truncated_not_lost(num_calls: int) -> None:
+    with BatchVecEnv(CartPole, 3, autoreset="disabled") as vec:
+        calls = itertools.count()
+        played = play_starts(vec, stay, range(9), 1, is_over=lambda: next(calls) >= num_calls)
+        found = {one.number: (one.length, one.truncated) for [one], _ in played}
+    assert found == dict.fromkeys(range(3), (num_calls, True))
+
+
 @given(num_envs=st.integers(1, 4), max_length=st.sampled_from([None, 15, 60]))
 def test_a_batch_environment_plays_the_same_starts(num_envs: int, max_length: int | None) -> None:
     def played(count: int) -> dict[int, Episode]:
