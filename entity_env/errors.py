@@ -7,7 +7,7 @@ EntityEnvError
 │                      author
 ├── ProtocolError      calls in an order that can never work: the caller
 ├── ClosedError        an object was used after it was closed: the caller
-├── WorkerError        a game raised, hung, or its process died: the game, or the machine
+├── WorkerError        a game raised or hung, or its process died: the game, or the machine
 ├── TrainingDivergedError  a number in training is no longer finite: its settings, or the rewards
 ├── CheckpointError    a checkpoint is unreadable or belongs to another game: the file
 ├── ReplayError        a replay is unreadable or cannot be played: the file
@@ -28,7 +28,7 @@ _LONGEST_SHOWN: Final = 80
 
 
 def shown(value: object) -> str:
-    """`repr(value)` for a message, truncated to 80 characters."""
+    """`repr(value)` for a message, truncated to 80 characters; the type if `repr` raises."""
     is_text = isinstance(value, str | bytes)
     try:
         text = repr(value[:_LONGEST_SHOWN] if is_text else value)  # type: ignore[index]  # a text
@@ -107,13 +107,13 @@ class MissingExtraError(EntityEnvError, ImportError):
 
 
 class WorkerError(EntityEnvError, RuntimeError):
-    """A game raised, hung, or its process died.
+    """A game raised or hung, or its process died.
 
     Attributes:
         reason: what happened, without the location.
         env_id: index of the environment, or None if the error concerns a whole worker.
         worker: index of the worker process, or None if the game ran in this process.
-        seed: seed of the episode; None before the first episode.
+        seed: seed of the episode; None, like `episode` and `step`, if the episode is unknown.
         episode: number of the episode in its environment, from 0.
         step: number of actions taken in that episode.
         game_traceback: the game's own traceback as text, empty if there is none.
@@ -164,6 +164,6 @@ class WorkerError(EntityEnvError, RuntimeError):
 class GameExit(BaseException):
     """Raised inside `agent.act` when a suspended game is closed.
 
-    In `Game.run`, `act` or `game_over` raises it in a game that keeps playing instead of returning.
+    In `Game.run`, `act` and `game_over` also raise it in a game that has ignored None a 100 times.
     A `BaseException`: `except Exception` in a game does not catch it.
     """

@@ -11,12 +11,13 @@ import sys
 
 
 def _end_at_once() -> None:
-    """Makes Ctrl-C end the process without a traceback, if it runs `entity-env`.
+    """Makes Ctrl-C end the process without a traceback, if it runs only `entity-env`.
 
     Imports take most of a second and need no cleanup. The system's default handler ends the process
     even in long C calls, and shells can tell that it was Ctrl-C.
     """
-    # Background jobs of a shell ignore SIGINT; programs that embed this package handle it.
+    # Keep any other handler: background jobs of a shell ignore SIGINT, and a program that embeds
+    # this package may handle it.
     if _is_program() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -45,12 +46,15 @@ INTERRUPTED: Final = 130
 
 _POLL_S: Final = 0.02
 _LONGEST_IMPORT_S: Final = 10.0
-"""Longest delay of an interrupt: a longer import is a script that does its work while imported."""
+"""Longest delay of an interrupt. An import that takes longer is probably a script at work."""
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Context in which Ctrl-C raises `KeyboardInterrupt`, which leaves it as a `SystemExit`."""
+    """Context in which Ctrl-C raises `KeyboardInterrupt`; outside, this becomes `SystemExit`.
+
+    Keeps a SIGINT handler that another program has set, and installs none outside the main thread.
+    """
     before = signal.getsignal(signal.SIGINT)
     is_main = threading.current_thread() is threading.main_thread()
     is_handled = is_main and before in (signal.SIG_DFL, signal.default_int_handler)

@@ -29,7 +29,7 @@ class _LateModule(ModuleType):
 
 
 def late_module(name: str) -> ModuleType:
-    """Returns a module that is imported when one of its names is first used."""
+    """Returns a module; if not loaded yet, it is imported when one of its names is first used."""
     return sys.modules.get(name) or _LateModule(name)
 
 
@@ -59,7 +59,7 @@ def late_names(
 
     Args:
         package: its `__name__`.
-        modules: for each name, the module below the package that defines it.
+        modules: for each name, the module that defines it, relative to the package.
         extra: the extra of this package that installs torch and the like.
         deprecated: for each old name, the new one with its package, such as
             "entity_env.replay.record". An old name works for one more minor release, with a

@@ -87,10 +87,10 @@ class Agent(ABC):
             obs: the observation. The first `act` after `game_over` starts a new episode; in a
                 multi-agent game only after all agents' episodes have ended, unless the game
                 `respawns`.
-            actions: an Enum for one choice (the answer is a member); `Categorical(Move)` for a list
-                with one member per actor; `SelectEntity(Food)` for a list with one entity per actor
-                (None if the actor has nothing to select); `Continuous` for
-                `(num_actors, num_labels)` float32.
+            actions: an Enum for one choice (the answer is a member), or a frozen dataclass of Enums
+                (the answer is an instance); `Categorical(Move)` for a list with one member per
+                actor; `SelectEntity(Food)` for a list with one entity per actor (None if the actor
+                has nothing to select); `Continuous` for `(num_actors, num_labels)` float32.
 
         Returns:
             The answer, or a tuple for several actions. None: the game is being closed, and `play`

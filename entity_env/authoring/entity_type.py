@@ -163,7 +163,7 @@ class EntityType:
 
     @cached_property
     def _make_writer(self) -> Callable[[Callable[[tuple[float, ...]], None]], Writer]:
-        """Compiled once: compiling takes 90 µs, as long as writing a thousand entities."""
+        """Makes writers; compiled once, because compiling takes 90 µs, like a thousand entities."""
         sources = self._sources or ("0.0",)
         code = (
             "def make_writer(extend):\n"
@@ -302,7 +302,7 @@ def _features_of_class(
         )
     features: list[_Feature] = []
     for field, kind in declared_fields(cls).items():
-        is_plain = field.isidentifier() and not iskeyword(field)  # generated classes
+        is_plain = field.isidentifier() and not iskeyword(field)  # not in some generated classes
         path = f"{source}.{field}" if is_plain else f"getattr({source}, {field!r})"
         features += _features_of(kind, f"{prefix}{field}", path, constants, (*outer, cls))
     return features

@@ -151,7 +151,7 @@ def _make_cached(function: Callable[..., Any], maxsize: int | None, typed: bool)
 def _reduce_property(
     cached: functools.cached_property[Any],
 ) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]]:
-    """Omits its lock (before Python 3.12)."""
+    """Pickles a cached property without its lock, which it has before Python 3.12."""
     return functools.cached_property, (cached.func,), {"attrname": cached.attrname}
 
 

@@ -113,7 +113,7 @@ class DirectPlay:
         """Whether `stop_s` stopped it."""
         self.num_answered = 0
         self.went_on_at = ""
-        """The first line to start an episode after `game_over` without `agent.seed`."""
+        """The first line to start an episode after `game_over` without reading `agent.seed`."""
         self.step_times_s: list[float] = []
         """Seconds of the game between consecutive calls."""
         self._plan = plan

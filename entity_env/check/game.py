@@ -139,7 +139,7 @@ def _close_everywhere(first: DirectPlay, share_s: float) -> None:
 
 
 def _look_for_rewards(first: DirectPlay, max_time_s: float | None) -> DirectPlay:
-    """Plays more episodes for a moment if the score has not changed.
+    """Plays more episodes for a moment if the score has not changed; returns the longer play.
 
     Violations in them are not reported: the caller did not request these episodes.
     """

@@ -117,7 +117,7 @@ class _Writer(ReplayWriter):
     def begin_run(
         self, game: Game, agents: Sequence[Agent], seeds: EpisodeSeeds, episodes: int
     ) -> None:
-        # Files cannot store every setting; the game that replays has the settings.
+        # Files cannot store every setting, so omit them: the game that replays has the settings.
         bare = object.__new__(type(game))
         bare.__dict__.update(game.__dict__, settings={})
         super().begin_run(bare, agents, seeds, episodes)

@@ -33,8 +33,8 @@ def suspended_violations(direct: DirectPlay, outer: OuterState) -> Violations:
     """Differences from `direct` when two suspended copies play the same episodes in turn.
 
     Returns:
-        At most one difference or error, and what happens when the copies are closed where they
-        wait; the list of `direct` is unchanged.
+        At most one difference or error of the play, and errors raised when the copies are closed
+        where they wait; the list of `direct` is unchanged.
     """
     plan = replace(direct.repeatable, violations=Violations(direct.repeatable.game.name))
     copies = [_Copy(plan, direct, outer) for _ in range(2)]

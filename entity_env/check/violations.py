@@ -411,7 +411,7 @@ _fields_of = cache(declared_fields)
 
 
 def obs_violations(obs: Obs, schema: Schema) -> list[str]:
-    """Values that do not have their field's declared type."""
+    """Values that do not have their field's declared type, and entities of undeclared classes."""
     shown = [entity for group in obs.groups if not isinstance(group, Rows) for entity in group]
     if obs.global_features is not None and not isinstance(obs.global_features, Rows):
         shown.append(obs.global_features)

@@ -360,7 +360,7 @@ class _Group:
                     self.on_update(update)
 
     def _failure(self) -> EntityEnvError:
-        """Why the learners ended: first an error that a restart would repeat, then a death."""
+        """Why the learners ended: an error that a restart would repeat, else a death, else any."""
         for error in self._failures.values():
             if _ends_run(error):
                 return error  # type: ignore[no-any-return]

@@ -110,8 +110,8 @@ def tune_trainable(
     Tune's `config` has fields of `PPOConfig` and `net.FIELD` of its network. The function reports
     `reward` (mean episode reward), `evaluation` (mean reward of an `Evaluator`; NaN without one),
     `step` and `steps_per_s` about 20 times, each with a checkpoint, once the first episode has
-    ended. It resumes from a checkpoint provided by Tune. A run that diverges reports `failed`, the
-    reason, and a reward of NaN.
+    ended. It resumes from a checkpoint provided by Tune. A run that diverges reports a reward of
+    NaN and, as `failed`, the reason.
 
     Args:
         game: its preset sets the number of environments. Or a function that makes environments,

@@ -220,8 +220,8 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
             num_envs: number of copies; None = one environment, with scalar rewards and flags.
             num_workers: number of worker processes; 0 = in this process.
             seed: seed of the starts. Start `ix` of one game or environment has the seed
-                `EpisodeSeeds(seed)[ix]`, like episode `ix` of `Game.run(seed=seed)`; of many it is
-                `VecEnv.reset(seed=EpisodeSeeds(seed)[ix])`.
+                `EpisodeSeeds(seed)[ix]`, like episode `ix` of `Game.run(seed=seed)`; start `ix` of
+                many is `VecEnv.reset(seed=EpisodeSeeds(seed)[ix])`.
 
         Raises:
             SchemaError: an unsupported `source`.
@@ -425,7 +425,7 @@ class _GameEnv(TrainAgentEnv):
     """A `TrainAgentEnv` that can start a run at any episode."""
 
     def begin(self, seed: int, number: int) -> Observation:
-        """Starts episode `number` of the run; unwinds a game that is still in one."""
+        """Starts episode `number` of the run; unwinds a game that is still in an episode."""
         self._seeds = None
         self._ends.ended.clear()
         self._observations = []

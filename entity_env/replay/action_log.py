@@ -80,7 +80,8 @@ class ActionLog:
     """Keeps the actions of running episodes; makes replays of episodes that end or fail.
 
     Args:
-        step_timeout_s: the game's timeout when a failed episode is played again.
+        step_timeout_s: the game's timeout when a failed episode is played again; None =
+            `STEP_TIMEOUT_S`.
         failures: folder for replays of failed episodes; None = they are not written.
 
     Raises:
@@ -224,7 +225,8 @@ class ActionLog:
     def _lose(self, lost: Episode, reason: str | None) -> None:
         """Handles an environment's lost episodes, given one of them.
 
-        `reason` "" = another environment was at fault; no replay is written.
+        `reason` None = the game raised in a worker; "" = another environment was at fault, so no
+        replay is written.
         """
         env_id, number_of = lost.env_id, lost.number
         spans = self._spans(env_id, number_of)

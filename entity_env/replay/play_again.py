@@ -298,7 +298,8 @@ def play_again(
         then: one agent per agent of the game, to decide after that; None = leave the game.
         watch: as for `Game.run`.
         is_compared: stop at the first difference.
-        step_timeout_s: as for `Game.run`; None = the timeout in the failure, if the replay hangs.
+        step_timeout_s: as for `Game.run`; None = without `debug`, the timeout in the failure of a
+            replay that hangs; else no limit.
         stops: end the game at the last of these decisions, before the game receives it, so a hang
             or crash there does not occur.
         debug: stop in `pdb` in the game after the last of these decisions.

@@ -184,7 +184,7 @@ class Replay:
 
         Args:
             game: None = `find_game`.
-            step_timeout_s: as for `Game.run`.
+            step_timeout_s: as for `play_again`.
 
         Raises:
             ReplayError: the game is not available, or has other settings.
@@ -344,7 +344,8 @@ class Replay:
         """The game with the settings of this replay.
 
         Raises:
-            ReplayError: the game lacks such a setting, or has another number of agents.
+            ReplayError: the game lacks such a setting, or has another number of agents; or a
+                setting could name a file, see `Game.open_settings`.
         """
         return game_with_settings(self, game)
 

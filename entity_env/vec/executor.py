@@ -79,7 +79,7 @@ class Executor(Protocol):
 
 
 class InProcess:
-    """Executor of one group in this process; steps in `wait`."""
+    """Executor of one group in this process; steps in `wait` or `act`."""
 
     def __init__(self, batch: ProcessBatch, step_timeout_s: float | None = None) -> None:
         self.batch = batch

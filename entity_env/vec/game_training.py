@@ -75,6 +75,8 @@ def is_trained_in_arrays(game: Game) -> bool:
 def preset_of(game: Game) -> Preset:
     """Default settings of a game: the preset of its spaces, overridden by its own settings.
 
+    The game's own settings do not apply if its `self_play` returns None.
+
     Raises:
         UsageError: an unknown or invalid setting in `GameTraining`.
     """
@@ -129,7 +131,10 @@ def make_training_env(
     on_error: OnError = "raise",
     failures: Path | None = None,
 ) -> VecEnv:
-    """Like `make_vec_env`, but with the environments of `GameTraining.self_play`, if any."""
+    """Like `make_vec_env`, but with the environments of `GameTraining.self_play`, if any.
+
+    These ignore `step_timeout_s` and `failures`.
+    """
     source = self_play_of(game)
     if source is not None:
         return VecEnv(source, num_envs, num_workers, on_error=on_error)  # no timeout: may compile

@@ -24,7 +24,8 @@ from entity_env.vec.batch_env.source import BatchSource
 
 OnError: TypeAlias = Literal["raise", "restart"]
 """Reaction to a game that raises or hangs, or whose process dies. "raise": the waiting call raises.
-"restart": the failed episode is truncated, and the environment starts its next episode."""
+"restart": the failed episode is truncated, and the environment starts its next episode; if a
+process dies, this holds for all its environments."""
 
 Source: TypeAlias = Game | Callable[[], Environment] | BatchSource
 """A game, an `Environment` class, a function that returns a new `Environment`, or a source of array
@@ -83,7 +84,7 @@ class VecOptions:
         return make(env_ids, self.num_envs, seed, starts)
 
     def pickled(self) -> bytes:
-        """Pickled for a worker; by value if the source is defined in `__main__`."""
+        """The options, pickled for a worker; a source from `__main__` is pickled by value."""
         try:
             return to_pickle(self)
         except (pickle.PicklingError, TypeError, AttributeError, ValueError) as error:

@@ -76,7 +76,7 @@ class ReplayBuffer:
         self.capacity = checked_count("capacity", capacity)
         self._obs, self._next_obs = _ObsRing(self.capacity), _ObsRing(self.capacity)
         self._oldest = 0
-        self._added: tuple[int, Transitions | None] = 0, None  # number added, and those that wait
+        self._added: tuple[int, Transitions | None] = 0, None  # number added, and incomplete ones
         self._spaces: VecObs | None = None
 
     def __len__(self) -> int:
@@ -102,8 +102,8 @@ class ReplayBuffer:
         Raises:
             UsageError: `next_obs` has other rows than `obs`, or lacks the row of an agent that
                 acted in an earlier call and still waits.
-            SchemaError: the spaces differ from earlier calls, or the number of actions from the
-                number of actors.
+            SchemaError: the spaces differ from earlier calls, or `actions` lacks a valid value for
+                each actor.
             ProtocolError: `next_obs.final` does not match the rows that are done; nothing was
                 added.
         """
@@ -240,7 +240,7 @@ def _tables(obs: VecObs, actions: ActionArrays) -> Iterator[_Table]:
         yield _Table(("entities", name), features.lengths, columns)
     for name, mask in obs.action_masks.items():
         columns = {"actors": mask.actors.values}
-        if name in actions and len(actions[name].values):  # the width of no rows may be unknown
+        if name in actions and len(actions[name].values):  # without rows, the width may be unknown
             columns["chosen"] = actions[name].values
         allowed: _Columns = {}
         if not isinstance(mask, VecContinuousActionMask) and mask.mask is not None:

@@ -47,8 +47,8 @@ class VecStatistics:
     Args:
         num_steps: number of calls of `act` (or `recv`) that returned a batch.
         num_env_steps: steps, summed over all environments.
-        transport_s: time in `act`, `send` and `recv` for checking, sending and gathering.
-        waiting_s: time in `act` and `recv` waiting for the games.
+        transport_s: time in `act`, `send`, `recv` and resets for checking, sending and gathering.
+        waiting_s: time in `act`, `recv` and resets waiting for the games.
         caller_s: time of the caller between a batch and the next actions.
         workers: one entry per worker, or one for this process.
     """

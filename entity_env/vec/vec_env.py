@@ -45,8 +45,8 @@ class VecEnv(VecEnvBase):
         transport: see `entity_env.agents.Transport`; None = the `Game`'s.
         on_error: reaction to a game that raises, hangs or dies; see `OnError`.
         step_timeout_s: seconds after which a step of a worker counts as hanging; None = no limit.
-            Without workers, SIGALRM ends a game that hangs in Python, if the main thread steps it;
-            it cannot end a game that hangs in C.
+            Without workers, it ends only games that hang in Python and are stepped by the main
+            thread; see `StepTimeout`.
         start_method: how workers are started, "forkserver" or "spawn"; None = the first available.
             The source is sent by cloudpickle, so lambdas work.
         start_timeout_s: maximum seconds for a worker to import the source and make its

@@ -42,7 +42,7 @@ class ArrayBatch(ProcessBatch):
         self.over: NDArray[np.bool_] | None = None
         """`(num_envs,)` bool, True for environments that show the last observation of an episode.
 
-        None if there are none. Set by subclasses.
+        None if no environment does. Set by subclasses.
         """
         self.first_env = first_env
         self.layout: Final = FrameLayout(*spaces)

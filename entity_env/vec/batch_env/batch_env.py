@@ -77,7 +77,7 @@ class StepResult:
         """Observation of one environment, `(obs_size,)` float32, a view.
 
         Raises:
-            UsageError: an index out of range; also in the other methods.
+            UsageError: an index out of range; also in the next three methods.
         """
         row: NDArray[np.float32] = self.observations[self._checked(env_id)]
         return row
@@ -136,7 +136,7 @@ class PackedResult(StepResult):
     is_fresh: bool = field(default=False, init=False)
     """True if a step was the last to change `ended`, and its mask was not returned."""
     given: ResetMask = field(default_factory=_no_mask, init=False)
-    """The last mask of a slot that was returned. Its owner may have changed it."""
+    """The slot's mask that was returned last. The caller may have changed it."""
     _filled: ResetMask = field(default_factory=_no_mask, init=False)
     _free: ResetMask = field(default_factory=_no_mask, init=False)
     _num_owners: int = field(default=0, init=False)
@@ -144,7 +144,8 @@ class PackedResult(StepResult):
 
     def to_reset_mask(self) -> ResetMask:
         count, mask = self.num_ended, self._filled
-        # The slot of `_free` is written next. Without ended episodes, no reset advances the slot.
+        # The next step writes the slot of `_free`, so no caller may hold that mask. Without ended
+        # episodes, no reset selects the next slot.
         if not (count and self.is_fresh) or getrefcount(self._free) != self._num_owners:
             return self._copied_mask()
         self.is_fresh = False
@@ -259,7 +260,7 @@ class BatchEnv(ABC):
 
         Raises:
             UsageError: a seed that is not an integer, is negative or has more than 64 bits; an
-                array of the wrong shape.
+                array of the wrong shape or dtype.
         """
         if not isinstance(seed, np.ndarray):
             env_ids = np.arange(self.num_envs) if env_ids is None else env_ids
@@ -282,7 +283,7 @@ class BatchEnv(ABC):
                 continues with the next episodes, or draws a random seed at the first reset.
 
         Raises:
-            ClosedError: after `close`; also in all following methods.
+            ClosedError: after `close`; also in all following methods except `close`.
             UsageError: see `env_seeds`.
         """
 
@@ -294,8 +295,8 @@ class BatchEnv(ABC):
 
         Raises:
             ProtocolError: before `reset`, or if an environment has ended and has not been reset.
-            SchemaError: actions of the wrong number, shape or dtype, or out of range; nothing has
-                changed.
+            SchemaError: actions of the wrong number, shape or dtype, out of range, or not allowed
+                by `legal_masks`; nothing has changed.
         """
         mask = self.step_no_reset_with_result(actions).to_reset_mask()
         if mask.any():

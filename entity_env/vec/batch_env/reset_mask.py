@@ -93,7 +93,7 @@ class ResetMask:
 
         A read-only copy.
         """
-        # Not a view: it could outlive a mask in the memory of a batch, see `PackedResult`.
+        # Not a view: it could outlive the mask, whose memory a batch may reuse (`PackedResult`).
         chunks = self._own_words().copy()
         chunks.flags.writeable = False
         return chunks

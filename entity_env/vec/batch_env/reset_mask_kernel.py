@@ -71,7 +71,10 @@ def _are_words(flags: Flags) -> bool:
 
 @compiled()
 def pack_flags(first: Flags, second: Flags, words: NDArray[np.uint64]) -> int:
-    """`pack_words` for any number of flags; also `MISFIT` if they cannot be read as words."""
+    """`pack_words` for any number of flags.
+
+    Also returns `MISFIT` for no flags, different lengths, or flags that cannot be read as words.
+    """
     num_flags = first.shape[0]
     if num_flags == 0 or second.shape[0] != num_flags:
         return MISFIT

@@ -51,7 +51,8 @@ class SequenceSeeds(EpisodeSeeds):
     def __getitem__(self, episode: int) -> int:
         """Seed of the sequence that starts at an episode; different for every episode index.
 
-        A sequence cannot start in the middle: after a process dies, a new sequence starts.
+        A sequence cannot start in the middle, so an environment whose process died starts a new
+        sequence with this seed.
         """
         return self.seed if not episode else super().__getitem__(episode)
 

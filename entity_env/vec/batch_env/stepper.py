@@ -255,7 +255,7 @@ class BatchEnvStepper(ArrayBatch):
         if len(groups) == 1 and len(env_ids) == self.num_envs:
             self._env.reset(groups[0][0])
         else:
-            if not self._is_begun:
+            if not self._is_begun:  # `reset_envs` requires an earlier reset
                 self._env.reset(0)
             for seed, ids in groups:
                 chosen = np.zeros(self.num_envs, np.bool_)
@@ -265,7 +265,7 @@ class BatchEnvStepper(ArrayBatch):
 
 
 class RowViews:
-    """Last step of a batch environment as a `VecObs`: views, and arrays created once."""
+    """Last step of a batch environment as a `VecObs`: views where possible, not copies."""
 
     def __init__(self, steps: BatchEnvStepper) -> None:
         num_envs = steps.num_envs
@@ -332,7 +332,7 @@ class RowViews:
         return {self._steps.action: VecCategoricalActionMask(acting, allowed)}
 
     def _final(self) -> VecObs | None:
-        """Last observations; those of truncated episodes have actors."""
+        """Last observations of the episodes that ended, or None; truncated ones have actors."""
         rows, finished = self._steps.final, self._steps.finished
         if rows is None or finished is None:
             return None

@@ -20,7 +20,7 @@ from entity_env.vec.vec_env import VecEnv
 
 _MAX_COPIES: Final = 64
 _BATCHED: Final = 500
-"""Episodes per block: enough that the last episodes, in few environments, cost little."""
+"""Episodes per block: so many that the end of a block, when few environments play, costs little."""
 _ONE_BY_ONE: Final = 100
 
 

@@ -43,7 +43,7 @@ GREEDY: Final = "greedy"
 SAMPLED: Final = "sampled"
 _LEAST_LENGTH: Final = 300
 _TIMES_AS_LONG: Final = 10
-"""Maximum length relative to training: greedy episodes may never end."""
+"""Maximum length, relative to the mean in training, because greedy episodes may never end."""
 
 
 class Evaluator(Callback):
@@ -57,14 +57,15 @@ class Evaluator(Callback):
     without the optimizer; ties go to the last network, which has trained longest. A resumed run
     keeps the best network found in the folder; a new run's first evaluation replaces it.
 
-    At the end, the best and the last network play up to five times as many episodes from fresh
-    starts, on which neither was selected, and the better network is kept. In a game for several
-    agents with random opponents, games between the two networks decide. If there is no time, the
-    best network is kept if its evaluation is clearly better than the last network's. The last
-    network also plays with the other policy, greedy or sampled. The time for all this is a tenth of
-    the run's time (at least 0.25 s, at most 20 s), or 1.5 s after a signal. The scores are stored
-    in `run.json` as "evaluated". If greedy play is much worse than sampled play, its worst episode
-    is kept in `replays/greedy.replay`.
+    At the end, the best and the last network play up to `5 * episodes` episodes from fresh starts,
+    on which neither was selected, and the better network is kept. In a game for several agents with
+    random opponents, games between the two networks decide. If there is no time, the last network
+    is kept only if it was evaluated and the best one is not clearly better. The last network also
+    plays with the other policy, greedy or sampled. Episodes at the end start within a tenth of the
+    run's time (at least 0.25 s, at most 20 s) and stop after twice that, or after 1.5 s if a signal
+    ended the run. The scores are stored in `run.json` as "evaluated". If greedy play is much worse
+    than sampled play, its worst episode is kept in `replays/greedy.replay`, given `replays` and a
+    game for one agent.
 
     In a game for several agents the network has one seat, which changes with each episode, and an
     opponent has all others, unless they belong to bots of `against`. Figures are the network's.
@@ -86,7 +87,7 @@ class Evaluator(Callback):
             then depend on the machine.
         greedy: the network takes its most probable actions; otherwise it samples, with the same
             seed each time.
-        opponent: makes an agent that decides for batches (`BatchPolicy`) from a seed.
+        opponent: given a seed, makes an agent that decides for batches (`BatchPolicy`).
         seed: of starts and draws, independent of the run's seed, so runs with different seeds are
             evaluated on the same episodes.
         max_length: steps after which an episode is truncated, since a greedy agent may go in

@@ -135,7 +135,7 @@ def figures(played: Played, step: int) -> dict[str, object]:
 
 
 def is_much_worse(one: Played, other: Played) -> bool:
-    """True if the mean reward of `one` is lower by more than chance explains, and by a tenth.
+    """True if the mean reward of `one` is lower by a tenth and by more than chance explains.
 
     False if either has fewer than 8 episodes.
     """
@@ -163,7 +163,7 @@ def players_of(
         best: makes players of the best network so far; None if it is the last network, or if there
             is none.
         greedy: compare by greedy play.
-        has_match: both can play each other.
+        has_match: the best and the last network can play against each other.
     """
     found = {LAST: Player(last(greedy))}
     if best is not None:

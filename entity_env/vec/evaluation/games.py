@@ -28,7 +28,7 @@ from entity_env.vec.in_process.base import ERROR_METRIC
 from entity_env.vec.vec_env import VecEnv
 
 Choose: TypeAlias = Callable[[VecObs], VecActions]
-"""Actions of a batch."""
+"""Chooses the actions of a batch."""
 
 _MAX_COPIES: Final = 64
 _OWN_FIGURES: Final = ("mean_reward", "std_reward", "mean_length", "num_episodes")
@@ -109,7 +109,7 @@ class EvaluationGames:
         is_over: Callable[[], bool] = lambda: False,
         other: TrainedAgent | None = None,
     ) -> Played:
-        """Plays episodes from some starts, each to its end.
+        """Plays episodes from some starts, each to its end or until it is truncated.
 
         Args:
             kind: `SAME_STARTS` or `FRESH_STARTS`, which share no episodes.
@@ -117,7 +117,8 @@ class EvaluationGames:
             other: a network in the other seats, instead of the opponent.
 
         Raises:
-            UsageError: an opponent that cannot play, or a network that takes part in no episode.
+            UsageError: an opponent that does not decide for batches, or a network that takes part
+                in no episode.
             WorkerError: a game raised.
         """
         self._fit(len(starts))
@@ -178,7 +179,7 @@ class EvaluationGames:
 
 
 def quick(agent: TrainedAgent, seed: int, *, greedy: bool) -> TrainedAgent:
-    """The agent, with an MLP run by numpy, which is three times as fast as torch."""
+    """The agent; if its network is an MLP, run by numpy, which is three times as fast as torch."""
     net = getattr(agent, "net", None)
     if net is not None and isinstance(net.net_config, MLPConfig):
         return NumpyAgent(net.weights(), greedy=greedy, seed=seed)
@@ -213,7 +214,7 @@ def for_all(choose: Choose) -> Decide:
 
 
 def seated(vec: VecEnv, choose: Choose, theirs: Choose) -> Decide:
-    """Gives the learner a seat, which changes with each episode, and another policy the others."""
+    """Gives the learner one seat, which changes with each episode; `theirs` plays the others."""
 
     def decide(obs: VecObs, starts: NDArray[np.int64]) -> VecActions:
         is_mine = obs.agent_id == seat_of(starts[obs.env_id], vec.num_agents)
@@ -230,7 +231,7 @@ def opponent_choice(vec: VecEnv, opponent: Agent) -> Choose:
     """Function by which an opponent chooses actions for a batch.
 
     Raises:
-        UsageError: the opponent does not decide for batches.
+        UsageError: the opponent does not decide for batches, or `vec` does not play a `Game`.
     """
     game = vec.game
     if not isinstance(opponent, BatchPolicy) or game is None:

@@ -33,10 +33,10 @@ _END_EVALUATIONS: Final = 20
 class Pace:
     """When to evaluate, and with how many episodes.
 
-    Fractions of a run are of its steps or of its time. The cost is measured at the last evaluation.
-    One part of it is proportional to the number of episodes: the time that training takes for as
-    many decisions. If that part is small, fewer episodes save nothing, so an evaluation has all
-    episodes or none.
+    Fractions of a run are of its steps or of its time. The last evaluation gives the cost of the
+    next. One part is proportional to the number of episodes: the time that training takes for as
+    many decisions. If that part is small, fewer episodes save little time, so an evaluation plays
+    all episodes or none.
 
     Args:
         episodes: number of episodes of a full evaluation.

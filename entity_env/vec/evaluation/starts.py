@@ -26,7 +26,7 @@ def play_starts(
     max_length: int | None = None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[list[Episode], bool]]:
-    """Plays episodes of a run to their ends; each depends only on the run and its index.
+    """Plays episodes of a run to their ends; each depends only on the run's seed and its own index.
 
     Args:
         vec: with autoreset "disabled".

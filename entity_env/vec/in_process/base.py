@@ -45,7 +45,7 @@ _OF_A_SCORE: Final = (TypeError, ValueError, OverflowError, AttributeError)
 """Exceptions from arithmetic with a score that is not a number."""
 
 _MAX_RESTARTS: Final = 10
-"""Number of consecutive failures without a step before an environment is given up."""
+"""Maximum number of consecutive restarts of an environment, without a step in between."""
 
 
 class LocalBatch(ProcessBatch):
@@ -230,7 +230,7 @@ class LocalBatch(ProcessBatch):
             os._exit(1)
 
     def _begin(self) -> None:
-        """Clears the previous step, wherever it was interrupted."""
+        """Clears the previous step, even if it was interrupted halfway."""
         self._process = LocalBatch.process
         was_whole, self.is_whole = self.is_whole, False
         self._writer.clear()
@@ -380,7 +380,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _named(error: EntityEnvError, env_id: int, place: str) -> EntityEnvError:
-    """The error with its place in its message, or in a note if the message has another form."""
+    """The error with its place, in a note if the error is not a plain Schema- or ProtocolError."""
     message = text_of(error)
     if isinstance(error, SchemaError | ProtocolError) and error.args == (message,):
         where = place if message.startswith("env ") else f"env {env_id}, {place}"

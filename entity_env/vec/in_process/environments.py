@@ -44,7 +44,8 @@ class EnvironmentBatch(LocalBatch):
                     closing.callback(env.close)
             raise
         spaces = self._envs[0].obs_space(), self._envs[0].action_space()
-        # With "restart", an action that cannot be converted must fail in its environment's `act`.
+        # With "restart", an action that cannot be converted must fail in its environment's `act`,
+        # so the environments stay wrapped.
         games, adapter = (
             unwrap_all(self._envs) if options.on_error == "raise" else (self._envs, OURS)
         )

@@ -190,7 +190,7 @@ class WorkerHandle:
         return message
 
     def read(self) -> BatchStep | EntityEnvError:
-        """The worker's step, or its error; the worker becomes idle, even after an interrupt.
+        """The worker's step, or its error; the worker becomes idle, even if this is interrupted.
 
         The worker may then be reset; it resends everything that was not received.
         """
@@ -247,7 +247,7 @@ class WorkerHandle:
         return block
 
     def died(self) -> WorkerError:
-        """Ends a worker whose process died; returns its error."""
+        """Releases a worker whose process died; returns its error."""
         self.process.join(_END_TIMEOUT_S)
         code = self.process.exitcode
         how = f"exit code {code}" if code is None or code >= 0 else f"signal {-code}"
@@ -285,7 +285,7 @@ class WorkerHandle:
         )
 
     def request_exit(self, until: float) -> None:
-        """Makes the worker close its games and exit after its current command."""
+        """Makes the worker close its games and exit, if its current command ends before `until`."""
         if self.error is not None or self._is_exiting:
             return
         if self._reader is None:

@@ -52,7 +52,7 @@ _GRACE_S: Final = 1.0
 
 
 def run_worker(setup: Setup) -> None:
-    """Steps environments until the parent closes it or is gone."""
+    """Steps environments until the parent closes the worker or is gone."""
     sys.path[:] = setup.path
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK"):
         if hasattr(signal, name):
@@ -297,7 +297,7 @@ def _exit_with_parent(setup: Setup) -> None:
     """
     handles: list[Any] = [setup.lifeline]
     if hasattr(os, "pidfd_open"):
-        with contextlib.suppress(OSError):  # Linux 5.3 or newer
+        with contextlib.suppress(OSError):  # before Linux 5.3
             handles.append(os.pidfd_open(setup.parent))
             setup.event.watch(handles[-1])
     poll_s = _POLL_S if len(handles) == 1 else None

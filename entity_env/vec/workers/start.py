@@ -103,7 +103,8 @@ def _safe_path() -> Iterator[None]:
 def _python_first() -> Iterator[None]:
     """Moves Python's own modules to the front of `sys.path` while a process starts and inherits it.
 
-    A game may be named random.py. The worker restores the parent's path before it loads the game.
+    Otherwise it would import a game named random.py instead of Python's module. The worker restores
+    the parent's path before it loads the game.
     """
     path, own = sys.path.copy(), sysconfig.get_path("stdlib")
     sys.path.sort(key=lambda folder: not folder.startswith(own) or "site-packages" in folder)

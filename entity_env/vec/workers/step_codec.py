@@ -43,8 +43,8 @@ _INT: Final = np.dtype(np.int64)
 class SharedRows:
     """Arrays with one element per row, for all workers, in one block.
 
-    Lengths, rewards and flags of two alternating steps, and the indices of the current, or next,
-    episodes.
+    Holds the lengths, rewards and flags of two alternating steps, and the index of each row's
+    current (or, if it has ended, next) episode.
     """
 
     def __init__(

@@ -202,7 +202,7 @@ class WakeUpEvent:
             self._handles = (*self._handles, sentinel)
 
     def notify(self) -> None:
-        """Notifies the other side and wakes it if asleep; only a wait detects that it is gone."""
+        """Notifies the other side and wakes it if asleep; `wait` detects whether it is gone."""
         words = self._words
         count = words[self._theirs] + self._lead
         try:
@@ -257,7 +257,7 @@ class WakeUpEvent:
             self._words[self._mine + _ASLEEP] = is_asleep
 
     def _shows_end(self, handle: int) -> bool:
-        """True if a readable handle means that the other side is gone; reads its bytes first."""
+        """True if a readable handle means that the other side is gone; first empties the socket."""
         is_over = self._receive()  # also for the sentinel: the other side may have notified before
         return is_over or handle != self._handles[0]
 
@@ -296,7 +296,7 @@ def wait_any(events: Sequence[WakeUpEvent], timeout_s: float | None = None) -> W
 
 
 def wait_all(events: Sequence[WakeUpEvent], timeout_s: float | None = None) -> Wake:
-    """Waits until all of several events are notified; otherwise like `wait_any`."""
+    """Waits until all of several events are notified, at once for none; else like `wait_any`."""
     deadline = None if timeout_s is None else monotonic() + timeout_s
     for i, event in enumerate(events):
         words = event._words  # a first read without a function call
