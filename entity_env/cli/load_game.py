@@ -113,7 +113,7 @@ def game_code(name: str) -> Name | None:
 
 
 def setting_names(game: Game, settings: Mapping[str, object]) -> dict[str, Name]:
-    """Settings that could name a file, for `remember`: a path, or NAME=VALUE."""
+    """Settings that could name a file, for `remember`: an existing path, or GAME NAME=VALUE."""
     found: dict[str, Name] = {}
     for name, value in game.open_settings(settings).items():
         found[name] = f"{game.name} {name}={value}"

@@ -49,9 +49,9 @@ def was_named(name: Name) -> bool:
 def may_name(source: Path, name: Name) -> bool:
     """True if a file may refer to this, because the user named it before.
 
-    If the referring file was created or accepted here and is unchanged, the code may have changed
-    since it was named. But its path must be the one that was named, because in another folder the
-    same words mean another file.
+    If the referring file was created or accepted here and is unchanged, the named code may have
+    changed since it was named. But the code's path must be the one that was named, because in
+    another folder the same words mean another file.
     """
     return was_named(name) or (was_named(source) and was_recorded(name))
 

@@ -279,7 +279,7 @@ class Origin:
         return read_network(self.init_from or "")
 
     def changes(self, game: Game) -> list[str]:
-        """Additions and removals in the game, one sentence each.
+        """Additions and removals in the game since the network was trained, one sentence each.
 
         Raises:
             CheckpointError: there is no network, or it does not fit the game.

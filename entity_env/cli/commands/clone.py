@@ -125,7 +125,7 @@ class DecisionSource:
             )
 
     def _played(self, game: Game) -> Dataset:
-        """Decisions of episodes played now, of the agents in --agent or else of those in --play."""
+        """Decisions of the agents in --agent, or else in --play, in episodes played now."""
         names = player_names(game, self.play)
         if HUMAN in names:
             raise UsageError(

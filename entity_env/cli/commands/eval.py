@@ -97,7 +97,7 @@ class Figures:
 
     @classmethod
     def of(cls, episodes: Sequence[Episode]) -> Figures:
-        """Zeros without episodes."""
+        """Statistics over these episodes; zeros without episodes."""
         rewards = [episode.reward for episode in episodes]
         if not rewards:
             return cls(0.0, 0.0, None, 0.0, 0)

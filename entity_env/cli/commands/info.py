@@ -110,7 +110,10 @@ def _setting(parameter: inspect.Parameter) -> str:
 
 
 def summary(game: Game) -> str:
-    """First docstring line: of the game's module if its function is `play`, else of `play`."""
+    """First docstring line: of the game's module if its function is `play`, else of `play`.
+
+    Also of `play` if the module has none. The game's name and a colon in front are dropped.
+    """
     is_alone = getattr(game.play, "__name__", "") == "play"
     module = inspect.getmodule(game.play) if is_alone else None
     text = (module and inspect.getdoc(module)) or inspect.getdoc(game.play) or ""

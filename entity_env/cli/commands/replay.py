@@ -504,8 +504,8 @@ def game_and_look(
         look, game, settings: as typed; None = as the replay names.
 
     Returns:
-        Without a usable game, None and a look that does not depend on it: the given or the default
-        one.
+        The game, and the given or the game's own look. Without a usable game, None and the given or
+        the default look.
 
     Raises:
         ReplayError: the game cannot be used, although it was typed or the replay has no

@@ -82,7 +82,7 @@ class _SeedRun:
 
     @property
     def share(self) -> float:
-        """Completed share of its steps, 0 to 1."""
+        """Completed share of its steps, 0 to 1; 1 if the run is done or has failed."""
         if self.job.state in ("done", "failed"):
             return 1.0
         return min(1.0, self.followed.step / self.total) if self.total else 0.0

@@ -228,7 +228,7 @@ def _bars(planned: Sweep, trials: Sequence[SweepTrial]) -> RenderableType:
 
 
 def _share(trials: Sequence[SweepTrial], total: int) -> float:
-    """Completed share of all runs, 0 to 1."""
+    """Completed share of all runs, 0 to 1; a stopped or failed run counts as complete."""
     is_over = ("done", "stopped", "failed")
     shares = [1.0 if each.state in is_over else min(each.step / total, 1.0) for each in trials]
     return sum(shares) / len(shares)

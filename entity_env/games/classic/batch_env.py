@@ -52,8 +52,8 @@ State: TypeAlias = NDArray[np.floating]
 Step: TypeAlias = Callable[[NDArray[Any], int], int]
 """Steps all environments, in the table at an address, by one-dimensional actions of one dtype.
 
-Returns the number of ended environments, or `MISFIT`, without any change, for actions of another
-length, not contiguous or out of range.
+Returns the number of ended environments. If the actions have another length, are out of range or
+cannot be read, changes no environment and returns `MISFIT`.
 """
 
 Reset: TypeAlias = Callable[[NDArray[np.uint64], int], int]

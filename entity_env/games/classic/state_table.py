@@ -34,8 +34,8 @@ STATE: Final = np.int64(10)
 """The state, one row per variable; then the observations, environment by environment."""
 
 CLOCK, NUM_ENVS, MAX_STEPS, NEXT_DEADLINE, WIDTH, SLOT = range(6)
-"""Steps so far; number of environments; maximum length of an episode; earliest deadline; floats per
-row; slot that steps copy `ENDED` to, from 1 (0 = none)."""
+"""Steps since the last `reset`; number of environments; maximum length of an episode; earliest
+deadline; floats per row; slot that steps copy `ENDED` to, from 1 (0 = none)."""
 
 NUM_HEADERS: Final = 6
 

@@ -103,8 +103,9 @@ class PixelGoalEnv(BatchEnv):
 
     An episode is `terminated` when `match_k` consecutive screens match the goal, not counting the
     initial screen, and `truncated` after `max_steps`. If both are true, do not bootstrap. Only
-    `step` and `step_tensors` with `autoreset` reset automatically. Episode k of an environment with
-    its own seed s (`env_seeds`) starts from reset state (s + k) modulo the number of reset states.
+    `step`, and `step_tensors` with `autoreset`, reset automatically. Episode k of an environment
+    with its own seed s (`env_seeds`) starts from reset state (s + k) modulo the number of reset
+    states.
 
     Args:
         world: the machines; owned by this environment, which closes them.
@@ -187,7 +188,8 @@ class PixelGoalEnv(BatchEnv):
 
     @property
     def final_pixels(self) -> Tensor:
-        """Screens after the last step, before any reset, (N, H, W) uint8."""
+        """Screens after the last step, before an automatic reset or `reset_envs`; after `reset`,
+        the initial screens. (N, H, W) uint8."""
         return self.trackers.frames
 
     @property

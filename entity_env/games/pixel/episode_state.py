@@ -31,10 +31,11 @@ class Trackers:
     """Observations, rewards, flags and counters of N episodes. Addresses never change.
 
     A step writes all tensors except `slot`. A reset writes `stack`, `tiles`, `screen`, `prev_dist`,
-    the counters and `slot`; results of the last step, such as `frames` and `reward`, stay.
+    the counters and `slot`; results of the last step, such as `frames` and `reward`, stay. Only
+    `PixelGoalEnv.reset` also clears rewards and flags, and sets the other results to the start.
 
     Attributes:
-        frames: (N, H, W) uint8, screens after the last step, before any reset.
+        frames: (N, H, W) uint8, screens after the last step; see above for resets.
         stack: (N, stack_k, H, W) uint8, observed screens, newest last; after a reset all are the
             initial screen.
         tiles: (N, T, 7) float32 of the newest screen: row, column, number of pixels of shade 0, 1,

@@ -36,10 +36,10 @@ def to_minari(
     A Minari episode holds the decisions of one agent in one episode. Observations, actions, their
     spaces and `infos["action_mask"]` match a `GameEnv` with the same `max_entities` and
     `max_actors`; `infos["episode_seed"]` is the `Episode.seed`, if known. The last observation of
-    an episode comes from `Dataset.final`. It may be missing there, because the recording ended or
-    the file format is older. Then a terminated episode ends with an observation of zeros; any other
-    episode is truncated at its last decision, whose observation becomes the last, and is left out
-    if it has only one decision. Turns without a decision are not in a dataset.
+    an episode comes from `Dataset.final`. If it is missing there (the recording ended, or the file
+    format is older), a terminated episode ends with an observation of zeros. Any other episode then
+    loses its last decision, ends with that decision's observation and is marked as truncated; an
+    episode of one decision is left out. Turns without a decision are not in a dataset.
 
     Args:
         dataset: whole episodes, as recorded. Decisions missing from the middle of an episode are

@@ -85,7 +85,8 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
         """Starts a new episode.
 
         Args:
-            seed: seed of the episode; None continues with the next episode, or draws a first seed.
+            seed: seed of the episode; None continues with the next episode. In the first reset,
+                None = the constructor's seed, or a drawn one.
             options: ignored.
         """
         self._begin(seed)
@@ -144,7 +145,9 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
         }
 
     def render(self) -> NDArray[np.uint8] | None:
-        """Image of the acting agent's observation, `(height, width, 3)` uint8, or None.
+        """Image of the acting agent's observation, `(height, width, 3)` uint8.
+
+        Shows the first agent after the last action; None without a render mode.
 
         Raises:
             ProtocolError: before `reset`.

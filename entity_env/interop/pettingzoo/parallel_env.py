@@ -166,7 +166,7 @@ class GameParallelEnv(PaddedEnv, ParallelEnv[str, Any, Any]):  # type: ignore[mi
 
         Args:
             seed: seed of the episode; None continues with the next episode. In the first reset,
-                None = the constructor's seed.
+                None = the constructor's seed, or a drawn one.
             options: ignored.
         """
         self._begin(seed)

@@ -156,8 +156,8 @@ class PyBoyWorld(CheckedWorld):
         UsageError: a number out of range, or PyBoy cannot run this cartridge or load that state.
         SchemaError: a cartridge that is not bytes, too small or too large; a state that is not
             bytes.
-        WorkerError: a process failed, died or did not reply; raised by all methods. `step`,
-            `render` and `reset` also close the world.
+        WorkerError: a process failed, died or did not reply; raised by all methods. All except
+            `state` and `save_state` may also close the world.
     """
 
     def __init__(

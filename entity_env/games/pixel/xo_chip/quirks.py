@@ -6,8 +6,8 @@ and the notes on interpreter quirks in Timendus' test suite.
 Behavior that the documents leave open; identical in all dialects here:
 
 - a frame is a number of instructions; then the timers count down, unless the machine halted;
-- 0NNN, which called machine code, and undocumented opcodes halt, as do a call nested below sixteen
-  others and a return without a call;
+- 0NNN (once a call of machine code) and undocumented opcodes halt, and so do a call nested below
+  sixteen others and a return without a call;
 - the opcode that waits for a key reads the lowest key held, even if held before;
 - DXY0 is 16 by 16 in both resolutions; VF is 0 or 1, however many rows collided;
 - choosing a resolution clears both planes; drawing with no plane selected sets VF to 0;
