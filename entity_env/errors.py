@@ -8,8 +8,8 @@ EntityEnvError
 ├── ProtocolError      calls in an order that can never work: the caller
 ├── ClosedError        an object was used after it was closed: the caller
 ├── WorkerError        a game raised or hung, or its process died: the game, or the machine
-├── TrainingDivergedError  a number in training is no longer finite: its settings, or the rewards
-├── CheckpointError    a checkpoint is unreadable or belongs to another game: the file
+├── TrainingDivergedError  a number in training is no longer finite: training settings, or rewards
+├── CheckpointError    a checkpoint is unreadable or of a game with another schema: the file
 ├── ReplayError        a replay is unreadable or cannot be played: the file
 ├── UsageError         a name, path, setting or argument does not exist or is invalid: the user
 └── MissingExtraError  an optional package is not installed: the installation
@@ -164,6 +164,7 @@ class WorkerError(EntityEnvError, RuntimeError):
 class GameExit(BaseException):
     """Raised inside `agent.act` when a suspended game is closed.
 
-    In `Game.run`, `act` and `game_over` also raise it in a game that has ignored None a 100 times.
+    In `Game.run`, `act` and `game_over` also raise it in a game that has continued for 100 calls
+    after `act` returned None.
     A `BaseException`: `except Exception` in a game does not catch it.
     """

@@ -11,7 +11,7 @@ import sys
 
 
 def _end_at_once() -> None:
-    """Makes Ctrl-C end the process without a traceback, if it runs only `entity-env`.
+    """Makes Ctrl-C end the process without a traceback, if it is the program `entity-env`.
 
     Imports take most of a second and need no cleanup. The system's default handler ends the process
     even in long C calls, and shells can tell that it was Ctrl-C.

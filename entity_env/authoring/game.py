@@ -332,7 +332,7 @@ class Game:
         return [episode for run in runs for episode in run.episodes]
 
     def _play_once(self, agents: Sequence[Agent], runs: Sequence[AgentRun], seed: int) -> None:
-        """Turns a hang, a program exit or an ignored None into an error."""
+        """Calls `play` once; turns a hang, a program exit or an ignored None into an error."""
         try:
             self.start(agents, seed)
         except GameExit:

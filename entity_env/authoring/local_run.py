@@ -88,7 +88,7 @@ Watch: TypeAlias = Callable[[Turn], None]
 class AgentRun:
     """Statistics and limits of one agent in one run of a game.
 
-    Without a schema, outside `Game.run`, any entity and action is allowed. After the given number
+    Without a schema (outside `Game.run`), any entity and action is allowed. After the given number
     of episodes (None = no limit), `act` returns None. The timeout of the game's steps is paused
     while the agent and the watcher run.
     """

@@ -175,7 +175,7 @@ def _mask_for(
         if mask is not None and plain:
             mask = mask_rows(mask, (len(actors), len(kind.choices)), kind.name)
         elif mask is not None and _num_rows(mask) != len(actors):
-            # Checked later, when the actors' classes are no longer known.
+            # Raise now: the later check cannot name the actors' classes.
             as_mask(mask, (len(actors), len(kind.choices)), kind.name)
         return CategoricalActionMask(actor_ids=actors, mask=mask)
     if mask is not None:

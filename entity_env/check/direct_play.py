@@ -49,7 +49,7 @@ _MAX_IGNORED: Final = 20
 _MAX_IDLE: Final = 100
 """Consecutive calls of `play` that may return without calling `act`."""
 _MAX_SITES: Final = 16
-"""Call sites at which `act` returns None, at most."""
+"""Maximum number of call sites at which `act` returns None."""
 _SITE_DEPTH: Final = 4
 """Stack frames that identify a call site."""
 _BLANK_CUT: Final = (

@@ -24,10 +24,10 @@ _MIN_RETURNS: Final = 6
 """Returns to one score that count as a pattern. By chance, only 1 in 64 random walks with steps of
 size 1 starts with so many returns in a row."""
 _MAX_AWAY: Final = 2.0
-"""Most observations between those returns, on average."""
+"""Largest mean number of observations away from that score, per return."""
 _MIN_EPISODES: Final = 2
 _MIN_SCORES: Final = 10
-"""Observations that show a constant score."""
+"""Observations of an episode that is long enough to show that its score stays constant."""
 _LARGE_REWARD: Final = 1e6
 _SLOW_S: Final = 0.01
 """Seconds per step: a million steps take three hours."""

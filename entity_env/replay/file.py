@@ -329,7 +329,7 @@ def parse_decisions(
     action_space: Mapping[ActionName, ActionSpace],
     name: str,
 ) -> Iterator[Decision | str]:
-    """Parses the lines after the header; yields decisions, and as text how the episode failed.
+    """Parses the lines after the header; yields each decision, and the text of a failure.
 
     Raises:
         ReplayError: a line is invalid or out of order.

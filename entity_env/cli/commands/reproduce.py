@@ -81,7 +81,7 @@ def _read(run: Path) -> TrainingRun:
 
 
 def _step_of(run: TrainingRun) -> int:
-    """Step of the last checkpoint, which a killed run's curves exceed, else of the curves."""
+    """Step of the last checkpoint; without one, of the curves, which may go beyond a checkpoint."""
     with suppress(CheckpointError):
         step = read_header(find_checkpoint(run.path)).training.get("step")
         if type(step) is int and step > 0:

@@ -219,7 +219,7 @@ class RunDisplay:
         self._live.stop()
 
     def _head(self, share: float, *words: str) -> RenderableType:
-        """The title, a bar of the completed share, 0 to 1, and words."""
+        """The title, a bar of the completed share (0 to 1), and words."""
         head = Table.grid(padding=(0, 2))
         bar = LiveBar(total=1.0, completed=share, width=30)
         head.add_row(Text(self._title, style="bold"), bar, f"{share:4.0%}", *words)

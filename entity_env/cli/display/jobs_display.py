@@ -30,7 +30,7 @@ class JobsDisplay(RunDisplay):
         self._line = ""
 
     def show(self, share: float, line: str, more: RenderableType = "") -> None:
-        """Shows the completed share, 0 to 1, and text."""
+        """Shows the completed share (0 to 1), and text."""
         if self._console.is_terminal:
             self._live.update(Group(self._head(share), Text(line), *([more] if more else [])))
         elif line != self._line and self._is_due():

@@ -5,9 +5,9 @@ the batch in a `BatchVecEnv`. Importing this does not import torch.
 
 Reward:
     -0.01 per step, plus the decrease of the distance between screen and goal (times 10, except in
-    `pixel:grid`), plus 10 for reaching the goal.
+    `pixel:grid`), plus 10 for reaching the goal; always 0 in `pixel` without a goal.
 Terminated when:
-    two consecutive screens match the goal.
+    two consecutive screens match the goal; never without a goal.
 Truncated when:
     max_episode_steps steps have been taken.
 """

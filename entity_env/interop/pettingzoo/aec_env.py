@@ -147,7 +147,7 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
     def render(self) -> NDArray[np.uint8] | None:
         """Image of the acting agent's observation, `(height, width, 3)` uint8.
 
-        Shows the first agent after the last action; None without a render mode.
+        After the last action, shows the first agent. None without a render mode.
 
         Raises:
             ProtocolError: before `reset`.

@@ -1,4 +1,4 @@
-"""Environments that keep all copies as arrays: `BatchEnv`, `ResetMask`, `BatchVecEnv`.
+"""Environments that keep all copies as arrays (`BatchEnv`, `BatchVecEnv`), and `ResetMask`.
 
 `BatchSource` and `ArrayBatch` let a `VecEnv` step other environments that keep their state in
 arrays. Rules of games belong to `games`.

@@ -48,7 +48,7 @@ class ArrayBatch(ProcessBatch):
         self.layout: Final = FrameLayout(*spaces)
         self.env_id, self.agent_id = np.divmod(np.arange(num_envs * num_agents), num_agents)
         self._runs: dict[int, Run] = {}
-        """Runs for the environments' next reset; kept until started."""
+        """By environment, the run that its next reset starts; removed by that reset."""
 
     @abstractmethod
     def begin(self, env_ids: Sequence[int], runs: dict[int, Run]) -> VecObs:

@@ -189,7 +189,10 @@ class Evaluator(Callback):
         return self._games
 
     def _evaluate(self, state: TrainState, num_episodes: int, is_over: Callable[[], bool]) -> None:
-        """Plays episodes from the usual starts; a signal ends them without a result."""
+        """Evaluates the network from the first starts; keeps it if no earlier one was better.
+
+        A signal ends the evaluation without a result.
+        """
         begin, step, length = self._pace.clock(), state.progress.step, self._length(state)
         try:
             games = self._require_games()
@@ -212,7 +215,7 @@ class Evaluator(Callback):
             self._keep(state, found.mean_reward, found.num_episodes)
 
     def _finish(self, state: TrainState) -> None:
-        """Evaluates the last network, and keeps it unless the best so far is better."""
+        """Evaluates the last network, then keeps either it or the best so far."""
         deadline = Deadline(state, self._pace)
         step = state.progress.step
         if step != self._evaluated_step and not state.is_interrupted:

@@ -27,7 +27,7 @@ _INTERRUPTED_S: Final = 1.5
 _END: Final = 0.1
 """Share of the run's time for evaluations at its end."""
 _END_EVALUATIONS: Final = 20
-"""The end needs at most the time of this many evaluations."""
+"""Limit of the time for evaluations at the end: the time of this many usual evaluations."""
 
 
 class Pace:

@@ -1,4 +1,4 @@
-"""`play_starts`: episodes from fixed starts, each played to its end."""
+"""`play_starts`: episodes from fixed starts, played to their ends or truncated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from entity_env.core.vec_obs import VecActions, VecObs
 from entity_env.vec.vec_env import VecEnv
 
 Decide: TypeAlias = Callable[[VecObs, NDArray[np.int64]], VecActions]
-"""Actions of a batch, given the start of each environment."""
+"""Chooses the actions of a batch, given the index of each environment's start."""
 
 
 def play_starts(

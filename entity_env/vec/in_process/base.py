@@ -263,7 +263,7 @@ class LocalBatch(ProcessBatch):
             lost=self._lost.finished(),
             metrics=self._writer.metrics(),
         )
-        if step.final is not None and self.autoreset == "same_step":  # else in the rows
+        if step.final is not None and self.autoreset == "same_step":  # else the rows have them
             merge_metrics(step.metrics, self._final_writer.metrics())
         self._write_rewards(step)
         return step

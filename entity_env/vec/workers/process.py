@@ -58,7 +58,7 @@ def run_worker(setup: Setup) -> None:
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), _ignore_signal)
     if sys.platform != "win32":
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see `start`
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the parent may block it
     if not setup.keeps_safe_path:
         os.environ.pop(SAFE_PATH, None)
     _exit_with_parent(setup)
@@ -297,7 +297,7 @@ def _exit_with_parent(setup: Setup) -> None:
     """
     handles: list[Any] = [setup.lifeline]
     if hasattr(os, "pidfd_open"):
-        with contextlib.suppress(OSError):  # before Linux 5.3
+        with contextlib.suppress(OSError):  # not supported before Linux 5.3
             handles.append(os.pidfd_open(setup.parent))
             setup.event.watch(handles[-1])
     poll_s = _POLL_S if len(handles) == 1 else None

@@ -168,7 +168,7 @@ def call(registers: Ints1, at: int, after: int, target: int) -> int:
 
 @func
 def leave(registers: Ints1, at: int) -> int:
-    """Returns from a call; unused words of the stack are 0."""
+    """Returns from a call, and clears its word, because unused words of the stack are 0."""
     depth = registers[STACK_POINTER] - 1
     if depth < 0:
         return halt(registers, at, STACK_UNDERFLOW)
