@@ -36,11 +36,11 @@ _NAMES: Final = {"sha256": "source digest", "version": "version"}
 def identity_of(game: Game) -> dict[str, str | int]:
     """Identifies the rules of a game, as JSON.
 
-    `source` is where it is defined, as in replays. `sha256` is the digest of all Python files of
-    the package of its `play`, or of the one file if it is in no package, as currently on disk.
-    `version` is the version of the `Game`; `package` is the name and version of the distribution;
-    `git` is the output of `git describe --always --dirty` in the repository of the source. Unknown
-    values are omitted.
+    `source` is where it is defined, as in replays. `sha256` is the digest of the package that
+    defines `play`, of all its Python files as currently on disk; without a package, of the one
+    file. `version` is the version of the `Game`; `package` is the name and version of the
+    distribution; `git` is the output of `git describe --always --dirty` in the repository of the
+    source. Unknown values are omitted.
     """
     found: dict[str, str | int | None] = {"source": source_of(game), "version": game.version}
     module = _module_of(game)
@@ -111,7 +111,7 @@ def source_of(game: Game) -> str:
 
 
 def place_of(game: Game) -> tuple[str, str] | None:
-    """Module and name of a game defined at the top level of the module of its `play`, else None."""
+    """Module and name of a game, if the module of its `play` defines it at top level; else None."""
     home = getattr(inspect.unwrap(game.play), "__module__", None) or ""
     module = sys.modules.get(home)
     for name, value in vars(module).items() if module is not None else ():

@@ -36,12 +36,13 @@ def check_env(
 ) -> None:
     """Checks the contract of an environment, with random legal actions.
 
-    Finds observations that do not match the spaces (width, dtype, NaN, unknown entities, duplicate
-    ids, actors that are not observed, masks of the wrong shape or without a legal choice),
-    non-finite rewards, spaces that change, episodes that differ for one seed or never end, a
-    `reset` that continues the current episode, an `act` that continues an ended episode, a `close`
-    that fails, and threads and processes left running. Without a seed in `reset`, episodes may
-    differ.
+    Finds
+    - observations that do not match the spaces: width, dtype, NaN, unknown entities, duplicate
+      ids, actors that are not observed, masks of the wrong shape or without a legal choice;
+    - non-finite rewards, and spaces that change;
+    - episodes that differ for one seed or never end; without a seed in `reset`, they may differ;
+    - a `reset` that continues the current episode, and an `act` that continues an ended episode;
+    - a `close` that fails, and threads and processes left running.
 
     Args:
         source: a class or function that makes environments, to compare two copies; or one

@@ -57,9 +57,9 @@ _MAX_NAMED: Final = 8
 def load_game(name: str, settings: Sequence[str] = ()) -> Game:
     """Loads a game by name, file, package or module, with settings such as `board_size=6`.
 
-    A name is of a game of this package or of an installed package, see `ENTRY_POINTS`. A module is
-    `mygame.game` or `mygame.game:NAME`, installed or below the current folder. Environments:
-    `gymnasium:CartPole-v1`, `gymnasium:MODULE:ID` if a module registers it,
+    A name belongs to a game of this package, or of an installed package (see `ENTRY_POINTS`). A
+    module is `mygame.game` or `mygame.game:NAME`, installed or below the current folder.
+    Environments: `gymnasium:CartPole-v1`, `gymnasium:MODULE:ID` if a module registers it,
     `pettingzoo:connect_four_v3`, `pettingzoo:classic/connect_four_v3`.
 
     Records the name and settings as named by the user, so check a name or settings from a file

@@ -50,11 +50,12 @@ class Executor(Protocol):
     def failures(self) -> dict[int, str]:
         """Reason of the last failure that led to a restart, by environment.
 
-        The reason is "" if its process died. An environment that raised in a worker is missing.
+        An environment that raised in a worker is missing. If a worker died or hung, the environment
+        at fault has the reason, if it is known, and all others of that worker have "".
         """
 
     def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
-        """Starts a new episode in each of `env_ids`, of a new run if it is a key of `runs`."""
+        """Starts a new episode in each of `env_ids`: of a new run for the keys of `runs`."""
 
     def start_act(self, group: int, values: ActionValues) -> None:
         """Starts a step of a group with these actions."""

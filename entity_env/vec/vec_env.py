@@ -146,7 +146,7 @@ class VecEnv(VecEnvBase):
         Raises:
             ClosedError: after `close`.
             SchemaError, UsageError: an invalid seed or invalid starts.
-            WorkerError: a game raised; another `reset` continues with the next episodes.
+            WorkerError: a game failed; another `reset` continues with the next episodes.
         """
         self._require_open()
         env_ids = range(self.num_envs)
@@ -165,7 +165,7 @@ class VecEnv(VecEnvBase):
             ProtocolError: before `reset`; while an environment is over with autoreset disabled; or
                 if some environments are busy or were received in separate batches.
             SchemaError: actions that do not fit; nothing has changed.
-            WorkerError: a game raised; call `reset`.
+            WorkerError: a game failed; call `reset`.
         """
         local = self._local
         if local is not None and self._is_settled and not self._busy and len(self._pending) == 1:
@@ -274,7 +274,7 @@ class VecEnv(VecEnvBase):
             ClosedError: after `close`.
             ProtocolError: no actions were sent.
             UsageError: `min_envs` is less than 1 or exceeds the number of busy environments.
-            WorkerError: a game raised; call `reset`.
+            WorkerError: a game failed; call `reset`.
         """
         self._require_open()
         if not self._busy:
@@ -323,7 +323,7 @@ class VecEnv(VecEnvBase):
             ClosedError: after `close`.
             ProtocolError: before `reset`, or while some environments are busy.
             SchemaError, UsageError: an invalid mask, seed or starts.
-            WorkerError: a game raised; call `reset`.
+            WorkerError: a game failed; call `reset`.
         """
         env_ids = self._reset_ids(mask)
         runs = self.runs_of(env_ids, seed, starts)
@@ -411,10 +411,11 @@ class VecEnv(VecEnvBase):
     def watch_episodes(self, watch: EpisodeWatch) -> None:
         """Calls a function at the end of every game episode that starts after this call.
 
-        The function gets the `Episode` of every agent, once all have ended, and a function that
-        makes their `Replay`: actions and ends, without observations. The replay can be made only
-        until the function returns. Failed episodes are omitted, and so are episodes whose actions
-        no longer fit in the log.
+        Also of running episodes whose actions are recorded already, because of `failures` or an
+        earlier call. The function gets the `Episode` of every agent, once all have ended, and a
+        function that makes their `Replay`: actions and ends, without observations. The replay can
+        be made only until the function returns. Failed episodes are omitted, and so are episodes
+        that an agent skipped, or whose actions no longer fit in the log.
 
         Args:
             watch: called within `recv` or `act`.

@@ -52,7 +52,7 @@ class ArrayBatch(ProcessBatch):
 
     @abstractmethod
     def begin(self, env_ids: Sequence[int], runs: dict[int, Run]) -> VecObs:
-        """Starts a new episode in each of `env_ids`, of a new run if it is a key of `runs`."""
+        """Starts a new episode in each of `env_ids`: of a new run for the keys of `runs`."""
 
     @abstractmethod
     def advance(self, values: ActionValues) -> VecObs:

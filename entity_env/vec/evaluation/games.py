@@ -119,7 +119,7 @@ class EvaluationGames:
         Raises:
             UsageError: an opponent that does not decide for batches, or a network that takes part
                 in no episode.
-            WorkerError: a game raised.
+            WorkerError: a game failed.
         """
         self._fit(len(starts))
         seed = EpisodeSeeds(self._seed, EVALUATED_ENV)[kind]

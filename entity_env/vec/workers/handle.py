@@ -162,13 +162,13 @@ class WorkerHandle:
         return self.error is None and self.event.num_notifications != self._num_read
 
     def act(self, values: ActionValues, timeout_s: float | None) -> None:
-        """Starts a step; if the worker is gone, only `read` raises."""
+        """Starts a step; if the worker is gone, does nothing: `read` returns the error."""
         parts = [np.ascontiguousarray(a, _dtype(a)).tobytes() for a in values.values()]
         data = b"".join(part.ljust(-(-len(part) // 8) * 8) for part in parts)
         self.num_steps += self._send(Command.ACT, data, self.parity ^ 1, timeout_s)
 
     def reset(self, reset: Reset, timeout_s: float | None) -> None:
-        """Starts new episodes; if the worker is gone, only `read` raises."""
+        """Starts new episodes; if the worker is gone, does nothing: `read` returns the error."""
         self._send(Command.RESET, pickle.dumps(reset), self.parity ^ 1, timeout_s)
 
     def render(self, env_id: int, timeout_s: float | None) -> None:
@@ -285,7 +285,10 @@ class WorkerHandle:
         )
 
     def request_exit(self, until: float) -> None:
-        """Makes the worker close its games and exit, if its current command ends before `until`."""
+        """Makes the worker close its games and exit, if its current command ends in time.
+
+        That is, before `until`, and before the command counts as hanging.
+        """
         if self.error is not None or self._is_exiting:
             return
         if self._reader is None:
@@ -307,9 +310,9 @@ class WorkerHandle:
         self._is_exiting = True
 
     def close(self, until: float) -> EntityEnvError | None:
-        """Waits until the worker has exited, and kills it after `until`; may be called twice.
+        """Kills the process; first waits for a requested exit, at most until `until`.
 
-        Returns the error that its games raised while they were closed, if any.
+        May be called twice. Returns the error that its games raised while they were closed, if any.
         """
         failure: EntityEnvError | None = None
         if self.error is None and self._is_exiting:

@@ -40,7 +40,7 @@ from entity_env.vec.workers.wakeup_event import Wake, wait_all, wait_any
 _logger = logging.getLogger(__name__)
 
 _END_TIMEOUT_S: Final = 5.0
-"""Maximum duration of `close`, whatever the workers do."""
+"""Time after which `close` kills the workers that have not exited."""
 _EXIT_TIMEOUT_S: Final = 4.0
 """Time that `close` waits for busy games; the rest is for closing the others."""
 _POLL_S: Final = 0.2
@@ -67,7 +67,7 @@ class WorkerPool:
         self._rows_block: SharedBlock | None = None
         self._workers: list[WorkerHandle] = []
         self._before = [WorkerStatistics(len(envs)) for envs in self.groups]
-        """Totals of replaced workers."""
+        """By group, totals of replaced workers, and restarts of environments by replacements."""
         self._seeds = [EpisodeSeeds(0, env_id) for env_id in range(num_envs)]
         self._joined = LocalMemory(), LocalMemory()
         """Arrays of all workers together, for two alternating steps."""
@@ -244,7 +244,7 @@ class WorkerPool:
         """Statistics of current episodes; `number` of a row that is over is its next episode's."""
         self._stats.number[:] = 0
         self._is_playing = np.zeros(num_rows, dtype=np.bool_)
-        """True after the first observation and before the last."""
+        """By row, True from an episode's first request for an action to its end."""
         self._num_asked = np.zeros(num_rows)
         """1 where the row waits for an action, otherwise 0; floats, as `EpisodeStats.length`."""
         self._slices = [self._rows.slice_of(envs) for envs in self.groups]

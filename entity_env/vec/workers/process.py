@@ -46,7 +46,7 @@ from entity_env.vec.workers.wakeup_event import Wake
 
 _NOTHING: Final[NDArray[np.int64]] = np.zeros(0, np.int64)
 _POLL_S: Final = 1.0
-"""Interval at which an idle worker checks whether its parent is alive."""
+"""Interval at which a worker checks whether its parent is alive, on systems without pidfd."""
 _GRACE_S: Final = 1.0
 """Time for a worker to close its games after its parent is gone."""
 

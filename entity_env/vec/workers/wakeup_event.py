@@ -74,7 +74,7 @@ _SPINS_A_ROUND: Final = 50
 """Reads of shared memory between two clock readings."""
 _FIRST_SLEEP_S: Final[float] = 0.01
 _LONGEST_SLEEP_S: Final = 1e6 if hasattr(select, "poll") else 0.5
-"""Limit of the system's timeouts; on Windows, Ctrl-C does not end `select`."""
+"""Limit of the system's timeouts; without `poll` (Windows), Ctrl-C does not end a longer sleep."""
 _NO_SIGNAL: Final = getattr(socket, "MSG_NOSIGNAL", 0)
 
 _yield: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
