@@ -324,7 +324,7 @@ class BatchEnv(ABC):
 
     @abstractmethod
     def step_no_reset_with_result(self, actions: BatchActions) -> StepResult:
-        """Calls `step_no_reset` and returns the result; see `StepResult`."""
+        """Like `step_no_reset`, and returns the result; see `StepResult`."""
 
     @abstractmethod
     def reset_envs(self, mask: ResetMask, seed: BatchSeed | None = None) -> None:

@@ -71,9 +71,9 @@ def play_rounds(
     max_length: int,
     deadline: Deadline,
 ) -> dict[str, Played]:
-    """Plays episodes from fresh starts, equal for all players, as long as time permits.
+    """Plays up to five rounds of episodes from fresh starts, as long as time permits.
 
-    Only whole rounds count, in which all players have finished the same starts.
+    In a round all players play the same starts. Only rounds that all players have finished count.
 
     Args:
         players: by `LAST`, `BEST`, `OTHER_POLICY`, `MATCH`; `OTHER_POLICY` plays only one round.

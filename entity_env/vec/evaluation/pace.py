@@ -27,16 +27,16 @@ _INTERRUPTED_S: Final = 1.5
 _END: Final = 0.1
 """Share of the run's time for evaluations at its end."""
 _END_EVALUATIONS: Final = 20
-"""Limit of the time for evaluations at the end: the time of this many usual evaluations."""
+"""Limit of the time reserved for the end of a run: the time of this many full evaluations."""
 
 
 class Pace:
     """When to evaluate, and with how many episodes.
 
-    Fractions of a run are of its steps or of its time. The last evaluation gives the cost of the
-    next. One part is proportional to the number of episodes: the time that training takes for as
-    many decisions. If that part is small, fewer episodes save little time, so an evaluation plays
-    all episodes or none.
+    A fraction of a run is a share of its steps, or of its time limit if that share is larger. The
+    last evaluation gives the cost of the next. One part of the cost is proportional to the number
+    of episodes: the time that training takes for as many decisions. If that part is small, fewer
+    episodes save little time, so an evaluation plays all episodes or none.
 
     Args:
         episodes: number of episodes of a full evaluation.
