@@ -45,9 +45,9 @@ from entity_env.core.seeding import EpisodeSeeds
 from entity_env.errors import GameExit, SchemaError
 
 _MAX_IGNORED: Final = 20
-"""Calls of `act` per agent allowed after None: nested loops need several to return."""
+"""Calls per agent allowed after `act` returned None: nested loops need several to return."""
 _MAX_IDLE: Final = 100
-"""Consecutive calls of `play` that may return without calling `act`."""
+"""Consecutive calls of `play` that may return without calling an agent."""
 _MAX_SITES: Final = 16
 """Maximum number of call sites at which `act` returns None."""
 _SITE_DEPTH: Final = 4
@@ -92,8 +92,8 @@ class CheckPlan:
 class DirectPlay:
     """Plays the episodes of a plan once.
 
-    Raises nothing inside the game, where an `except` could swallow it: if no answer is possible,
-    `act` returns None from then on.
+    If no answer is possible, `act` returns None from then on: the game could swallow an exception.
+    A game that continues nevertheless gets `GameExit` after some calls.
 
     Args:
         outer: detects global generators from which the game draws.

@@ -37,6 +37,7 @@ def check_env(
     """Checks the contract of an environment, with random legal actions.
 
     Finds
+
     - observations that do not match the spaces: width, dtype, NaN, unknown entities, duplicate
       ids, actors that are not observed, masks of the wrong shape or without a legal choice;
     - non-finite rewards, and spaces that change;

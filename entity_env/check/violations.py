@@ -84,7 +84,7 @@ class Violations:
         self.place = ""
         """For example "episode 0 (seed 7), step 3"."""
         self.cause: BaseException | None = None
-        """First unexpected exception, for its traceback."""
+        """Unexpected exception, for its traceback: the first, or that of a hang."""
         self.line = ""
         """Line of the game: "game.py:12 in play"."""
         self.hangs = False

@@ -36,7 +36,8 @@ class FailureFolder:
             make: returns the replay and a note, or ""; called only if there is room.
 
         Returns:
-            The file, or None if it was not written; and the note, or why it was not written.
+            The file, or None if it was not written; and the note, or why it was not written. If
+            the folder is full, only the first call says so.
         """
         if self._num_written >= _MAX_FAILURES:
             is_first, self._is_full = not self._is_full, True

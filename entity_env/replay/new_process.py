@@ -64,7 +64,8 @@ def verify_in_new_process(
 
     Args:
         game: imported there by name, or pickled, for example if it is defined in `__main__`.
-        timeout_s, step_timeout_s, max_memory: as in `PlayLimits`.
+        timeout_s, max_memory: as in `PlayLimits`.
+        step_timeout_s: as for `play_again`.
 
     Raises:
         ReplayError: the game cannot be pickled, the process died or took too long, or a replay

@@ -305,7 +305,8 @@ def play_again(
         debug: stop in `pdb` in the game after the last of these decisions.
 
     Returns:
-        The first difference, or None; and the ended episodes, none if the game failed or stopped.
+        The first difference, or None; and the ended episodes, none if the spaces differ, or if the
+        game failed or was stopped.
 
     Raises:
         ReplayError: the game has other settings, or another number of agents.

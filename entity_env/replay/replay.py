@@ -187,7 +187,7 @@ class Replay:
             step_timeout_s: as for `play_again`.
 
         Raises:
-            ReplayError: the game is not available, or has other settings.
+            ReplayError: the game is not available; or as for `play_again`.
         """
         return play_again(self, game or self.find_game(), step_timeout_s=step_timeout_s)[0]
 
@@ -302,8 +302,9 @@ class Replay:
         """The episode as a page, a video or stills; see `turns`.
 
         Args:
-            game: its look is used; None = `find_game`, if available.
-            look: None = the game's look.
+            game: provides the look, and repeats the decisions if the file holds only actions; None
+                = `find_game`, if available.
+            look: None = the game's look; without a game, the default look.
             thinker: agent whose probabilities, value and attention are shown at every decision,
                 even if another agent decided; None = the stored values, without attention.
             turns: an earlier result of `turns`; None = call it.
@@ -345,7 +346,7 @@ class Replay:
 
         Raises:
             ReplayError: the game lacks such a setting, or has another number of agents; or a
-                setting could name a file, see `Game.open_settings`.
+                setting could name a file and differs from `game`'s: see `Game.open_settings`.
         """
         return game_with_settings(self, game)
 

@@ -73,10 +73,10 @@ class TrainingReplays(Callback):
 
     Args:
         game: the game used in training.
-        folder: folder for the files; replaces those of an earlier run.
+        folder: folder for the files; they replace files of an earlier run with the same names.
         vec: `VecEnv` of that game; None = no best and worst episodes.
         keep: "best", "worst", or both.
-        moments: number of evaluation episodes.
+        moments: number of evaluation episodes; 0 = none.
         seed: seed of the evaluation episodes.
 
     Raises:

@@ -88,10 +88,10 @@ class ReplayWriter:
             `replays`.
         see: store observations; then the replay can be drawn without the game, and differences name
             an entity.
-        think: call the `think` method of agents that have one, and store the value that it predicts
-            and, with `see`, the probabilities.
+        think: call the `think` method of agents that have one, at turns that come without thoughts.
+            All thoughts are stored: the predicted value and, with `see`, the probabilities.
         agents: names of the agents; default: the names of their classes.
-        source: source of the game, `module:name` or `file.py:name`; default: found in its module.
+        source: source of the game, `module:name` or `file.py:name`; default: its `source_of`.
         parent: see `ReplayHeader`.
         watch: another watcher, called after each line.
 
@@ -233,7 +233,7 @@ def record(
 
     Raises:
         ReplayError: the agent left before its first decision.
-        UsageError, ProtocolError: as `Game.run`.
+        UsageError, ProtocolError, WorkerError: as `Game.run`.
     """
     writer = ReplayWriter(see=see, think=think)
     game.with_settings(**settings).run(*agents, seed=seed, watch=writer)
