@@ -232,8 +232,8 @@ class Game:
             The episodes of every agent, in the order of the agents.
 
         Raises:
-            UsageError: wrong number of agents, an invalid setting, or an agent that fills several
-                seats and cannot be copied.
+            UsageError: a wrong number of agents or episodes, an invalid or missing setting, or an
+                agent that fills several seats and cannot be copied.
             ProtocolError: `play` returned without `game_over`, or continues after `act` returned
                 None.
             WorkerError: the game hangs, calls `sys.exit()`, or raises another exception that is not

@@ -296,7 +296,7 @@ def _shape_of(mask: Any) -> tuple[int, ...] | None:  # noqa: ANN401 - whatever a
 
 
 def _actors_hint(kind: ActionType[Any], obs: Obs, wanted: int) -> str:
-    """Which entities perform an action, and how to change that; empty if all are of one class."""
+    """A hint on which entities perform an action, and how to change that; "" if all is right."""
     call = f"SelectEntity({kind.actee.__name__})" if isinstance(kind, SelectEntity) else repr(kind)
     acting = [(obs.groups[i], performs) for i, performs in obs.actor_groups or ()]
     mine = [group for group, performs in acting if group and (not performs or kind in performs)]
@@ -346,7 +346,7 @@ def answer_to(kind: ActionType[Any], obs: Obs, values: Iterator[Any]) -> object:
 
 
 def class_of(group: Group) -> type | None:
-    """The class of a group's entities, None if empty."""
+    """The class of a group's entities; None for an empty list or tuple."""
     if type(group) is Rows:  # isinstance takes ten times as long (abstract class)
         return group.cls
     return group[0].__class__ if group else None

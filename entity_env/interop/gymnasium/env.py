@@ -268,7 +268,8 @@ class GameEnv(Uncopyable, gymnasium.Env[Any, Any]):
     without a maximum do not vary, and up to 1024 more for "auto".
 
     Args:
-        source: a game for one agent, an `Environment`, its class, or a function that returns one.
+        source: a game for one agent, an `Environment` (which `close` closes), its class, or a
+            function that returns one.
         max_entities: maximum number of entities, for each type whose number varies; default: the
             `Game`'s. "auto" means twice the largest number in 8 random episodes, and at least 8. A
             trained agent may meet more entities than a random one, and exceeding the maximum raises

@@ -81,7 +81,7 @@ class ImportedLoop:
         raise NotImplementedError
 
     def _made(self, settings: Mapping[str, object]) -> Any:  # noqa: ANN401
-        """Makes an environment; `UsageError` for settings that `make` does not take."""
+        """Makes an environment; `UsageError` if that fails with settings."""
         try:
             return self._make(**settings)
         except (EntityEnvError, ImportError):

@@ -39,7 +39,7 @@ def padded(
         max_entities, max_actors, illegal: as for `GameEnv`.
 
     Raises:
-        SchemaError: a number without a given maximum varies.
+        SchemaError: a number without a given maximum varies, or a maximum is too small.
         UsageError: an unknown name, or neither numbers nor "auto".
     """
     most_entities, most_actors = measured(vec, max_entities, max_actors)

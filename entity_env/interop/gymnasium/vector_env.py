@@ -87,8 +87,8 @@ class VectorEnvBase(VectorEnv[Any, Any, NDArray[Any]]):
         Raises:
             ClosedEnvironmentError: after `close`.
             ResetNeeded: the mask of the first reset omits environments.
-            TypeError, ValueError: a mask of the wrong type, dtype or shape, or all False; a wrong
-                number of seeds.
+            TypeError, ValueError: a mask of the wrong type, dtype or shape, all False, or given to
+                an `EntityVectorEnv` that resets itself; a wrong number of seeds.
             gymnasium.error.Error: a seed that is negative or not an integer.
         """
         self._require_open()
