@@ -39,7 +39,7 @@ class Job:
         function: takes no arguments and saves its own results; sent by cloudpickle. Ctrl-C raises
             `KeyboardInterrupt` or `SystemExit` in it.
         log: file for stdout and stderr.
-        state: "stopped" means stopped early by a signal.
+        state: "stopped" means stopped early, by a signal or by `is_wanted`.
         error: why it failed, in one line.
         is_wanted: set to False to stop only this job, as by Ctrl-C.
     """
@@ -147,7 +147,7 @@ def _close(stdin: IO[bytes] | None) -> None:
 
 
 def _reason(log: Path, code: int) -> str:
-    """The last error line of the log, else its last line."""
+    """The signal that killed the process; else the log's last error line, or its last line."""
     if code < 0:
         return f"its process was killed by signal {-code}"
     try:

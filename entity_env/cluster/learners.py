@@ -72,7 +72,8 @@ def run_learners(
     process or its machine is lost, or `train` raises a `WorkerError` or an error from outside this
     package, all processes restart, at most `max_failures` times.
 
-    Ctrl-C, SIGTERM and SIGHUP request a stop of the learners; a second Ctrl-C ends them at once.
+    Ctrl-C, SIGTERM and SIGHUP request a stop of the learners; a second Ctrl-C, or any of these
+    before the learners run, ends them at once.
 
     Args:
         train: sent by cloudpickle. Runs outside the main thread of its process, in the current

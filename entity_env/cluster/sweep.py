@@ -55,9 +55,9 @@ def run_sweep(
 ) -> list[SweepTrial]:
     """Runs the trials of a sweep; returns them in order.
 
-    Every run trains in `out/trial-NUMBER`, with the checkpoint and curves of `train`.
-    `out/sweep.json` holds the state of all runs. Ctrl-C ends the sweep; unfinished runs can be
-    resumed.
+    Every run trains in `out/trial-NUMBER`, or `out/trial-NUMBER-seed-SEED` if trials have several
+    runs, with the checkpoint and curves of `train`. `out/sweep.json` holds the state of all runs.
+    Ctrl-C ends the sweep; unfinished runs can be resumed.
 
     Args:
         address: of the Ray cluster, see `connect`; None = processes on this machine.

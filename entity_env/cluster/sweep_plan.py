@@ -26,7 +26,7 @@ class SweepTrial:
     """A training run of a sweep.
 
     Attributes:
-        number: index of its settings, from 0; the run's folder is `trial-NUMBER`.
+        number: index of its settings, from 0; also in the folder's name, `trial-NUMBER`.
         settings: fields of `PPOConfig` and `net.FIELD`; in a population, the current values.
         state: "waiting", "running", "done", "stopped" (by the scheduler, before its last step) or
             "failed".
