@@ -222,7 +222,7 @@ def _subject(kind: ActionType[Any]) -> object:
 
 
 def slow_steps(step_times_s: Sequence[float], num_answered: int, *, is_cut: bool) -> str:
-    """A sentence about a slow game, else empty."""
+    """A sentence about a slow game, or a check that was cut short; else empty."""
     typical_s = median(step_times_s) if step_times_s else 0.0
     # Excludes one pause, such as compilation.
     longest_s, others = max(step_times_s, default=0.0), max(len(step_times_s) - 1, 1)

@@ -20,14 +20,14 @@ from entity_env.authoring.game import Game
 
 _LEFT_OVER: Final = "left over from the last episode"
 _MAX_BYTES: Final = 2**24
-"""Larger pickled variables are not compared."""
+"""Of a larger pickled variable, only the attributes are compared."""
 
 
 class OuterState:
     """Global random generators and the variables of a game's modules.
 
-    Compared with their state when this object was made. For an object that cannot be pickled, its
-    picklable attributes are compared.
+    Compared with their state when this object was made. For an object that cannot be pickled or is
+    large, its attributes are compared, except those that cannot be pickled or are large.
     """
 
     def __init__(self, game: Game) -> None:

@@ -73,8 +73,8 @@ def connect(address: str = "auto", *, num_cpus: int = 1) -> Iterator[int]:
     Args:
         address: `HOST:PORT` of a cluster that this machine belongs to; `ray://HOST:PORT` of another
             cluster; `local` for a new cluster on this machine; or `auto`: the cluster in
-            `RAY_ADDRESS`, else the cluster started by `ray start` on this machine, else a new
-            cluster.
+            `RAY_ADDRESS` (which may be `local`), else the cluster started by `ray start` on this
+            machine, else a new cluster.
         num_cpus: minimum number of CPUs.
 
     Raises:
@@ -103,7 +103,7 @@ def connect(address: str = "auto", *, num_cpus: int = 1) -> Iterator[int]:
 
 
 def import_ray() -> Any:  # noqa: ANN401 - its types exist only where Ray is installed
-    """The module `ray`, if installed."""
+    """The module `ray`; `MissingExtraError` if it is not installed."""
     try:
         import ray
     except ImportError as error:

@@ -217,7 +217,8 @@ class EpisodeEnv(ABC, Generic[ObsT, ActT, RewardT, FlagT]):
         Args:
             source: a single-agent game, an `Environment` or a function that returns one; or a
                 `VecEnvironment` with autoreset "disabled". The result owns and closes it.
-            num_envs: number of copies; None = one environment, with scalar rewards and flags.
+            num_envs: number of copies; None = one environment, with scalar rewards and flags, or
+                those of the `VecEnvironment`.
             num_workers: number of worker processes; 0 = in this process.
             seed: seed of the starts. Start `ix` of one game or environment has the seed
                 `EpisodeSeeds(seed)[ix]`, like episode `ix` of `Game.run(seed=seed)`; start `ix` of

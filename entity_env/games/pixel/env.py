@@ -188,8 +188,8 @@ class PixelGoalEnv(BatchEnv):
 
     @property
     def final_pixels(self) -> Tensor:
-        """Screens after the last step, before an automatic reset or `reset_envs`; after `reset`,
-        the initial screens. (N, H, W) uint8."""
+        """Screens after the last step, whichever environments were reset since; after `reset`, the
+        initial screens. (N, H, W) uint8."""
         return self.trackers.frames
 
     @property
