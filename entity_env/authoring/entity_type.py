@@ -250,7 +250,7 @@ def as_float32(rows: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def fits_float32(value: object) -> bool:
-    """Whether `value` is a number (or bool) that fits float32, including infinities."""
+    """Whether `value` is a number (or bool) that can become a float32, possibly infinite."""
     if not isinstance(value, float | int) and not _is_number(type(value)):
         return False
     return pack_floats([value], array("f", [0.0])) != NO_NUMBER

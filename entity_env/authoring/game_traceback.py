@@ -268,7 +268,7 @@ def traceback_of(error: BaseException) -> TracebackType | None:
 
 
 def shortened(text: str) -> str:
-    """A message of at most `MAX_MESSAGE` characters."""
+    """A message, without its middle if it is longer than `MAX_MESSAGE` characters."""
     if len(text) <= MAX_MESSAGE:
         return text
     half = MAX_MESSAGE // 2
@@ -276,7 +276,7 @@ def shortened(text: str) -> str:
 
 
 def shortened_trace(text: object) -> str:
-    """A traceback of at most `MAX_TRACE` characters."""
+    """The last `MAX_TRACE` characters of a traceback; "" if it is not text."""
     if not isinstance(text, str):
         return ""
     text = text.rstrip()
@@ -330,7 +330,7 @@ def _line(frame: FrameType, number: int) -> str:
 
 
 def _is_ours(file: str) -> bool:
-    """Whether a file belongs to this package or to Python's import system."""
+    """Whether a file belongs to this package, except its games, or to Python's import system."""
     if file.startswith("<frozen importlib") or file == importlib.__file__:
         return True
     return file.startswith(_PACKAGE) and not file.startswith(_GAMES)

@@ -40,8 +40,8 @@ def load_module(path: Path, *, first: bool = False) -> ModuleType:
             end, so workers find the previously loaded modules by name.
 
     Raises:
-        UsageError: no such file, or a folder without `__init__.py`. Errors raised by the file
-            itself are passed on unchanged.
+        UsageError: no such file, no Python file, or a folder without `__init__.py`. Errors raised
+            by the file itself are passed on unchanged.
     """
     file = _file_of(path)
     for module in list(sys.modules.values()):

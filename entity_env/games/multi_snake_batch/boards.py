@@ -54,7 +54,7 @@ _HEAD, _SEGMENT, _FOOD = (kind.name for kind in multi_snake.schema.entities)
 class MultiSnakeBatch(BatchSource):
     """`VecEnv` source that steps many boards of multi-snake together in compiled code.
 
-    Needs the extra `fast`. The first step compiles, which takes seconds, once per installation.
+    Needs the extra `fast`. The first reset compiles, which takes seconds, once per installation.
     Episode seeds match a `VecEnv` of `multi_snake` with the same seed.
 
         with VecEnv(MultiSnakeBatch(num_snakes=2), 1024, seed=1) as vec: ...

@@ -156,8 +156,9 @@ class PyBoyWorld(CheckedWorld):
         UsageError: a number out of range, or PyBoy cannot run this cartridge or load that state.
         SchemaError: a cartridge that is not bytes, too small or too large; a state that is not
             bytes.
-        WorkerError: a process failed, died or did not reply; raised by all methods. All except
-            `state` and `save_state` may also close the world.
+        WorkerError: a process failed, died or did not reply; raised by all methods except `close`.
+            `state` and `save_state` leave the world open, `snapshot` may close it, all others
+            close it.
     """
 
     def __init__(
