@@ -74,10 +74,12 @@ _File: TypeAlias = Annotated[Path, Argument("FILE")]
 
 
 def game_of(replay: Replay, given: str | None = None, settings: Sequence[str] = ()) -> Game:
-    """The game of a replay: the given one, or the game it names, with its settings.
+    """The game of a replay: the given one, or the game it names.
 
     A replay may come from anywhere: it may only name a game of the package, or code that the user
-    has named before. Replays that `record` and `train` wrote here count as named.
+    has named before. Replays that `record` and `train` wrote here count as named. Of the replay's
+    settings, the game has only those that could name a file and may be used; the others are set by
+    `Replay.with_settings_of`.
 
     Args:
         replay: loaded from a file.
