@@ -296,7 +296,7 @@ def require_writable(folder: Path, option: str = "--out") -> None:
 
 
 def default_workers(num_envs: int, num_ranks: int = 1) -> int:
-    """Default number of worker processes: one per core, 0 on one core.
+    """Default number of worker processes: one per core, at most `num_envs`; 0 on one core.
 
     `num_ranks` processes share the cores. Also 0, with a warning, on systems without workers.
     """
