@@ -64,9 +64,8 @@ def check_game(
 
     The logger `entity_env.check` warns of likely mistakes, which are not violations: scores that
     never change, look like rewards of steps, or change by a million; integers that float32 rounds;
-    unused masks; episodes truncated without an observation; fields without annotation; Enum members
-    that are aliases; draws from a global generator; steps of 10 ms or more; games that other
-    processes cannot load.
+    unused masks; episodes truncated without an observation; fields without annotation; aliases in
+    Enums; draws from a global generator; steps of 10 ms or more; games other processes cannot load.
 
     Args:
         game: the game with its settings; see `Game.with_settings`.

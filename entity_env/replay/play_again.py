@@ -300,13 +300,11 @@ def play_again(
         is_compared: stop at the first difference.
         step_timeout_s: as for `Game.run`; None = without `debug`, the timeout in the failure of a
             replay that hangs; else no limit.
-        stops: end the game at the last of these decisions, before the game receives it, so a hang
-            or crash there does not occur.
+        stops: end the game before it receives the last of these decisions and hangs or crashes.
         debug: stop in `pdb` in the game after the last of these decisions.
 
     Returns:
-        The first difference, or None; and the ended episodes, none if the spaces differ, or if the
-        game failed or was stopped.
+        The first difference, or None; and the ended episodes, none if the game did not return.
 
     Raises:
         ReplayError: the game has other settings, or another number of agents.
