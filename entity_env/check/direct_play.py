@@ -92,8 +92,8 @@ class CheckPlan:
 class DirectPlay:
     """Plays the episodes of a plan once.
 
-    If no answer is possible, `act` returns None from then on: the game could swallow an exception.
-    A game that continues nevertheless gets `GameExit` after some calls.
+    If no answer is possible, `act` returns None from then on, because a game could swallow an
+    exception. A game that continues nevertheless gets `GameExit` after some calls.
 
     Args:
         outer: detects global generators from which the game draws.

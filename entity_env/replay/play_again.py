@@ -300,7 +300,7 @@ def play_again(
         is_compared: stop at the first difference.
         step_timeout_s: as for `Game.run`; None = without `debug`, the timeout in the failure of a
             replay that hangs; else no limit.
-        stops: end the game before it receives the last of these decisions and hangs or crashes.
+        stops: end the game before it receives the last of these decisions, which may crash it.
         debug: stop in `pdb` in the game after the last of these decisions.
 
     Returns:

@@ -409,13 +409,13 @@ class VecEnv(VecEnvBase):
         raise ProtocolError(f"env {env_id} is busy: call recv before render")
 
     def watch_episodes(self, watch: EpisodeWatch) -> None:
-        """Calls a function at the end of every game episode that starts after this call.
+        """Calls a function at the end of every game episode that was recorded from its start.
 
-        Also of running episodes whose actions are recorded already, because of `failures` or an
-        earlier call. The function gets the `Episode` of every agent, once all have ended, and a
-        function that makes their `Replay`: actions and ends, without observations. The replay can
-        be made only until the function returns. Failed episodes are omitted, and so are episodes
-        that an agent skipped, or whose actions no longer fit in the log.
+        Episodes are recorded from the first such call on, with `failures` from the constructor on.
+        The function gets the `Episode` of every agent, once all have ended, and a function that
+        makes their `Replay`: actions and ends, without observations. The replay can be made only
+        until the function returns. Failed episodes are omitted, and so are episodes that an agent
+        skipped, or whose actions no longer fit in the log.
 
         Args:
             watch: called within `recv` or `act`.

@@ -64,8 +64,8 @@ class Evaluator(Callback):
     plays with the other policy, greedy or sampled. Episodes at the end start within a tenth of the
     run's time (at least 0.25 s, at most 20 s) and stop after twice that, or after 1.5 s if a signal
     ended the run. The scores are stored in `run.json` as "evaluated". If greedy play is much worse
-    than sampled play, its worst episode is kept in `replays/greedy.replay`, given `replays` and a
-    game for one agent.
+    than sampled play, its worst episode is kept in `replays/greedy.replay`; this needs `replays`,
+    and a game for one agent.
 
     In a game for several agents the network has one seat, which changes with each episode, and an
     opponent has all others, unless they belong to bots of `against`. Figures are the network's.
