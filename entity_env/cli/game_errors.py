@@ -17,6 +17,7 @@ import click
 from entity_env.agents import ScriptedAgent
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import (
+    add_note,
     is_a,
     line_of_error,
     mistake_of,
@@ -110,7 +111,7 @@ def episode_named(context: click.Context) -> Iterator[None]:
             given = {"agents": shlex.split(seats[1])} if seats is not None else {}
             words = _words(click.Context(play), {**context.params, **given})
             command = shlex.join(["entity-env", "play", *words, "--episode-seed", seed])
-            error.add_note(f"{AGAIN}{command}")
+            add_note(error, f"{AGAIN}{command}")
         raise
 
 

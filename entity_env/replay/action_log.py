@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.authoring.game import Game
+from entity_env.authoring.game_traceback import add_note
 from entity_env.core.episode import Episode
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import (
@@ -187,7 +188,7 @@ class ActionLog:
         if path is not None:
             error.name_replay(str(path))
         if note:
-            error.add_note(note)
+            add_note(error, note)
 
     # ------------------------------------------------------------------ episodes
 

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from entity_env.authoring.game_traceback import add_note
 from entity_env.authoring.local_run import Turn, Watch
 from entity_env.errors import ReplayError
 from entity_env.replay.file import SUFFIX
@@ -98,8 +99,6 @@ class FailureWriter(ReplayWriter):
         for replay in self.replays:
             if error is not None and replay.failure:
                 path, note = self._folder.save(partial(lambda one: (one, ""), replay))
-                error.add_note(
-                    note
-                    if path is None
-                    else f"replay: {path}; --debug -1 stops just before the failure"
-                )
+                words = f"replay: {path}; --debug -1 stops just before the failure"
+                if words := note if path is None else words:
+                    add_note(error, words)

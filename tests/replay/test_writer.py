@@ -4,6 +4,8 @@ import gzip
 import json
 import math
 import os
+import random
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ from entity_env.agents import Agent, RandomAgent
 from entity_env.authoring.local_run import Thoughts
 from entity_env.games import multi_snake, rock_paper_scissors, snake
 from entity_env.replay import Replay, ReplayWriter, record
+from entity_env.replay.failures import FailureWriter
+from entity_env.replay.play_again import same_random_states
 from tests.helpers.tiny_games import Dot, Move, dots_game
 
 
@@ -199,3 +203,33 @@ def test_a_full_disk_is_a_replay_error(tmp_path: Path) -> None:
 def test_only_game_run_begins_a_replay() -> None:
     with pytest.raises(ReplayError, match=r"a ReplayWriter watches Game\.run"):
         ReplayWriter()(Turn(0, 0, 0.0, None))  # type: ignore[arg-type]  # not read
+
+
+@dataclass(frozen=True)
+class Frozen(Exception):
+    """An error that takes no notes."""
+
+    code: int
+
+
+def test_an_error_that_takes_no_notes_is_raised_and_its_replay_written(tmp_path: Path) -> None:
+    def play(agent: Agent, *, seed: int) -> None:
+        agent.act(Obs(0), Move)
+        raise Frozen(seed)
+
+    game = Game(play, entities=(), actions=(Move,))
+    with pytest.raises(Frozen):
+        game.run(RandomAgent(), seed=3, watch=FailureWriter(tmp_path, lambda turn: None))
+    [path] = tmp_path.iterdir()
+    assert "Frozen" in Replay.load(path).failure
+
+
+def test_global_random_states_are_restored() -> None:
+    def drawn() -> tuple[float, float]:
+        return random.random(), float(np.random.random())
+
+    random.seed(1)
+    np.random.seed(1)
+    with same_random_states():
+        first = drawn()
+    assert drawn() == first

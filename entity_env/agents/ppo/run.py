@@ -54,7 +54,7 @@ from entity_env.agents.training.tracking.run_writer import (
 )
 from entity_env.agents.training.tracking.runs import TrainingRun
 from entity_env.agents.training.tracking.time_limit import TIME_FRACTION, TimeLimit
-from entity_env.authoring.game_traceback import text_of
+from entity_env.authoring.game_traceback import add_note, text_of
 from entity_env.core.spaces import differences, spaces_to_json
 from entity_env.core.validation import metric_problem
 from entity_env.core.vec_obs import EntityBatch, VecEnvironment, VecObs
@@ -221,7 +221,7 @@ class Run(TrainState):
                     self.error = failure
                 else:
                     name = f"{type(callback).__name__}.on_end"
-                    self.error.add_note(f"{name} failed, too: {text_of(failure)}")
+                    add_note(self.error, f"{name} failed, too: {text_of(failure)}")
         if error is None and self.error is not None:
             raise self.error
 
@@ -413,11 +413,11 @@ class Run(TrainState):
             if self.learner.update != self._saved_update:
                 self.save()
         except Exception as failure:
-            error.add_note(f"training since the last checkpoint is lost: {failure}")
+            add_note(error, f"training since the last checkpoint is lost: {failure}")
         else:
             if self.folder is not None and self.learner.update and not self.peers.rank:
-                error.add_note(
-                    f"{self.folder} has step {self.learner.step:,}: resume continues from it"
+                add_note(
+                    error, f"{self.folder} has step {self.learner.step:,}: resume continues from it"
                 )
 
     def explained(self, error: TrainingDivergedError) -> TrainingDivergedError:
@@ -478,7 +478,7 @@ def _naming(callback: Callback, method: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        error.add_note(f"raised by {type(callback).__name__}.{method}, a callback of the run")
+        add_note(error, f"raised by {type(callback).__name__}.{method}, a callback of the run")
         raise
 
 

@@ -23,6 +23,7 @@ from entity_env.agents.ratings import Match, Result, Standing, match_groups, sea
 from entity_env.agents.rogue_net.neural_agent import TrainedAgent
 from entity_env.agents.training.tracking.runs import read_about
 from entity_env.authoring.game import Game, Transport
+from entity_env.authoring.game_traceback import add_note
 from entity_env.cli.command import CliOption
 from entity_env.cli.display.console import Console, ProgressBar, echo, plain_table
 from entity_env.cli.game_errors import SEATS, game_errors
@@ -385,7 +386,7 @@ class _MatchGames:
                         step_timeout_s=self.step_timeout_s,
                     )
                 except Exception as error:
-                    error.add_note(f"{SEATS}{shlex.join(self.agents[name] for name in names)}")
+                    add_note(error, f"{SEATS}{shlex.join(self.agents[name] for name in names)}")
                     raise
                 results.append(result)
                 on_result(result)

@@ -17,6 +17,7 @@ from entity_env.agents.rogue_net.neural_agent import TrainedAgent
 from entity_env.agents.training.callbacks import Callback, EvaluationResult, TrainState
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
+from entity_env.authoring.game_traceback import add_note
 from entity_env.core.validation import checked_count, checked_seed
 from entity_env.replay.play_again import same_random_states
 from entity_env.replay.training_replays import keep_episode
@@ -199,7 +200,7 @@ class Evaluator(Callback):
             agent = self._agent(state, self._greedy)
             played = games.play(agent, range(num_episodes), max_length=length, is_over=is_over)
         except Exception as error:
-            error.add_note(f"in an evaluation, after {step:,} decisions of training")
+            add_note(error, f"in an evaluation, after {step:,} decisions of training")
             raise
         if state.is_interrupted:
             return
@@ -223,7 +224,7 @@ class Evaluator(Callback):
         try:
             found = self._final_rounds(state, deadline)
         except Exception as error:
-            error.add_note(f"in the evaluation at the end, after {step:,} decisions of training")
+            add_note(error, f"in the evaluation at the end, after {step:,} decisions of training")
             raise
         if LAST not in found:  # there was no time
             best, last = self._best_result, self._last_result
