@@ -45,12 +45,14 @@ def against(game: Game, bots: str | BotSource | Sequence[str | BotSource]) -> Ga
 
     Args:
         game: for at least two agents.
-        bots: subclasses of `ScriptedAgent`, other classes and functions that `ScriptedAgent`
-            accepts, `"FILE.py:CLASS"`, or names: `"random"`, one of the game's own agents, or a
-            checkpoint, which is loaded again for every episode.
+        bots: one bot or several. A bot is a subclass of `ScriptedAgent`, another class with a
+            method `choose` or `act`, a function `bot(obs, *actions)`, `"FILE.py:CLASS"`, or a name:
+            `"random"`, one of the game's own agents, or a checkpoint, which is loaded again for
+            every episode.
 
     Raises:
         UsageError: the game is for one agent, there are no bots, or one is not a bot.
+        CheckpointError: a checkpoint is not readable.
 
     Example:
         >>> from entity_env.agents import ScriptedAgent, against
@@ -184,7 +186,7 @@ class _Match:
         if self.is_over:
             self._num_ignored += 1
             if self._num_ignored > _MAX_IGNORED:
-                # A loop over episodes that ask for nothing would never end.
+                # Otherwise a game that loops over episodes without calling `act` would never end.
                 self.is_left = not self.has_refused
                 if self.is_left or self._num_ignored > 2 * _MAX_IGNORED:
                     raise GameExit

@@ -33,7 +33,7 @@ class GameAgents:
     names: Sequence[str] = ()
 
     def seated(self, game: Game, count: int) -> Game:
-        """The game with `count` seats, if it supports that number; unchanged by default."""
+        """The game for `count` agents, if it can change its number of seats; else the same game."""
         return game
 
     def load(self, name: str, seed: int) -> Agent | None:
@@ -72,7 +72,7 @@ class GameAgents:
         )
 
     def summary(self, names: Sequence[str], ends: Sequence[Turn]) -> str | None:
-        """One-line summary of an episode from each agent's last turn; None = the default."""
+        """One-line summary of an episode from each agent's last turn; None = the usual summary."""
         return None
 
 

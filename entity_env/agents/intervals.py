@@ -1,4 +1,4 @@
-"""Estimates with confidence intervals: Student's t, and bootstrap of the interquartile mean.
+"""Estimates with confidence intervals, by Student's t or by stratified bootstrap.
 
 Interquartile mean, probability of improvement and their intervals follow Agarwal et al. 2021, "Deep
 Reinforcement Learning at the Edge of the Statistical Precipice", and its package rliable.

@@ -165,7 +165,8 @@ class PolicyAgent(Agent):
 def _shared_parts(agent: PolicyAgent) -> list[object]:
     """The parts of an agent that its copies share.
 
-    With a copied generator, all seats would draw the same numbers. A run refers to the whole match.
+    With copied generators, all seats would draw the same numbers. An `AgentRun` refers to the whole
+    match, which would be copied with it.
     """
     shared: tuple[type, ...] = (Random, AgentRun, Schema)
     if "numpy" in sys.modules:

@@ -65,7 +65,7 @@ class Standing:
         wins: sum of the win shares of the agent's seats in those games.
         win_rate: `wins / num_games`; 0 without games.
         low, high: 95 % confidence interval of the win rate (Wilson 1927).
-        mean_score: points per game and seat.
+        mean_score: mean score of the agent's seats in those games.
         elo: rating; the mean over all agents is 0, and 400 more = 10 times the odds.
     """
 
@@ -158,8 +158,8 @@ def seatings(
 ) -> Iterator[tuple[tuple[T, ...], int]]:
     """Agents by seat, and index of the set, for each game of a match.
 
-    Every combination of agents plays `num_games` games, in sets of `num_seats`: within a set, every
-    agent has every seat once. Use one seed for all games of a set.
+    Every combination of agents plays `num_games` games, in sets of `num_seats`; the last set may be
+    smaller. In a full set, every agent has every seat once. Use one seed for all games of a set.
     """
     for group in combinations(names, num_seats):
         for number in range(num_games):
@@ -212,7 +212,10 @@ def elo_ratings(names: Sequence[str], games: Sequence[Result]) -> list[float]:
 
 
 def _meetings(names: Sequence[str], games: Sequence[Result]) -> tuple[np.ndarray, np.ndarray]:
-    """`(num_agents, num_agents)` games of each pair, and games in which the first was ahead."""
+    """`(num_agents, num_agents)` duels of each pair, and the first agent's wins; a tie is half.
+
+    Both include one extra draw for every pair that met.
+    """
     places: Mapping[str, int] = {name: i for i, name in enumerate(names)}
     met, won = np.zeros((len(names), len(names))), np.zeros((len(names), len(names)))
     for game in games:

@@ -88,9 +88,7 @@ class ScriptedAgent(PolicyAgent):
         raise ProtocolError(f"{self.label} needs the Obs of a game: call act instead of decide")
 
     def answer(self, obs: Obs, *actions: ActionKey) -> object:
-        """The return value of `act`, without its statistics, limits and watchers.
-
-        Call `join` first.
+        """Like `act`, but skips statistics, limits and watchers. Call `join` first.
 
         Raises:
             AnswerError: the answer does not fit the requested actions.

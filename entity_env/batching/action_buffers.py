@@ -33,12 +33,12 @@ class EntityOffsets:
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
-        """`(num_types, num_rows)` index in the observation."""
+        """`(num_types, num_rows)` index among all entities of the observation."""
         return np.asarray(np.cumsum(self.lengths, axis=0) - self.lengths)
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
-        """`(num_types, num_rows)` index in the rows of its type."""
+        """`(num_types, num_rows)` index among all entities of the type in the batch."""
         return np.asarray(np.cumsum(self.lengths, axis=1) - self.lengths)
 
 
@@ -76,7 +76,7 @@ class ActionBuffer:
         self.num_actors += sum(groups[3::4])
 
     def add_types(self, rows: range, type_indices: Sequence[int], num_actors: int) -> None:
-        """Adds all entities of some types, in this order, as actors of several observations."""
+        """Adds all entities of some types, in the given order, as actors of several rows."""
         self.num_actors += num_actors
         if self._whole:
             end, before, types = self._whole[-1]
@@ -99,7 +99,7 @@ class ActionBuffer:
         frame: Frame,
         memory: FrameMemory,
     ) -> None:
-        """Writes numbers of actors per observation into `lengths`, their indices into the slot."""
+        """Writes the number of actors per observation to `lengths`, and their indices to `slot`."""
         lengths[:] = 0
         if not self.num_actors:
             return
@@ -158,7 +158,7 @@ class _MaskedBuffer(ActionBuffer):
         self._masks.clear()
 
     def add_mask(self, mask: object, num_actors: int) -> None:
-        """Sets the mask of the last `num_actors` actors added."""
+        """Sets the mask of the last `num_actors` actors added; None allows everything."""
         if mask is None:
             return
         allowed = as_mask(
@@ -257,7 +257,7 @@ class SelectEntityBuffer(ActionBuffer):
             self.add_allowed(row, as_mask(mask, shape, self.name, may_block=self._may_block))
 
     def add_allowed(self, row: int, allowed: NDArray[np.bool_]) -> None:
-        """Sets a checked mask."""
+        """Sets an observation's mask, which is not checked again."""
         self._masks.append((row, allowed.reshape(-1)))
 
     def write(

@@ -1,4 +1,4 @@
-"""`Adapter`: converters for another package's environments, which are then stepped directly."""
+"""`Adapter`: converters with which batches step another package's environments directly."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class AdaptedEnvironment(Environment):
 
 
 def _no_type(*_: object) -> None:
-    """Always None, so `ObservationBatcher` looks up every id by itself."""
+    """Always None, so `ObservationBatcher` looks up each id."""
 
 
 _KINDS: Final = (CategoricalActionMask, GlobalCategoricalActionMask, SelectEntityActionMask)
@@ -76,14 +76,14 @@ OURS: Final = Adapter(
     actions=actions_of,
     type_named=_no_type,
 )
-"""Adapter for every `Environment`."""
+"""Adapter for environments of this package, which changes nothing."""
 
 
 def unwrap_all(envs: Sequence[Environment]) -> tuple[Sequence[Any], Adapter]:
     """The objects to step, and their adapter.
 
-    These are the wrapped environments if all share an adapter other than `OURS` and have equal
-    action spaces; otherwise `envs` and `OURS`.
+    Returns the wrapped environments and their adapter if all share one adapter, other than `OURS`,
+    and have equal action spaces; otherwise returns `envs` and `OURS`.
     """
     adapters = [env.adapter if isinstance(env, AdaptedEnvironment) else OURS for env in envs]
     first = envs[0].action_space()

@@ -1,7 +1,8 @@
 """`Batcher`: rows of many observations, collected into one `VecObs` or `Frame`.
 
 Features of small observations are appended to one Python list per entity type and packed once per
-batch; arrays are copied as slices. `ObsBatcher` and `ObservationBatcher` add single observations.
+batch; arrays are copied as slices. `ObsBatcher` adds `Obs` objects, `ObservationBatcher` adds
+`Observation`s.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class EntityBuffer:
         self.width = len(features)
         self.stride = max(self.width, 1)
         self.pending: list[float] = []
-        """Numbers added since the last array."""
+        """Numbers added since the last `pack`."""
         self.ends: list[int] = []
         """For each observation, the length of `pending` after it."""
         self._packed: list[tuple[int, int]] = []
@@ -48,7 +49,7 @@ class EntityBuffer:
         self._used = 0
 
     def clear(self) -> None:
-        """Removes all rows; arrays returned earlier are overwritten."""
+        """Removes all rows; keeps the memory."""
         self.pending.clear()
         self.ends.clear()
         self._packed.clear()
@@ -178,7 +179,7 @@ class Batcher:
         self._hidden: list[tuple[int, EntityName, NDArray[np.bool_]]] = []
 
     def clear(self) -> None:
-        """Removes all rows; arrays of the last batch are overwritten."""
+        """Removes all rows; the next batch overwrites the arrays of the last one."""
         self.num_rows = 0
         self._metrics.clear()
         self._hidden.clear()
@@ -220,7 +221,8 @@ class Batcher:
         """All rows since `clear`; arrays are valid until the next batch.
 
         Raises:
-            SchemaError: a feature or metric is not a number, or a feature is not finite.
+            SchemaError: a feature is not a finite number that fits float32, or the name or value of
+                a metric is invalid.
         """
         frame = self.write(self._memory)
         return VecObs(

@@ -149,7 +149,7 @@ class LocalMemory:
         return part
 
     def written(self, frame: Frame) -> Frame:
-        # With equal lengths in the same arrays all views are equal: reuse them.
+        # Equal lengths in the same arrays give equal views: reuse the last frame's.
         lengths = frame.lengths.tobytes()
         if self._last is not None:
             last, last_lengths = self._last

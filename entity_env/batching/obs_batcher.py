@@ -43,7 +43,7 @@ class _Column:
         self.ends: list[int] = []
         """For each observation, the length of `entities` after it."""
         self.reader = None if kind is None or gather is None else kind.reader
-        # A global action's actor has no features, only a filler number.
+        # Without global features, the actor of global actions gets a filler number.
         self.write: Writer = self._fill if kind is None else kind.writer(buffer.pending)
 
     def compiled(self) -> tuple[type | None, object, list[Any], list[int], int, int]:
@@ -135,7 +135,7 @@ class ObsBatcher(Batcher):
             done = min(done + num_single, len(shown))
 
     def add(self, obs: Obs, actions: Sequence[ActionType[Any]]) -> None:
-        """Adds an observation with the actions that it requests, or would request if truncated."""
+        """Adds an observation and its actions: for a truncated one, those it would request."""
         if not actions and obs.is_blank:
             if obs.metrics is not None:
                 self.add_metrics(obs.metrics)
@@ -243,7 +243,7 @@ class ObsBatcher(Batcher):
         actors: Sequence[_Actors],
         num_actees: int,
     ) -> None:
-        """Adds the actors that have a target."""
+        """Adds the actors that have a target, and their mask."""
         mine = [
             (index, first + i)
             for performs, index, first, count in actors

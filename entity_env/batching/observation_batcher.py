@@ -69,7 +69,7 @@ class _Column:
     counts: list[int]
     """Entities per observation."""
     ids: Sequence[Sequence[EntityID] | None] | None
-    """Ids of each observation, None for one without ids; None if no observation has ids."""
+    """Ids per observation, None for each without ids; or None if no observation has ids."""
     values: list[float]
     """Features, one row after another."""
 
@@ -305,8 +305,8 @@ class ObservationBatcher(Batcher):
 
         In that form, all entities are visible and of known types, and their features are lists or
         arrays. With `ask`, every action has a mask that names the same entity types in all
-        observations and forbids nothing. Returns False for a single observation, or if a continuous
-        action is requested.
+        observations and forbids nothing. Returns False for fewer than two observations and, with
+        `ask`, for an action space with a continuous action.
         """
         if len(observations) < 2:
             return False
@@ -370,7 +370,7 @@ class ObservationBatcher(Batcher):
         return asked
 
     def _unasked(self, observations: Sequence[Any]) -> dict[ActionName, tuple[_Group, _Group]]:
-        """No action is requested; mask types are still checked."""
+        """No action is requested; the adapter, except `OURS`, must still know all mask types."""
         if self._adapter is not OURS:
             masks = chain.from_iterable(each.values() for each in map(_ACTIONS, observations))
             _require(set(map(type, masks)) <= self._adapter.masks.keys())

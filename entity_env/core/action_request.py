@@ -212,8 +212,8 @@ def questions(
     """The requested actions of an observation, in action space order.
 
     Raises:
-        SchemaError: an action outside the space, a mask of the wrong type or shape, an actor that
-            was not observed, or an actor without a legal choice.
+        SchemaError: an action outside the space, a mask of the wrong type or shape, an actor or
+            actee that was not observed, or an actor without a legal choice.
     """
     unknown = [name for name in observation.actions if name not in action_space]
     if unknown:
@@ -307,7 +307,7 @@ def require_in_bounds(
         raise SchemaError(
             f"action {name!r} needs the shape (num_actors, {len(space)}), got {array.shape}"
         )
-    # A float32 clipped to a bound may exceed it by half a unit in the last place.
+    # Also allow each bound as a float32, since rounding can move a clipped value past the bound.
     low = np.minimum(space.low, np.asarray(space.low, dtype=np.float32))
     high = np.maximum(space.high, np.asarray(space.high, dtype=np.float32))
     inside = (array >= low) & (array <= high)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Environment(ABC):
     """A game stepped from outside: `reset`, then `act` until an observation is `done`.
 
-    An environment written for entity-gym works after changing its import line; `reset` gains an
-    optional `seed`.
+    An environment written for entity-gym works once its import line is changed. Its `reset` may
+    keep its signature, without `seed`.
     """
 
     @abstractmethod
@@ -36,8 +36,8 @@ class Environment(ABC):
 
         Args:
             seed: makes the episode reproducible; None continues the environment's own random
-                stream. A `reset` without this parameter is allowed, but its episodes are not
-                reproducible, and `EpisodeEnv.reset_with_index` refuses it.
+                stream. A class may define `reset` without this parameter, but then its episodes are
+                not reproducible, and `EpisodeEnv.reset_with_index` refuses the environment.
         """
 
     @abstractmethod
@@ -67,7 +67,9 @@ class Environment(ABC):
 def filter_observation(
     observation: Observation, obs_space: ObsSpace, obs_filter: ObsSpace
 ) -> Observation:
-    """A copy of `observation` with only what `obs_filter` names, in its order.
+    """A copy with only the entities and features that `obs_filter` names, in the filter's order.
+
+    Action masks, reward and flags are unchanged.
 
     Raises:
         SchemaError: `obs_filter` names an entity or feature that `obs_space` does not have.

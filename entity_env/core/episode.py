@@ -22,7 +22,7 @@ class Episode:
         seed: reproduces the episode.
         number: index of the episode in its environment.
         env_id: index of the environment, 0 outside a `VecEnv`.
-        agent_id: 0 in single-agent games.
+        agent_id: index of the agent, 0 in single-agent games.
         metrics: metrics of the last observation.
     """
 

@@ -277,7 +277,7 @@ def _episodes(
     num_agents: int,
     first_env: int = 0,
 ) -> list[Episode]:
-    """Creates episodes field by field, in a third of the time of one call per episode."""
+    """Creates episodes field by field: three times as fast as one constructor call per episode."""
     lists = ints.tolist()
     columns: dict[str, Iterable[Any]] = {
         "reward": floats[REWARD].tolist(),

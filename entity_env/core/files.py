@@ -24,9 +24,11 @@ _KINDS: Final = {
 }
 _SPARE_BRACKETS: Final = 1000
 _BYTES_A_BRACKET: Final = 12
-"""JSON may have `_SPARE_BRACKETS`, plus one per this many bytes; JSON of spaces has 14 or more."""
+"""JSON may have `_SPARE_BRACKETS`, plus one per this many bytes. The JSON of observation and action
+spaces has 14 bytes or more per bracket."""
 _LOCKED_BYTE: Final = 1 << 30
-"""Windows locks this byte. Others cannot read locked bytes, so it lies beyond the content."""
+"""On Windows, `lock_file` locks this byte: beyond the content, because other processes cannot read
+locked bytes."""
 
 
 class Descriptor:
@@ -93,14 +95,14 @@ def lock_file(descriptor: int) -> None:
             import fcntl
 
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except PermissionError as error:  # on some systems
+    except PermissionError as error:  # on some systems, another process has the lock
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
 
 
 def parse_json(content: bytes) -> object:
     """Parses JSON; ValueError if it is invalid, has too many brackets or is nested too deeply.
 
-    The limit on brackets bounds memory: a list of empty lists takes 20 times that of its text.
+    The limit on brackets bounds memory: a list of empty lists takes 20 times as much as its text.
     """
     num_brackets = content.count(b"[") + content.count(b"{")
     if num_brackets > _SPARE_BRACKETS + len(content) // _BYTES_A_BRACKET:
@@ -133,7 +135,7 @@ def file_digest(path: Path) -> str:
 
 
 def _files(path: Path) -> Iterable[Path]:
-    """The regular files of a folder; OSError if there are none."""
+    """The files that `code_digest` reads in a folder, sorted; OSError if there are none."""
     is_package = (path / "__init__.py").is_file()
     inside = path.rglob("*.py") if is_package else path.iterdir()
     found = sorted(each for each in inside if each.is_file())
@@ -150,5 +152,6 @@ def _size_of(found: os.stat_result, path: Path) -> int:
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
-    # The file may have been replaced since the check: opening a FIFO waits for a writer.
+    # The file may have been replaced by a FIFO since the check: without O_NONBLOCK, opening a FIFO
+    # waits for a writer.
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))

@@ -59,12 +59,13 @@ def compiled(
         )
         try:
             made: Any = make(cache=True)(function)
-            # Private attribute; numba only compares it for equality.
+            # A private attribute, which numba only compares for equality: code is compiled again
+            # after a change in any of the sources.
             file: Any = made._cache._cache_file
             file._source_stamp = file._source_stamp, _sources(_package(function))
         except (RuntimeError, AttributeError):
             # Compile without a cache: its folder is not writable (read-only installation, no home),
-            # or numba has changed.
+            # or this version of numba lacks the private attribute.
             made = make()(function)
         return cast(Function, made)
 

@@ -190,16 +190,17 @@ class Observation:
     Arrays are kept, not copied.
 
     Args:
-        terminated: the episode ended by its rules.
+        terminated: the episode ended by its rules; default False.
         truncated: the episode was stopped early, as by a time limit; its last state still has a
             value.
-        done: entity-gym's name for `terminated`; pass only one of the two.
+        done: entity-gym's name for the argument `terminated`; pass only one of the two.
         reward: earned since the previous observation; 0 for the first of an episode.
         global_features: one number per global feature.
         features: per entity type `(num_entities, num_features)`. An absent type has no entities.
         ids: per entity type one hashable id per entity, unique across all types; default
             `(type, position)`.
-        entities: entity-gym's short form, `{type: features}` or `{type: (features, ids)}`.
+        entities: entity-gym's short form, in place of `features`: `{type: features}` or
+            `{type: (features, ids)}`.
         actions: masks of the requested actions; an absent action has no actors.
         visible: per entity type `(num_entities,)` bool; False hides an entity from the policy but
             not from the value function.
@@ -253,7 +254,7 @@ class Observation:
 
     @property
     def is_blank(self) -> bool:
-        """True without entities and global features, which a final observation may leave out."""
+        """True if `features` and `global_features` are empty, as in some final observations."""
         return not len(self.features) and not len(self.global_features)
 
     def num_entities(self, entity: EntityName) -> int:
@@ -261,10 +262,14 @@ class Observation:
         return len(self.features[entity]) if entity in self.features else 0
 
     def entity_ids(self, obs_space: ObsSpace) -> list[EntityID]:
-        """Ids of all entities, in observation space order, which defines their index."""
+        """Ids of all entities in observation space order; an id's position is its entity's index.
+
+        Raises:
+            SchemaError: the numbers of ids and entities of a type differ.
+        """
         ids: list[EntityID] = []
         for name in obs_space.entities:
-            if name in self.features or name in self.ids:  # a file may declare thousands of types
+            if name in self.features or name in self.ids:  # fast even with thousands of types
                 ids.extend(self._ids_of_type(name))
         return ids
 
@@ -272,7 +277,8 @@ class Observation:
         """Index of each entity by id, in entity order.
 
         Raises:
-            SchemaError: an id is not hashable, or belongs to several entities.
+            SchemaError: an id is not hashable, or belongs to several entities; or the numbers of
+                ids and entities differ.
         """
         ids = self.entity_ids(obs_space)
         try:
@@ -293,7 +299,8 @@ class Observation:
         The actor of a global action has the index after the last entity's.
 
         Raises:
-            SchemaError: an id or type that is not in this observation.
+            SchemaError: an id that is not in this observation, a type that is not in `obs_space`,
+                or the errors of `index_of_ids`.
         """
         return _as_array(self.actor_positions(action, obs_space))
 
@@ -301,7 +308,7 @@ class Observation:
         """Index of every entity that `action` can select, in mask order; empty if not requested.
 
         Raises:
-            SchemaError: not a select action, or an id or type that is not in this observation.
+            SchemaError: `action` is not a select action; or the errors of `actor_indices`.
         """
         return _as_array(self.actee_positions(action, obs_space))
 

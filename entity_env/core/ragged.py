@@ -54,7 +54,8 @@ class RaggedArray(Generic[Scalar]):
         lengths: `(num_sequences,)` integers, 0 or more; kept if int64, else converted.
 
     Raises:
-        SchemaError: a length is negative, or the sum is not the number of rows.
+        SchemaError: lengths that are not one-dimensional integers, a negative length, or a sum that
+            is not the number of rows.
     """
 
     __slots__ = ("__dict__", "lengths", "values")
@@ -98,7 +99,7 @@ class RaggedArray(Generic[Scalar]):
         widths = {array.shape[1:] for array in arrays if len(array)}
         if len(widths) > 1:
             raise SchemaError(f"rows of one RaggedArray need one width, got {sorted(widths)}")
-        # An empty array of rows has a width; an empty list does not.
+        # Without rows, an empty array still gives the width; an empty list does not.
         shape = widths.pop() if widths else max((a.shape[1:] for a in arrays), key=len)
         values = np.concatenate([array.reshape(len(array), *shape) for array in arrays])
         return cls(values, [len(array) for array in arrays])

@@ -17,7 +17,7 @@ ActionName: TypeAlias = str
 """Name of an action; for the default names in a `Game` see the subclasses of `ActionType`."""
 
 GLOBAL_ENTITY = "__global__"
-"""Name of the entity that holds a batch's global features, one row per observation."""
+"""Name of the entity that holds a batch's global features: one row per nonempty observation."""
 _NO_NAME: Final = re.compile("[\0\ud800-\udfff]")
 """Characters that names of arrays in a file cannot hold: NUL and unpaired surrogates."""
 
@@ -150,9 +150,9 @@ ActionSpace: TypeAlias = (
 
 
 def has_global_entity(obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> bool:
-    """Whether a batch has a `GLOBAL_ENTITY` row for every observation.
+    """Whether a batch has a `GLOBAL_ENTITY` row for every observation that is not empty.
 
-    True for global features, or a global action, whose actor is that row.
+    True if there are global features or a global action: the row is the actor of global actions.
     """
     return bool(obs_space.global_features) or any(
         isinstance(space, GlobalCategoricalActionSpace) for space in action_space.values()
@@ -162,7 +162,7 @@ def has_global_entity(obs_space: ObsSpace, action_space: Mapping[ActionName, Act
 def entity_widths(
     obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]
 ) -> dict[EntityName, int]:
-    """Features per entity type of a batch, in order; `GLOBAL_ENTITY` last if present."""
+    """Number of features of each entity type in a batch; `GLOBAL_ENTITY` is last if present."""
     widths = {name: len(entity.features) for name, entity in obs_space.entities.items()}
     if has_global_entity(obs_space, action_space):
         widths[GLOBAL_ENTITY] = len(obs_space.global_features)
@@ -255,7 +255,7 @@ def differences(
     expected_name: str = "the checkpoint",
     got_name: str = "the game",
 ) -> list[str]:
-    """One sentence per difference between two pairs of spaces."""
+    """One sentence per difference in names, order, kinds or bounds between two pairs of spaces."""
     names = (expected_name, got_name)
     (expected_obs, expected_actions), (got_obs, got_actions) = expected, got
     return [

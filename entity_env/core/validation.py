@@ -42,7 +42,8 @@ def of_selectors(
     """Splits the `(num_actors, num_actees)` mask of a select action; None = everything is allowed.
 
     Returns `(num_actors,) bool`, True = the actor has a target, None if all have one; and the mask
-    rows of the actors with a target, None if `mask` is None. Raises as `as_mask`.
+    rows of the actors with a target, None if `mask` is None. Raises `SchemaError` for a wrong shape
+    or value.
     """
     if mask is None:
         return (None if num_actees else np.zeros(num_actors, dtype=np.bool_)), None
@@ -114,7 +115,7 @@ def mask_rows(
     may_block: bool = False,
     is_global: bool = False,
 ) -> list[list[bool]]:
-    """`as_mask` as lists. A valid mask of lists is read without numpy."""
+    """Like `as_mask`, but returns lists, and needs no numpy for a valid mask of lists."""
     num_actors, num_choices = shape
     rows = [mask] if num_actors == 1 and _is_row(mask, num_choices) else mask
     if (
@@ -148,7 +149,7 @@ def _is_row(row: object, num_choices: int) -> bool:
 
 
 def is_number(value: object) -> bool:
-    """Whether `float` can convert a value; False for text, complex numbers and arrays."""
+    """Whether a value is a real number that fits into a float; text and arrays are not."""
     if isinstance(value, int | float):  # other types are rare and take longer to check
         return not isinstance(value, int) or abs(value) <= sys.float_info.max
     if isinstance(value, str | bytes | bytearray | complex):
@@ -253,7 +254,7 @@ class Range(NamedTuple):
     is_endless: bool = False
 
     def has(self, number: float) -> bool:
-        """Whether a number, which may be an integer larger than any float, is in the range."""
+        """Whether a number is in the range; False for an integer larger than any float."""
         is_size = abs(number) <= sys.float_info.max or (self.is_endless and number == math.inf)
         is_least = number > self.least if self.is_above else number >= self.least
         return (
@@ -380,7 +381,7 @@ _PLAIN: Final = (bool, int, float, str, tuple, NoneType)
 
 
 def _numbers(value: object) -> Sequence[float]:
-    """The numbers of a setting such as a schedule."""
+    """The numbers of a schedule; empty for other values."""
     return getattr(value, "numbers", ())
 
 
@@ -428,9 +429,9 @@ def has_numba() -> bool:
 
 
 def uses_numba(owner: str, backend: str, choices: Sequence[str]) -> bool:
-    """Whether `owner` uses numba: always for "numba"; for "auto", if numba is installed.
+    """Whether `owner` uses numba: always for "numba"; for "auto", if `has_numba()`.
 
-    Raises `UsageError` for an unknown backend, `MissingExtraError` if numba is missing.
+    Raises `UsageError` for an unknown backend, and `MissingExtraError` for "numba" without numba.
     """
     require_choice(f"{owner}: backend", backend, choices)
     if backend == "numba" and not has_numba():

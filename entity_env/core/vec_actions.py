@@ -96,7 +96,7 @@ def _checked(
 
 
 def _are_below(limit: int, values: NDArray[Any]) -> bool:
-    if values.dtype == _INT64:  # a negative number is a large unsigned number
+    if values.dtype == _INT64:  # one comparison: read as unsigned, a negative number is large
         return bool(np.maximum.reduce(values.view(np.uint64)) < limit)
     return bool(np.minimum.reduce(values) >= 0 and np.maximum.reduce(values) < limit)
 

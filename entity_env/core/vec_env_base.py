@@ -122,6 +122,8 @@ def reset_runs(
 ) -> dict[int, Run]:
     """New runs of the environments to reset; empty without a seed, so current runs continue.
 
+    With `starts`, every environment uses the seeds of environment 0, from its own start number on.
+
     Raises:
         UsageError: `starts` without a seed, or an invalid seed.
         SchemaError: `starts` of the wrong shape, dtype or range.

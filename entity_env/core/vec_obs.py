@@ -24,8 +24,8 @@ class VecCategoricalActionMask:
     """Actors of each observation and their allowed labels, for categorical and global actions.
 
     Args:
-        actors: per observation, the index of each acting entity among all entities of the
-            observation, in observation space order. A global action has at most one actor: the
+        actors: per observation, the index of each acting entity in the list of all its entities,
+            which is in observation space order. A global action has at most one actor: the
             `GLOBAL_ENTITY` row, whose index follows the last entity's.
         mask: per observation `(num_actors, num_choices)` bool, True = allowed; None = all allowed.
     """
@@ -144,8 +144,9 @@ class EntityBatch:
         Entities hidden from the policy are included: for a type with hidden entities,
         `visible[name].pad(max_rows)[0]` marks the visible ones.
 
-        max_rows: entities per row in the result, for all types or by name. For None, or a type that
-            is not named, the largest number of entities in any row.
+        Args:
+            max_rows: entities per row in the result, for all types or by name. For None, or a type
+                that is not named: the largest number of entities of the type in any row.
 
         Returns:
             `(num_rows, max_rows, num_features) float32`, 0 where there is no entity; and
@@ -218,7 +219,7 @@ def concat_entities(batches: Sequence[EntityBatch]) -> EntityBatch:
 
 
 def require_same_spaces(first: EntityBatch, other: EntityBatch, what: str) -> None:
-    """Raises `SchemaError` if two batches differ in entities, features or actions."""
+    """Raises `SchemaError` if batches differ in entity types, numbers of features or actions."""
     for got, expected in zip(_space_names(other), _space_names(first), strict=True):
         if got != expected:
             raise SchemaError(
@@ -283,27 +284,27 @@ def _num_masked(mask: VecActionMask) -> NDArray[np.int64]:
 class VecObs(EntityBatch):
     """A batch of observations, one row per agent of each environment.
 
-    Row `r` belongs to agent `agent_id[r]` of environment `env_id[r]`. In a `Game`, the row of an
-    agent that neither has to act nor shows its last observation has no entities and no actors.
+    Row `r` belongs to agent `agent_id[r]` of environment `env_id[r]`. In a `Game`, a row has no
+    entities and no actors unless its agent has to act or shows its last observation.
     Arrays are views, valid until the next `act`, `recv`, `reset` or `reset_envs`; use `copy()` to
     keep them. The results of `copy`, `select`, `concat`, `pad` and `to_torch` own their memory.
 
     Args:
         features: per entity type `(num_entities, num_features)` float32 and one length per row, in
-            the order of the observation space; `GLOBAL_ENTITY` last, one entity per row that is not
-            empty, if there are global features or a global action.
+            the order of the observation space. If there are global features or a global action,
+            `GLOBAL_ENTITY` is last and has one entity in every row that is not empty.
         visible: per entity type `(num_entities,)` bool, only for types with hidden entities: False
             = hidden from the policy, not from the value function.
         reward: `(num_rows,)` float32, earned since the row's previous observation.
         terminated: `(num_rows,)` bool, the episode ended by its rules.
-        truncated: `(num_rows,)` bool, the episode was truncated.
+        truncated: `(num_rows,)` bool, the episode was stopped early.
         env_id: `(num_rows,)` int64.
         agent_id: `(num_rows,)` int64, all 0 in single-agent games.
         final: the last observations of the episodes that ended in this step, one row each, with
             their `env_id` and `agent_id`; None if no episode ended, or after a reset. Rows of
             truncated episodes keep their actors and masks, to compute the values of legal actions;
-            rows of terminated and failed episodes have no actors. With autoreset "next_step" and
-            "disabled" the row itself shows the same entities, without actors.
+            rows of terminated and failed episodes have no actors. With autoreset "next_step" or
+            "disabled", the episode's row in this batch shows the same entities, without actors.
         metrics: the games' named numbers over this batch.
         episodes: summaries of the episodes that ended in this step.
     """
@@ -346,8 +347,8 @@ class VecObs(EntityBatch):
     def select(self, rows: Sequence[int] | NDArray[np.integer] | NDArray[np.bool_]) -> VecObs:
         """Copies some rows, in the given order.
 
-        `final` and `episodes` include only the selected rows; `metrics`, which describes the whole
-        batch, is empty.
+        `final` and `episodes` include only those of the selected rows; `metrics` is empty because
+        it describes a whole batch.
 
         Args:
             rows: row indices, repeated or in any order, -1 for the last row; or `(num_rows,)` bool.
@@ -401,9 +402,9 @@ class VecObs(EntityBatch):
     def with_final(self) -> VecObs:
         """The outcome of the step: this batch, or a new one if `final` is not None.
 
-        A row whose episode ended shows its last observation from `final` instead of the first
-        observation of the next episode, with actors and masks if it was truncated. The result has
-        no `final`.
+        The row of an ended episode shows its last observation from `final`, with actors and masks
+        if the episode was truncated. With autoreset "same_step", this replaces the first
+        observation of the next episode. The result has no `final`.
         """
         if self.final is None:
             return self
@@ -442,7 +443,7 @@ class VecObs(EntityBatch):
         )
 
     def find_rows(self, part: VecObs) -> NDArray[np.int64]:
-        """`(len(part),)`: this batch's row for the environment and agent of each row, or -1."""
+        """`(len(part),)`: for each row of `part`, this batch's row of the same agent, or -1."""
         num_agents = int(max(part.agent_id.max(initial=0), self.agent_id.max(initial=0))) + 1
         key = self.env_id * num_agents + self.agent_id
         wanted = part.env_id * num_agents + part.agent_id
@@ -479,7 +480,7 @@ class VecObs(EntityBatch):
 def find_not_finite(
     features: Mapping[EntityName, RaggedArray[np.float32]],
 ) -> tuple[EntityName, int, int, float] | None:
-    """Entity type, row, feature and value of the first non-finite number; None if there is none."""
+    """Entity type, row, feature index and value of the first non-finite number, or None."""
     for name, entities in features.items():
         if not np.isfinite(entities.values).all():
             index, feature = np.argwhere(~np.isfinite(entities.values))[0].tolist()
@@ -504,7 +505,7 @@ class VecEnvironment(Protocol):
 
     @property
     def num_rows(self) -> int:
-        """Length of every batch: number of environments times agents per environment."""
+        """Length of a batch of all environments: their number times the agents of each."""
 
     def reset(self, seed: int | None = None) -> VecObs:
         """Resets all environments."""

@@ -75,7 +75,7 @@ class TrainAgent(Agent):
             self._last_asked = None
             self.kinds = self._host.game.schema.questions(actions)
             self._last_asked = actions
-        if obs is None:  # the driver reports other values that are not observations
+        if obs is None:  # means "not waiting"; the driver reports other wrong values
             raise SchemaError(obs_problem(obs))
         self.obs = obs
         try:
@@ -252,7 +252,7 @@ class GameRunner:
 
     @property
     def is_leaving(self) -> bool:
-        """True while the game is unwound."""
+        """True while the game is being unwound, and after `close`."""
         return self.is_closed or self._is_restarting
 
     def numbers(self) -> list[int]:
@@ -424,7 +424,7 @@ class GameRunner:
             agent.is_over = False
 
     def _require_over(self, number: int) -> None:
-        """Checks that `play` called `game_over` for every agent that took part."""
+        """Checks that `play` called `game_over` for every agent that took part, at least one."""
         unfinished = [agent.agent_id for agent in self.agents if agent.is_in_episode]
         if unfinished or all(agent.num_episodes == number for agent in self.agents):
             raise no_game_over(self.game.name, unfinished or [0])

@@ -25,14 +25,15 @@ from entity_env.errors import ClosedError, GameExit, ProtocolError
 _modules: Final = sys.modules
 
 _given_up: Final[list[greenlet.greenlet]] = []
-"""Games that catch every `GameExit`; kept, because greenlet raises in garbage-collected ones."""
+"""Games that catch every `GameExit`; kept forever, because greenlet raises an exception in a
+suspended greenlet when it is garbage-collected."""
 
 
 class GreenletChannel:
     """Runs a game in a greenlet; see `Channel`.
 
-    A round trip takes 0.4 µs, and a suspended game 6 kB (`benchmarks/inversion.py`). The channel is
-    bound to the thread that creates it.
+    A round trip takes 0.4 µs; a suspended game uses 6 kB (`benchmarks/inversion.py`). The channel
+    is bound to the thread that creates it.
     """
 
     # With 10,000 suspended games every access misses the cache; slots save 1 of 4 µs per trip.

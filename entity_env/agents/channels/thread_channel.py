@@ -129,7 +129,7 @@ class ThreadChannel:
         self._is_exiting = False
 
     def _wake(self) -> None:
-        """Makes the game read the counters."""
+        """Makes the game read the counters; starts its thread if there is none."""
         if self._thread is None:
             self._start()
         elif self._go.locked():

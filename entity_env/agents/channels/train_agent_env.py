@@ -84,7 +84,7 @@ class TrainAgentEnv(Environment):
         self._observations: list[Observation] = []
         self._asked: list[dict[ActionName, Question]] = [{} for _ in range(game.num_agents)]
         """Questions of each agent's last observation."""
-        # CPython 3.11 never garbage-collects a suspended greenlet.
+        # CPython 3.11 never garbage-collects a suspended greenlet, so this object closes it.
         self._finalizer = weakref.finalize(self, self._host.close)
 
     @property

@@ -50,16 +50,16 @@ class BoardView(Protocol):
 class HumanAgent(PolicyAgent):
     """Asks a person for actions: arrow keys, letters and numbers, with labels from the schema.
 
-    Offers only allowed actions, one actor at a time. On a terminal it reads single keys, and
-    restores the terminal's mode after every question. From other streams it reads lines, each with
-    a key or label. q, Ctrl-C and the end of input stop the game.
+    Offers only allowed actions, one actor at a time. On a terminal it reads single keys if every
+    choice has one, and restores the terminal's mode after every question. Otherwise it reads lines,
+    each with a key, a label or a number. q, Ctrl-C and the end of input stop the game.
 
     With a board on a terminal, entities that can be selected show their keys there, and arrows move
-    between them. On a terminal, Enter takes a default: the actor's last choice or, on a board, the
-    entity nearest to its last target, at first to the actor itself. Without these, a single actor
-    has no default; with several actors, the default is a choice that does nothing or, if there is
-    none, the first allowed choice. `.` takes the defaults of this actor and all later ones. With a
-    clock, see `MoveClock.default`.
+    between them. On a terminal, Enter takes the default of a choice. For labels, this is the
+    actor's last choice. For entities on a board, it is the one nearest to the actor's last target,
+    at first to the actor itself. Otherwise a single actor has no default; with several actors, the
+    default is a choice that does nothing or, if there is none, the first allowed choice. `.` takes
+    the defaults of this actor and all later ones. With a clock, see `MoveClock.default`.
 
     Args:
         source: input; None = standard input.
@@ -255,7 +255,7 @@ class _Asking:
         return numbered_choices(texts, allowed)
 
     def drawer(self, actor: int, choices: Sequence[Choice]) -> Callable[[int | None, int], None]:
-        """Function that draws an actor's question, given the focused choice and the lines below."""
+        """Function that draws an actor's question; see `Draw` for its arguments."""
         actees = self.question.actees if self._is_select else ()
         on_board = {actees[c.index]: c.keys[0] for c in choices if c.place is not None and c.keys}
         menu = frozenset(actees[c.index] for c in choices if actees and c.place is None)
@@ -277,7 +277,7 @@ class _Asking:
         return self.places.get(self.question.actees[chosen]) if self._is_select else None
 
     def nearest(self, actor: int, to: Place | None) -> int | None:
-        """The allowed choice nearest to a place, or to the actor; the first if both are unknown.
+        """The allowed choice nearest to `to` or, if None, to the actor; the first if that is None.
 
         None if no allowed choice is on the board.
         """

@@ -99,8 +99,9 @@ class Keyboard:
     def key(self) -> str:
         """Waits for a key: a character, or `up`, `down`, `left`, `right`, `enter`.
 
-        Returns "" at the end of input and for Ctrl-D, and also for Ctrl-C if it arrives as a key;
-        only a Windows console raises `KeyboardInterrupt` instead. Call it within `single_keys`.
+        Returns "" at the end of input, for Ctrl-D (on a Windows console also for Ctrl-Z), and for a
+        Ctrl-C that arrives as a key. On a Windows console, Ctrl-C raises `KeyboardInterrupt`. Call
+        `key` within `single_keys`.
         """
         if self._console is not None:
             return _console_key(self._console)

@@ -27,7 +27,7 @@ class LastChoices:
         self._last.clear()
 
     def of(self, question: Question, actor: int) -> Any:  # noqa: ANN401 - as `Question.action`
-        """An actor's last value, if it is allowed now."""
+        """An actor's last value if it is allowed now, else None."""
         last = self._last.get((question.name, question.actors[actor]))
         if last is None or isinstance(question.space, ContinuousActionSpace):
             return last
@@ -42,7 +42,7 @@ class LastChoices:
 
 
 def idle_choice(question: Question, actor: int) -> int | None:
-    """The first allowed choice that does nothing, such as STAY."""
+    """The first allowed choice that does nothing, such as STAY; None if there is none."""
     if isinstance(question.space, ContinuousActionSpace | SelectEntityActionSpace):
         return None
     allowed = question.legal(actor)
@@ -57,7 +57,7 @@ class MoveClock:
     not earlier.
 
     Args:
-        seconds: per decision, for all its questions.
+        seconds: time per decision, in total for all its questions.
 
     Raises:
         UsageError: the time is not above 0.
@@ -94,7 +94,7 @@ class MoveClock:
 
     @property
     def rest_s(self) -> float:
-        """Time until a finished decision takes effect."""
+        """Time until a finished decision takes effect; 0 unless the game runs in real time."""
         return (self.left_s or 0.0) if self.is_real_time else 0.0
 
     def describe(self, default: str) -> str:
@@ -103,11 +103,11 @@ class MoveClock:
         return f"{self.seconds:g} s, then {default}"
 
     def default(self, question: Question, actor: int) -> Any:  # noqa: ANN401 - as `Question.action`
-        """An actor's action when the time expires, a value of `Question.action`.
+        """The value that `Question.action` gets for an actor when the time expires.
 
-        The choice that does nothing, such as STAY; else the actor's last choice, if it is allowed;
-        else the first allowed choice. A continuous action keeps its last numbers, initially 0 or
-        the nearest legal value.
+        A choice that does nothing, such as STAY, if one is allowed; else the actor's last choice,
+        if allowed; else the first allowed choice. A continuous action keeps its last numbers,
+        initially 0 or the nearest legal value.
         """
         last, space = self.last.of(question, actor), question.space
         if isinstance(space, ContinuousActionSpace):

@@ -351,8 +351,8 @@ class Prompt:
 def keyed_choices(labels: Sequence[str], allowed: Sequence[int]) -> list[Choice]:
     """Choices for the allowed labels, with keys that do not depend on the mask.
 
-    Directions get the arrow keys and w, a, s, d; gamepad buttons the keys of emulators. Other
-    labels get their initials if these are distinct and free, else numbers.
+    Directions get the arrow keys and w, a, s, d. The other labels get their initials if these are
+    distinct and free; else, if all are gamepad buttons, the keys of emulators; else numbers.
     """
     directions = _directions(labels)
     others = [label for i, label in enumerate(labels) if i not in directions]

@@ -51,7 +51,8 @@ class HeldOut(NamedTuple):
             density, with half the action space's range as the unit, so it can be below 0.
         accuracy: share of decisions that match the network's most probable choice for every actor
             that chooses labels or entities. NaN if all actions are continuous.
-        explained_variance: 1 - Var(return - value) / Var(return).
+        explained_variance: 1 - Var(return - value) / Var(return); NaN if `vf_coef` is 0, or if all
+            returns are equal.
     """
 
     nll: float = _NAN
@@ -61,7 +62,7 @@ class HeldOut(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CloneResult(TrainResult):
-    """Result of behavioral cloning; `net` is the best network.
+    """Result of behavioral cloning; `net` is the best network or, with `held_out=0`, the last.
 
     Args:
         held_out: metrics of `net`.
@@ -90,9 +91,10 @@ def clone(
 
     The loss of a decision is the negative logarithm of its probability among the choices its masks
     allow. The value is fitted to the discounted returns, so PPO can continue from the network;
-    decisions near a truncation have little weight, see `Dataset.known_share`. Training ends when
-    the likelihood of held-out episodes stops improving, and the best network is kept. Continuous
-    actions are fitted as samples of a Gaussian, which the bounds of the action space do not clip.
+    in that fit, decisions near a truncation have little weight, see `Dataset.known_share`. Training
+    ends when the likelihood of held-out episodes stops improving, and keeps the best network;
+    without held-out episodes, it runs all epochs and keeps the last network. Continuous actions are
+    fitted as samples of a Gaussian, which the bounds of the action space do not clip.
 
     Feature statistics come from the training decisions. On a CPU, the same settings and decisions
     give the same network. Ctrl-C, SIGTERM and SIGHUP end training after the current minibatch, and

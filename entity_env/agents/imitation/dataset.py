@@ -68,7 +68,8 @@ class Dataset:
         actions: per action one value per actor, in the order of `obs.action_masks[name].actors`:
             int64 index of a label or position in the list of actees, or `(num_actors, num_labels)`
             float32 in the units of the action space.
-        reward: `(num_decisions,)` float32, earned until the agent's next decision or the end.
+        reward: `(num_decisions,)` float32, earned until the agent's next decision or, after its
+            last one, until the end of its episode.
         terminated: `(num_decisions,)` bool, the episode terminated after this decision.
         truncated: `(num_decisions,)` bool, the episode was truncated after this decision, or the
             recording ended.
@@ -76,15 +77,15 @@ class Dataset:
         agent_id: `(num_decisions,)` int64.
         step: `(num_decisions,)` int64, number of the agent's earlier turns in this episode,
             including turns without a question.
-        seed: `(num_decisions,)` uint64, `Episode.seed`; None if unknown for any row, as for files
-            of earlier releases.
+        seed: `(num_decisions,)` uint64, `Episode.seed`; None if it is unknown for any row, as in
+            files of earlier releases, or does not fit.
         recordings: sources of the decisions as JSON, one entry per game, agents and run: `game`,
             its name; `settings`; `identity` of its rules; `agents`, with `name` and `sha256`;
             `seed` of the run. Empty if unknown.
         final: one row per decision: the agent's final observation, if the episode ended after this
             decision, with actors and masks if it was truncated, as in `VecObs.final`. Other rows
-            are empty, including those where the recording ended. None if the file was written by an
-            earlier version.
+            are empty, including those where the recording ended. None if unknown, as in files of
+            earlier releases.
     """
 
     obs_space: ObsSpace
@@ -285,10 +286,10 @@ class Dataset:
     def save(self, path: str | Path) -> None:
         """Writes a file: `NAME.npz`, or `NAME.parquet` with one row per decision.
 
-        Both formats hold `columns`, and as JSON the format, its version, the spaces, `recordings`
-        and the release of entity_env. In an npz, a ragged column `x` is two arrays, `x.values` and
-        `x.lengths`; in a parquet file, a list in every row. An existing dataset with this name is
-        replaced atomically.
+        Both formats hold `columns` and a JSON header: the format, its version, the spaces,
+        `recordings`, and the release of entity_env. In an npz, a ragged column `x` is two arrays,
+        `x.values` and `x.lengths`; in a parquet file, it is a list in every row. An existing
+        dataset with this name is replaced atomically.
 
         Raises:
             UsageError: another suffix, another kind of file with this name, a folder that is not

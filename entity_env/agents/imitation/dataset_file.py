@@ -252,7 +252,7 @@ def _npz_bytes(
                     f"the name {shown(name)} of an array is too long for {NPZ}: write {PARQUET}, "
                     "or shorten the name of the entity or action"
                 )
-            # Like `np.savez_compressed`, which takes the names of arrays as argument names.
+            # Not `np.savez_compressed`: names are its keywords, so none could be `file`.
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 npy.write_array(member, np.asarray(array, order="C"), allow_pickle=False)
     return content.getvalue()

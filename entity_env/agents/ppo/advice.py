@@ -60,7 +60,7 @@ def unusual_settings(
     """Settings that are allowed but rarely right for an environment, one sentence each."""
     found = []
     for name, (least, most) in _USUAL.items():
-        # A schedule may end below the usual range, for example at 0.
+        # Only the largest value of a schedule counts: it may end below the range, such as at 0.
         value = max(values_of(getattr(config, name)), default=None)
         if value is not None and not least <= value <= most and math.isfinite(value):
             found.append(f"{name}={value:g}: typical values are {least:g} to {most:g}")

@@ -66,7 +66,7 @@ class KernelSwitch:
 
     @contextmanager
     def running(self, step: int) -> Iterator[None]:
-        """Context of a run that starts after this many decisions.
+        """Context of a run that starts after `step` decisions.
 
         On exit, kills the child, which also exits by itself when this process is gone.
         """
@@ -191,7 +191,7 @@ def main() -> None:
     gc.disable()  # saves a tenth of the compile time
     torch.set_num_threads(1)
     with open(int(sys.argv[1]), "rb") as file:
-        job: _Job = pickle.load(file)  # noqa: S301 - from the parent, in memory only it can access
+        job: _Job = pickle.load(file)  # noqa: S301 - from the parent, in an unnamed file
     job.run()
 
 

@@ -64,13 +64,13 @@ class PPOConfig:
     minibatch_size: Annotated[int | Schedule, Range(1, _INT32)] = 1024
     """Approximate number of decisions per optimizer step."""
     microbatch_size: Annotated[int | None, Range(1, _INT32)] = None
-    """Largest number of decisions per gradient computation, to save memory. The gradients of a
-    minibatch are added up. None = the whole minibatch."""
+    """Largest number of decisions per gradient computation, to save memory. The gradients of the
+    parts of a minibatch are added up. None = the whole minibatch."""
     update_epochs: Annotated[int | Schedule, Range(1, 10**6)] = 3
     """Number of passes over each rollout."""
 
     learning_rate: Annotated[float | Schedule, Range(0)] = 0.003
-    """Step size of Adam at the start."""
+    """Step size of Adam at the start, after any warm-up."""
     anneal_learning_rate: bool = True
     """Whether the step size falls linearly to 0 over the run. No effect if `learning_rate` is a
     `Schedule`."""
@@ -95,7 +95,8 @@ class PPOConfig:
     vf_coef: Annotated[float | Schedule, Range(0)] = 0.5
     """Weight of the value loss."""
     ent_coef: Annotated[float | Schedule, Range(0)] = 0.02
-    """Weight of the entropy bonus at the start, with the entropy in nats per decision."""
+    """Weight of the entropy bonus at the start. The entropy is in nats per decision, unless
+    `norm_entropy` is set."""
     anneal_entropy: bool = True
     """Whether the entropy bonus falls linearly to 0 over the run. No effect if `ent_coef` is a
     `Schedule`."""
@@ -108,7 +109,8 @@ class PPOConfig:
     max_grad_norm: Annotated[float | Schedule, Range(0, is_above=True, is_endless=True)] = 2.0
     """Largest norm of the gradient. Longer gradients are scaled down to it."""
     target_kl: Annotated[float | Schedule | None, Range(0, is_endless=True)] = None
-    """Divergence from the rollout's policy at which an update stops early. None = never."""
+    """Divergence from the rollout's policy above which an update stops after an epoch. None =
+    never."""
 
     stay_close: Annotated[float | Schedule, Range(0)] = 0.0
     """Weight of the divergence from the teacher, the network that the run starts from: KL(teacher
@@ -176,7 +178,7 @@ class PPOConfig:
         return CurrentConfig(**found)
 
     def _step_size(self, learning_rate: float, rise: float, reached: float) -> float:
-        """The step size.
+        """The step size, with warm-up and annealing.
 
         Args:
             rise: fraction of the warm-up, 1 = its end.
@@ -285,8 +287,8 @@ class PPOConfig:
             start: None = the defaults; `PPOConfig.for_env(vec)` suits the environments.
 
         Raises:
-            UsageError: the file cannot be read, or a setting is unknown or not usable; names the
-                file.
+            UsageError: the file cannot be read, or a setting is unknown or not usable; the message
+                names the file.
         """
         return (start or cls()).changed(read_settings(Path(path)).trainer, str(path))
 

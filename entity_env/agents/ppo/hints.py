@@ -222,7 +222,7 @@ class RunView:
 
     @cached_property
     def fair(self) -> list[TrainProgress]:
-        """Points after the first episodes of nearly all rows, and 20 in total, have ended."""
+        """Points when the first episodes of nearly all rows had ended, and 20 episodes in total."""
         return [
             point
             for point in self.scored
@@ -239,8 +239,9 @@ class RunView:
     def is_comparable(self) -> bool:
         """True if a flat mean reward shows that nothing was learned.
 
-        False if agents that share the network may play each other, if a resumed run may have risen
-        before, if fewer than two points have a mean reward, or if the last episodes are short ones.
+        False if agents that share the network may play each other, if the mean reward is always
+        about 0, if a resumed run may have risen before, if fewer than two points have a mean
+        reward, or if the last episodes are short ones.
         """
         is_versus = self.last.rollouts.num_rows > self.last.rollouts.num_envs
         if is_versus or "rating" in self.last.metrics:
@@ -528,7 +529,7 @@ _LATE: Final = (_unchanged, _poor_value, _large_updates)
 
 
 def early_hints(run: RunView) -> list[Hint]:
-    """Hints while a run continues."""
+    """Hints while a run continues; if the reward rose, only about mistakes in the game."""
     rules = _MISTAKES if run.has_risen and run.is_comparable else (*_MISTAKES, *_EARLY)
     return [hint for rule in rules for hint in rule(run)]
 

@@ -77,7 +77,7 @@ class TrainState(ABC):
     def stop(self, reason: str = "") -> None:
         """Ends the run after this step, with a checkpoint, and sets `TrainResult.stop_reason`.
 
-        The current rollout is discarded. All ranks of a process group end.
+        An unfinished rollout is discarded. All ranks of a process group end.
         """
 
     @abstractmethod
@@ -94,14 +94,17 @@ class TrainState(ABC):
 
     @abstractmethod
     def describe(self, **facts: object) -> None:
-        """Adds facts, as JSON, to `run.json`; they are written at the end of the run."""
+        """Adds facts to `run.json`, as JSON; they are written at the end of the run."""
 
     @abstractmethod
     def record(self, name: str, value: float) -> None:
         """Adds a point to a curve at the current step, and to `progress.metrics`.
 
-        Ignores values that are not finite. Values from `on_step` belong to the next update. Of
+        Ignores numbers that are not finite. Values from `on_step` belong to the next update. Of
         several values with the same name, the last one counts.
+
+        Raises:
+            UsageError: the value is not a number, or the name is invalid.
         """
 
     @abstractmethod
@@ -150,8 +153,9 @@ class Callback:
     """Observes a training run; override what you need. An argument of `train`.
 
     Every training process (rank) calls the methods, always with the same state object. An
-    exception ends the run after a checkpoint, and names the callback. Ctrl-C waits until a method
-    returns. The run does not use the global generators of torch and numpy.
+    exception ends the run after a checkpoint, and gets a note that names the callback. Ctrl-C waits
+    until a method returns. The run does not use the global generators of torch and numpy, so
+    callbacks may.
 
     Example:
         >>> from entity_env.agents.ppo import Callback, PPOConfig, train

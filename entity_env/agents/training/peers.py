@@ -103,7 +103,7 @@ class Peers:
         return loss, figures
 
     def gather_reports(self, report: Report) -> list[Report]:
-        """The reports of all ranks, in rank order; reports can be written as JSON."""
+        """The reports of all ranks, in rank order; a report must consist of JSON data."""
         return [report]
 
     def copy_from_first(self, net: Policy) -> None:

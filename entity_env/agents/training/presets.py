@@ -102,7 +102,7 @@ _MANY_ENTITIES: Final = 64
 _SMALL_MINIBATCHES: Final = 256
 """Minibatch size for entity games with real-valued actions, or with an MLP."""
 _RATE_OF_SEVERAL: Final = 0.005
-"""Learning rate for games with several agents and an entity network."""
+"""Learning rate for games with several agents, an entity network and no continuous actions."""
 _CUT_GAMMAS: Final = (0.9, 0.995)
 """Range of the discount for truncated episodes. The value at the truncation is an estimate; with a
 horizon longer than an episode, values would consist only of such estimates.
@@ -155,7 +155,8 @@ class Preset:
         Args:
             total_steps: decisions of the run; None = those of the preset.
             seen: measurements of random play; only used if `is_fitted`.
-            num_envs, num_steps: None = chosen by this method.
+            num_envs: None = chosen by this method.
+            num_steps: None = chosen by this method; only used if `is_fitted`.
         """
         if seen is None or not self.is_fitted:
             num_envs = num_envs or self.num_envs

@@ -108,7 +108,7 @@ def _is_point(point: object) -> bool:
 
 
 def values_of(setting: float | Schedule | None) -> list[float]:
-    """A setting's values: at the points of its schedule, or the number."""
+    """A setting's values: at the points of its schedule, or the number; empty for None."""
     if isinstance(setting, Schedule):
         return setting.numbers
     return [] if setting is None else [setting]

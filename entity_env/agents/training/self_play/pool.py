@@ -124,10 +124,10 @@ class OpponentPool(Callback):
         shares: shares of the environments by opponent name, 1 at most in total. "self" are the past
             selves; `load_agent` loads "random", a checkpoint or an `.agent` file. In the other
             environments the learner has all seats.
-        agents: agents for names in `shares`, instead of loading them; other names are ignored.
+        agents: agents for names in `shares`, instead of loading them; further names are ignored.
         size: largest number of past selves.
         num_playing: number of past selves drawn at every update for the next games.
-        snapshot_every: decisions between snapshots; None = a 40th of the run.
+        snapshot_every: decisions between snapshots; None = a 40th of the run's steps or time.
         random_openings: share of all games, see `SelfPlayVecEnv`.
 
     Raises:

@@ -95,7 +95,7 @@ def _has_same_episodes(
 
 
 def since_run(path: Path, game: Game) -> str:
-    """How a game has changed since the run in a folder, in one line; "" if unknown.
+    """How a game has changed since the run in a folder, in one line; "" if it did not, or unknown.
 
     Args:
         path: of the run, or of a checkpoint in it.

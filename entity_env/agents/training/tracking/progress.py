@@ -62,9 +62,8 @@ class TrainProgress:
         losses: of the last update.
         learning_rate, ent_coef: in the last update.
         elapsed_s: seconds so far, including those before a resume.
-        eta_s: seconds left: the smaller of an estimate at the current speed, which compiled code
-            will raise, and the time until `max_train_time_s`. Infinite if neither is known, see
-            `SpeedMeter`.
+        eta_s: seconds left: the smaller of an estimate at the current speed and the time until
+            `max_train_time_s`. Infinite if neither is known, see `SpeedMeter`.
         metrics: means of the games' metrics in the last rollout, and values from
             `TrainState.record` and schedules.
         std_reward: standard deviation of the rewards behind `mean_reward`.
@@ -197,7 +196,7 @@ class EpisodeMeter:
     def __init__(self, window: int) -> None:
         self._window = window
         self._rows: dict[tuple[int, int], deque[tuple[float, int]]] = {}
-        """Rewards and lengths of the last episodes, by environment and agent; about `window`."""
+        """Rewards and lengths of the last episodes, by environment and agent; `window` in total."""
         self._ages = np.zeros(0, np.int64)
         """Decisions in every row's running episode, including the next one."""
         self.num_episodes = 0

@@ -13,7 +13,7 @@ from entity_env.core.validation import is_number
 MOST_UNFINISHED: Final = 0.05
 """Means are biased if a larger share of running episodes is longer than all recent finished ones.
 
-If the distribution of lengths does not change, the share is about 1 / `window`.
+If the distribution of lengths does not change, the share is about 1 / `episode_window`.
 """
 
 

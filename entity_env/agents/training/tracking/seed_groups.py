@@ -63,10 +63,10 @@ class SeedGroup:
 
 
 def seed_groups(runs: Sequence[TrainingRun]) -> list[SeedGroup]:
-    """Groups of runs with a score.
+    """The runs that have a score, in groups.
 
-    Sorted by game, in the order of `runs`, then groups with evaluations first, then by mean,
-    highest first.
+    Sorted by game, in the order of `runs`; within a game, groups with evaluations come first, and
+    then higher means.
     """
     found: dict[object, dict[object, TrainingRun]] = {}
     for run in sorted(runs, key=lambda run: str(run.path)):
