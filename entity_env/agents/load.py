@@ -88,8 +88,8 @@ def load_agent(
         adapt: a trained agent also plays a game with more features (in any order) or more entity
             types than it was trained on. It ignores the additions, and can neither act for nor
             select entities of the new types. By default every difference is an error.
-        names: the game's names for entity types, features, actions and choices that a trained agent
-            knows by other names, such as `{"SnakeHead": "Head"}`; `games.MULTI_SNAKE_NAMES` is for
+        names: maps names in a trained network (of entity types, features, actions and choices) to
+            the game's names, such as `{"SnakeHead": "Head"}`; `games.MULTI_SNAKE_NAMES` is for
             agents of entity-gym's MultiSnake.
 
     Raises:

@@ -138,8 +138,8 @@ class FeatureAdaptor:
     """Converts observations of a game to the spaces of an agent; the order of features may differ.
 
     Raises:
-        CheckpointError: the game lacks a feature or type of the agent, or an action differs;
-            names every such difference.
+        CheckpointError: the game lacks a feature or type of the agent, or an action differs; the
+            message names every such difference.
     """
 
     def __init__(self, agent: Spaces, game: Spaces) -> None:

@@ -105,7 +105,7 @@ class Inputs:
         if not self.has_globals:
             return {name: batch.features[name].values for name in self.names}
         shared = batch.features[GLOBAL_ENTITY]
-        # A row without a `GLOBAL_ENTITY` has no other entities.
+        # A row without a `GLOBAL_ENTITY` has no entities that could look up its place.
         place = shared.offsets[:-1]
         joined: dict[EntityName, Floats] = {}
         for name in self.names:

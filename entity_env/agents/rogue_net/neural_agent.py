@@ -132,8 +132,8 @@ class TrainedAgent(PolicyAgent):
         """Legal actions for one observation, and the probabilities of all choices.
 
         Returns:
-            Per action one value per actor, as in `VecActions`; per action with labels or actees
-            `(num_actors, num_choices)`.
+            The choices: for each action one value per actor, as in `VecActions`. The probabilities:
+            `(num_actors, num_choices)` for each action with labels or actees.
 
         Raises:
             SchemaError: an observation that does not fit the spaces of the network.

@@ -224,7 +224,7 @@ def _layer_norm(layer: str, x: str, y: str, width: int) -> Operation:
 
 
 def _positions(config: RogueNetConfig, relpos: RelposEncodingConfig, inputs: Inputs) -> Operation:
-    Relpos(relpos, inputs.features)  # raises if they lack a position
+    Relpos(relpos, inputs.features)  # raises if a type lacks a position feature
     d_head, num_types = config.d_head, len(inputs.names)
     num_values = relpos.num_buckets * (num_types if relpos.per_entity_values else 1)
     layers = [_linear(layer, "", "", 3, d_head) for layer in projections(relpos, inputs.names)]

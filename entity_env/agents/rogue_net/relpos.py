@@ -151,7 +151,7 @@ class Relpos:
         angle: Floats = np.arctan2(relative[..., 1], relative[..., 0])
         angle = angle - direction[:, :, None] + np.float32(_TURN)
         angle = np.remainder(angle / np.float32(_TURN) * np.float32(count), np.float32(count))
-        # A number just below 0 is rounded up to `count`.
+        # `% count`, because `remainder` rounds the result for a number just below 0 up to `count`.
         first = angle.astype(np.int64) % count
         if not self.config.interpolate:
             return [(first, None)]

@@ -168,8 +168,8 @@ def _labels(space: ActionSpace) -> Sequence[str]:
 def require_transferable(old: Weights, spaces: Spaces, *, adapt: bool, where: str) -> list[str]:
     """Checks that a network can initialize one for other spaces.
 
-    Returns one sentence for everything that starts neutral: `space_changes`, features that never
-    varied, and values dropped by an export.
+    Returns the sentences of `space_changes`, and one each for features that never varied and for
+    values that were not trained or were left out by an export.
 
     Args:
         adapt: the spaces may differ.

@@ -65,10 +65,10 @@ class Weights:
         return any(self.tensors[prefix + part].any() for part in _LINEAR)
 
     def as_rogue_net(self) -> Weights:
-        """This RogueNet with only the options that rogue-net, enn-trainer's package, has.
+        """This RogueNet without `separate_value` and `value_scale`, which rogue-net does not have.
 
-        A separate value network is dropped, and the value head becomes 0. A value scale is
-        multiplied into the value head.
+        rogue-net is the package whose networks enn-trainer trains. A separate value network is
+        dropped, and the value head becomes 0. A value scale is multiplied into the value head.
         """
         config = self.rogue_net_config()
         if not (config.separate_value or config.value_scale):

@@ -13,7 +13,7 @@ Other files, and folders that are not checkpoints, are never changed. A save has
 
 A reader takes `<name>.<id>.new` if it exists, else `<name>`; if `config.json` has changed
 meanwhile, it starts over. The next save completes a save that was killed after step 2, and removes
-the files of a save that was killed before.
+the files of a save that was killed before step 2.
 """
 
 from __future__ import annotations

@@ -86,8 +86,8 @@ def _read(content: bytes) -> dict[str, NDArray[Any]]:
             f"limit ({MAX_HEADER}) allows"
         )
     text = content[8:begin]
-    # An entry has 3 brackets in 50 bytes or more. A list of empty lists takes 30 times the memory
-    # of its text.
+    # Bound the memory: a list of empty lists takes 30 times that of its text, but an entry has only
+    # 3 brackets in 50 bytes or more.
     if text.count(b"[") + text.count(b"{") > 1000 + length // 8:
         raise ValueError(f"a header of {length} bytes has too many brackets")
     entries: list[_Entry] = []

@@ -74,7 +74,8 @@ def write_blob(tensors: Tensors) -> bytes:
     packer = _msgpack("a checkpoint for enn-trainer").Packer(use_bin_type=True, autoreset=False)
     packer.pack_map_header(len(tensors))
     for name, tensor in tensors.items():
-        array = np.ascontiguousarray(tensor).reshape(tensor.shape)  # it made scalars 1-dimensional
+        # `ascontiguousarray` makes scalars one-dimensional.
+        array = np.ascontiguousarray(tensor).reshape(tensor.shape)
         array = array.astype(array.dtype.newbyteorder("<"), copy=False)
         packer.pack(name)
         packer.pack(

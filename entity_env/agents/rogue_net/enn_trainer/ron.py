@@ -76,8 +76,8 @@ class _Reader:
 
     def __init__(self, text: str, where: str) -> None:
         self._text, self._where = text, where
-        # A legal file has more than 16 characters per value. A list of empty lists would take 20
-        # times the memory of its text.
+        # Bound the memory: a list of empty lists takes 20 times that of its text, but a legal file
+        # has more than 16 characters per value.
         self._values_left = 1000 + len(text) // 16
         self._next = 0
         self._advance()

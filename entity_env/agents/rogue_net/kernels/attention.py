@@ -71,7 +71,7 @@ def _fours(length: int) -> int:
 def _find(
     order: Ints, start: int, length: int, places: Ints, outs: Ints, width: int, d_head: int
 ) -> _Observation:
-    """Writes the start of each entity; pads the lists with the last one."""
+    """Writes the start of each entity; pads the lists with that of the last entity."""
     for i in range(length):
         out = order[start + i] * width
         places[i], outs[i] = 3 * out, out

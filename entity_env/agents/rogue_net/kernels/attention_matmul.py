@@ -36,7 +36,7 @@ def _with_eight(
     out: Untyped,
     num_rows: int,
 ) -> None:
-    """Writes the scaled dot products of each row with 8 queries, transposed in `turned`."""
+    """Writes the scaled dot products of each row with 8 queries; `turned` is their transpose."""
     factor = splat(scale)
     for j in range(0, num_rows, 4):
         p, q = advance(source, get(places, j)), advance(source, get(places, j + 1))

@@ -312,7 +312,7 @@ def _probs_of(distributions: Mapping[ActionName, Distribution]) -> dict[ActionNa
 
 
 def _encode(fused: FusedNet, one: _SingleObservation) -> Floats | None:
-    """States of actors and actees, action by action; None if there are none, see `encode`."""
+    """States of actors and actees, action by action; None without any, or if `encode` fails."""
     asked = [each for action in one.asked for each in (action.actors, action.actees)]
     present = [each for each in asked if each is not None and len(each)]
     if not present:

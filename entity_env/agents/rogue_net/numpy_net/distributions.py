@@ -51,9 +51,10 @@ class CategoricalArrays:
         return choose_label(self.probs, greedy, rng)
 
     def race(self, exponential: Floats) -> tuple[NDArray[np.int64], Floats, Floats]:
-        """Returns samples chosen by exponential draws, their log-probabilities, and entropies.
+        """Draws a sample for each actor, as `CategoricalDistribution.draw` does.
 
-        Like `CategoricalDistribution.draw`; `exponential` is `(num_actors, num_choices)`.
+        `exponential` is `(num_actors, num_choices)` exponential draws. Returns `(num_actors,)`
+        each: the samples, the log-probabilities of the samples, and the entropies.
         """
         probs = self.probs
         samples = (probs / np.maximum(exponential, np.float32(1e-30))).argmax(axis=1)
@@ -93,7 +94,11 @@ class GaussianArrays:
         return self.actions(samples)
 
     def shift(self, normal: Floats) -> tuple[Floats, Floats, Floats]:
-        """Returns samples made from normal draws, their log-densities, and entropies."""
+        """Turns `(num_actors, num_labels)` standard normal draws into samples.
+
+        Returns the samples, `(num_actors,)` log-densities of the samples, and `(num_actors,)`
+        entropies.
+        """
         deviation: Floats = np.exp(self.log_std)
         each = np.float32(-0.5) * np.square(normal) - self.log_std - _HALF_LOG_TWO_PI
         entropy = np.add.reduce(self.log_std + (np.float32(0.5) + _HALF_LOG_TWO_PI))

@@ -72,9 +72,9 @@ class NumpyNet:
     ) -> tuple[dict[ActionName, Distribution], Floats, Floats | None]:
         """`distributions` of a batch of one observation, and its attention weights.
 
-        The weights are `(n_layer, n_head, num_entities, num_entities)`, query before key. Entities
-        are in the order of the space, with the entity of the global features last. None if the
-        network has no attention.
+        The weights are `(n_layer, n_head, num_entities, num_entities)`, query before key; None if
+        the network has no attention. Entities are in the order of the space; the actor of global
+        actions, if any, is last.
         """
         run = _Run(batch)
         run.attention = []

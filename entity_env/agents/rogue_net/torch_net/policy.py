@@ -132,7 +132,8 @@ class Policy(nn.Module, ABC):
     def update_statistics(self, batch: EntityBatch, *, restart: bool = False) -> None:
         """Adds a batch of observations to the feature statistics, if any.
 
-        Called once per training batch; `restart` resets the statistics first.
+        Trainers call it once for each batch of new observations; `restart` resets the statistics
+        first.
         """
 
     def labels(
