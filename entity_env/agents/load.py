@@ -190,7 +190,7 @@ def _find(name: str) -> Path:
 
 
 def _numpy_agent() -> type[TrainedAgent]:
-    from entity_env.agents.rogue_net.numpy_net.agent import NumpyAgent  # here: few programs need it
+    from entity_env.agents.rogue_net.numpy_net.agent import NumpyAgent  # late: few programs need it
 
     return NumpyAgent
 

@@ -291,6 +291,6 @@ def _episodes(
         "metrics": metrics,
     }
     made = list(map(object.__new__, repeat(Episode, ints.shape[1])))
-    for name, values in columns.items():  # like the `__init__` of a frozen dataclass
+    for name, values in columns.items():  # writes frozen fields, as `__init__` does
         deque(map(getattr(Episode, name).__set__, made, values), maxlen=0)
     return made

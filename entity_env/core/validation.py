@@ -149,7 +149,7 @@ def _is_row(row: object, num_choices: int) -> bool:
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a real number that fits into a float; text and arrays are not."""
+    """Whether a value is a real number that fits a float; a 0-dimensional array may be one."""
     if isinstance(value, int | float):  # other types are rare and take longer to check
         return not isinstance(value, int) or abs(value) <= sys.float_info.max
     if isinstance(value, str | bytes | bytearray | complex):
@@ -431,7 +431,8 @@ def has_numba() -> bool:
 def uses_numba(owner: str, backend: str, choices: Sequence[str]) -> bool:
     """Whether `owner` uses numba: always for "numba"; for "auto", if `has_numba()`.
 
-    Raises `UsageError` for an unknown backend, and `MissingExtraError` for "numba" without numba.
+    Raises `UsageError` for an unknown backend, `MissingExtraError` for "numba" if not
+    `has_numba()`.
     """
     require_choice(f"{owner}: backend", backend, choices)
     if backend == "numba" and not has_numba():

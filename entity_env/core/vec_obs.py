@@ -24,8 +24,8 @@ class VecCategoricalActionMask:
     """Actors of each observation and their allowed labels, for categorical and global actions.
 
     Args:
-        actors: per observation, the index of each acting entity in the list of all its entities,
-            which is in observation space order. A global action has at most one actor: the
+        actors: per observation, the index of each acting entity among the observation's entities,
+            which are in observation space order. A global action has at most one actor: the
             `GLOBAL_ENTITY` row, whose index follows the last entity's.
         mask: per observation `(num_actors, num_choices)` bool, True = allowed; None = all allowed.
     """
@@ -443,7 +443,10 @@ class VecObs(EntityBatch):
         )
 
     def find_rows(self, part: VecObs) -> NDArray[np.int64]:
-        """`(len(part),)`: for each row of `part`, this batch's row of the same agent, or -1."""
+        """`(len(part),)`: row in this batch for the environment and agent of each row of `part`.
+
+        -1 where this batch has no such row.
+        """
         num_agents = int(max(part.agent_id.max(initial=0), self.agent_id.max(initial=0))) + 1
         key = self.env_id * num_agents + self.agent_id
         wanted = part.env_id * num_agents + part.agent_id

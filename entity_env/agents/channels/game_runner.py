@@ -366,7 +366,7 @@ class GameRunner:
             else:
                 self._channel.throw()
         except Exception:
-            self._new_run = None  # it started and failed, or was refused; not interrupted
+            self._new_run = None  # kept only after an interrupt, to start it again
             raise
         finally:
             self._is_restarting = False

@@ -183,7 +183,7 @@ class ThreadChannel:
             pass
         if self._turns_done < self._turns_given:
             self.is_finished = self._is_exiting = True
-            self._turns_given += 1  # it may be about to wait
+            self._turns_given += 1  # the game may be about to wait for a turn
             self._wake()
             hang.stack = stack
             raise hang
@@ -202,7 +202,7 @@ class ThreadChannel:
     def _give_up(self) -> NoReturn:
         """Abandons a stuck game; its next `act` raises `GameExit`."""
         self.is_finished = self._is_exiting = True
-        self._turns_given += 1  # it may be about to wait
+        self._turns_given += 1  # the game may be about to wait for a turn
         self._wake()
         raise ProtocolError(
             f"{self._name}: the game has not asked its agent for {_CLOSE_TIMEOUT_S:g} s, so it "

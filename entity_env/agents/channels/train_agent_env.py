@@ -145,7 +145,7 @@ class TrainAgentEnv(Environment):
         self._require_open()
         if seed is None:
             seed = self._seeds
-        if seed is not None:  # checks it before unwinding the game
+        if seed is not None:  # checks the seed before `restart` unwinds the game
             self._host.begin_run(seed if isinstance(seed, EpisodeSeeds) else SeedsFrom(seed))
         self._seeds = None
         self._host.settle()

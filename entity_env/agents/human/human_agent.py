@@ -67,8 +67,8 @@ class HumanAgent(PolicyAgent):
         show: called with every observation before its questions; None = lists the visible entities
             on `out`.
         board: draws every question, instead of `show`.
-        clock_s: time per decision on a terminal; see `MoveClock` for the default action. None = no
-            limit.
+        clock_s: time per decision on a terminal; when it expires, `MoveClock.default` chooses. None
+            = no limit.
 
     Raises:
         UsageError: a clock without a terminal, or a time that is not above 0.
@@ -107,7 +107,7 @@ class HumanAgent(PolicyAgent):
         if self._clock is not None:
             self._clock.begin(self._run.num_steps)
             if not self._run.num_steps:
-                self._prompt.forget_keys()  # typed for the last episode
+                self._prompt.forget_keys()  # keys typed in the last episode
         if not self._run.num_steps:
             self._last.clear()
             self._last_places.clear()
@@ -198,7 +198,7 @@ class HumanAgent(PolicyAgent):
         near = self._last_places.get((question.name, question.actors[actor]))
         nearest = asking.nearest(actor, near)
         allowed = question.legal(actor)
-        # Ids are positions in one observation, so they cannot identify an entity in the next.
+        # Ids may be positions in an observation, so they do not identify an entity in the next one.
         is_select = isinstance(question.space, SelectEntityActionSpace)
         found = [nearest, None if is_select else self._last.of(question, actor)]
         if len(question.actors) > 1:

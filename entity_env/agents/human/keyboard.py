@@ -32,7 +32,7 @@ else:
     try:
         import termios
         import tty
-    except ImportError:  # no such terminals here: lines only
+    except ImportError:  # a system without such terminals: only lines are read
         pass
     else:
         _HAS_TERMIOS = True

@@ -104,8 +104,8 @@ def clone(
         config: None = `CloneConfig()`.
         policy: the network to fit, or a function that makes one from an observation space and an
             action space; None = `config.net`.
-        out: folder for `checkpoint`, `run.json` and `curves.jsonl`, as in `train`; `load_agent`
-            reads it.
+        out: folder for `checkpoint`, `run.json` and `curves.jsonl`, which replace those of an
+            earlier run; `load_agent` reads it. None = writes nothing.
         on_update: called after every epoch; `metrics` has the fields of `HeldOut`, with names such
             as "held_out/nll". `losses.policy_loss` is the mean nll of the epoch.
         about: further entries of `run.json`.
@@ -119,7 +119,7 @@ def clone(
     config = config or CloneConfig()
     folder = None if out is None else Path(out)
     with torch_threads(config.num_threads):
-        run = _Cloning(dataset, config, policy, folder)  # raises before anything is written
+        run = _Cloning(dataset, config, policy, folder)  # checks its arguments first
         return _fit(run, on_update, about or {})
 
 
@@ -247,7 +247,7 @@ class _Cloning:
             raise TrainingDivergedError(
                 f"{bad[0]} of the network is not finite in epoch {self.epoch}; {self._kept()}"
             )
-        is_better = not figures.nll >= self.figures.nll  # also if either is NaN
+        is_better = not figures.nll >= self.figures.nll  # or one is NaN
         if len(self.held_out) and not is_better:
             return
         self.figures, self.best_epoch = figures, self.epoch

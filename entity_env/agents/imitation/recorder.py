@@ -38,7 +38,7 @@ class DatasetRecorder:
     `recorder.dataset()`. Several runs accumulate; their games must have the same spaces.
 
     Args:
-        watch: another watcher, called with each turn.
+        watch: another watcher, called with each turn, but not at the start and end of a run.
         agents: names that the agents were loaded by; default: see `agent_identity`.
     """
 

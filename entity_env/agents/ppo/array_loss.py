@@ -33,7 +33,7 @@ def add_array_gradient(
     """
     number = len(inds)
     clip = config.clip_coef
-    with np.errstate(over="ignore", invalid="ignore"):  # see `TrainingDivergedError`
+    with np.errstate(over="ignore", invalid="ignore"):  # `learn` raises
         new = arrays.evaluate(inds)
         logratio = new.logprobs - rollout.logprobs[inds]
         ratio = np.exp(logratio)

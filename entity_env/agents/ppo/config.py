@@ -54,7 +54,7 @@ class PPOConfig:
     """Kind and size of the network."""
 
     num_steps: Annotated[int, Range(1, 10**6)] = 16
-    """Steps per environment in each rollout."""
+    """Steps per environment in each rollout; the last rollout may be shorter."""
     staggered_steps: Annotated[int, Range(0, 10**9)] = 0
     """Steps over which the starts of the environments are spread, about the length of an episode.
     After each rollout until then, a part of the environments is reset; otherwise the first rollouts

@@ -352,7 +352,8 @@ def launched_group(size: int, timeout_s: float) -> Iterator[None]:
     limit = _limit(timeout_s)
     try:
         store, rank, size = next(rendezvous("env://", timeout=limit))
-        # torchrun keeps one store over restarts, with addresses of dead processes.
+        # A prefix per attempt: torchrun's store survives restarts, with addresses of processes that
+        # have ended.
         attempt = PrefixStore(f"entity_env/attempt {os.environ.get(RESTARTS, '0')}", store)
         dist.init_process_group("gloo", store=attempt, rank=rank, world_size=size, timeout=limit)
     except (RuntimeError, ValueError) as error:

@@ -170,7 +170,7 @@ class Preset:
             wanted = num_steps or max(_STEPS[0], min(length / 2, _STEPS[1]))
             num_envs = max(_LEAST_ENVS, min(round(size / (wanted * per_step)), _MOST_ENVS))
         num_steps = num_steps or max(_STEPS[0] // 2, round(size / (num_envs * per_step)))
-        # Less in short runs, because environments that are reset early finish their episodes later.
+        # Less in short runs: a staggered reset interrupts an episode, so fewer episodes end.
         staggered = min(length, total / (num_envs * per_step) / _LEAST_EPISODES)
         settings |= {"total_steps": total, "num_steps": num_steps}
         settings["staggered_steps"] = int(staggered)

@@ -41,7 +41,7 @@ from entity_env.agents.rogue_net.kernels.simd import (
 from entity_env.agents.rogue_net.kernels.softmax import mask_hidden, softmax, softmax_backward
 from entity_env.core.ragged import Floats, Ints
 
-# Distance from one weight to the next.
+# Distances between weights, for `mix_rows`.
 _ONE, _ROW, _NONE = 1, LANES, 0
 
 

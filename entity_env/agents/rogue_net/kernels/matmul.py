@@ -85,7 +85,7 @@ def _make_tile(
         places = [
             _vector_at(builder, at, c, kind) for at in rows_from(to, to_width) for c in across
         ]
-        sums = [room(builder, kind) for _ in places]  # become registers
+        sums = [room(builder, kind) for _ in places]  # LLVM keeps them in registers
         for total, place in zip(sums, places, strict=True):
             builder.store(builder.load(place, align=4), total)
         with count(builder, arguments[5]) as loop:

@@ -127,7 +127,7 @@ def softmax(logits: Floats) -> Floats:
         raised = np.exp(logits - max(logits[0].tolist()))
         raised /= sum(raised[0].tolist())
         return raised
-    # See `_mean`.
+    # `reduce` itself, as in `_mean`.
     raised = np.exp(logits - np.maximum.reduce(logits, axis=-1, keepdims=True))
     raised /= np.add.reduce(raised, axis=-1, keepdims=True)
     return raised
@@ -203,7 +203,7 @@ def product(x: Floats, y: Floats, out: Floats | None = None) -> Floats:
         product(x, y[..., :half], out[..., :half])
         product(x, y[..., half:], out[..., half:])
     else:
-        num_parts = -(-rows // max(3, _LARGEST_PRODUCT // size))  # with two rows or more
+        num_parts = -(-rows // max(3, _LARGEST_PRODUCT // size))  # of two rows or more
         for i in range(num_parts):
             part = slice(rows * i // num_parts, rows * (i + 1) // num_parts)
             np.matmul(x[..., part, :], y, out=out[..., part, :])

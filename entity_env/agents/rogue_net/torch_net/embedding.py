@@ -144,7 +144,7 @@ class InputNorm(nn.Module):
 
     def _scale(self) -> tuple[Tensor, Tensor] | None:
         """See `scale`; cached until the statistics change."""
-        if any(each.is_inference() for each in self._statistics):  # without a version
+        if any(each.is_inference() for each in self._statistics):  # they have no version
             return self._compute_scale()
         state = [(id(each), each._version) for each in self._statistics]
         if state != self._state:

@@ -58,7 +58,7 @@ class _FlatPolicy(Policy):
             {
                 name: label_head(name, space, width)
                 for name, space in self.action_space.items()
-                if not isinstance(space, SelectEntityActionSpace)  # refused before
+                if not isinstance(space, SelectEntityActionSpace)  # refused by `FlatFeatures`
             }
         )
         self.value_head = nn.Linear(width, 1)

@@ -143,7 +143,7 @@ class WandbRecorder:
             "reinit": "create_new",  # a run that the program itself has started stays untouched
             "dir": str(run.path),
             "config": {**_known(run), "seed": run.seed, "game": run.game},
-            "allow_val_change": True,  # when resumed
+            "allow_val_change": True,  # a resumed run may have other settings
         }
         self._run = wandb.init(**{**given, **self._settings})
         # With its own step metric, since W&B drops points at steps it has seen, as after a resume.
