@@ -135,7 +135,7 @@ class ObsBatcher(Batcher):
             done = min(done + num_single, len(shown))
 
     def add(self, obs: Obs, actions: Sequence[ActionType[Any]]) -> None:
-        """Adds an observation and its actions: for a truncated one, those it would request."""
+        """Adds an observation and its actions; if it is truncated, those it would request next."""
         if not actions and obs.is_blank:
             if obs.metrics is not None:
                 self.add_metrics(obs.metrics)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from entity_env.core.episode import Episode
 
 NUM_INTS: Final = 8
-"""Number of rows of `FinishedEpisodes.ints`, which have the following order."""
+"""Number of rows of `FinishedEpisodes.ints`; the next constants are their indices."""
 ROW, AGENT, LENGTH, TERMINATED, TRUNCATED, SEED, NUMBER, NUM_METRICS = range(NUM_INTS)
 REWARD, LAST_REWARD = range(2)
 """Rows of `FinishedEpisodes.floats`."""
@@ -31,7 +31,7 @@ class EpisodeStats:
         seed_dtype: `object` if seeds may have more than 63 bits.
 
     Attributes:
-        counts: `(3, num_rows)` float64: `reward`, `length` and `number`, one array for kernels.
+        counts: `(3, num_rows)` float64, for kernels: its rows are `reward`, `length` and `number`.
         reward: `(num_rows,)` sum of rewards so far.
         length: `(num_rows,)` number of actions so far, minus `clock`.
         number: `(num_rows,)` index of the current episode; -1 before the first.

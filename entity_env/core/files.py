@@ -75,7 +75,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def lock_file(descriptor: int) -> None:
-    """Locks a file that is open for writing, until this process closes it.
+    """Locks a file that is open for writing, until this process closes the file.
 
     Raises:
         BlockingIOError: another process has the lock.

@@ -286,6 +286,7 @@ class VecObs(EntityBatch):
 
     Row `r` belongs to agent `agent_id[r]` of environment `env_id[r]`. In a `Game`, a row has no
     entities and no actors unless its agent has to act or shows its last observation.
+
     Arrays are views, valid until the next `act`, `recv`, `reset` or `reset_envs`; use `copy()` to
     keep them. The results of `copy`, `select`, `concat`, `pad` and `to_torch` own their memory.
 

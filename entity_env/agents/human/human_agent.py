@@ -55,11 +55,12 @@ class HumanAgent(PolicyAgent):
     each with a key, a label or a number. q, Ctrl-C and the end of input stop the game.
 
     With a board on a terminal, entities that can be selected show their keys there, and arrows move
-    between them. On a terminal, Enter takes the default of a choice. For labels, this is the
-    actor's last choice. For entities on a board, it is the one nearest to the actor's last target,
-    at first to the actor itself. Otherwise a single actor has no default; with several actors, the
-    default is a choice that does nothing or, if there is none, the first allowed choice. `.` takes
-    the defaults of this actor and all later ones. With a clock, see `MoveClock.default`.
+    between them. On a terminal, Enter takes a default, except for continuous actions. For labels,
+    this is the actor's last choice. For entities on a board, it is the one nearest to the actor's
+    last target, at first to the actor itself. Otherwise a single actor has no default; with several
+    actors, the default is a choice that does nothing or, if there is none, the first allowed
+    choice. `.` takes the defaults of this actor and all later ones. With a clock, the defaults are
+    those of `MoveClock.default`.
 
     Args:
         source: input; None = standard input.

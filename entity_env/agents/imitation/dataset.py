@@ -77,8 +77,8 @@ class Dataset:
         agent_id: `(num_decisions,)` int64.
         step: `(num_decisions,)` int64, number of the agent's earlier turns in this episode,
             including turns without a question.
-        seed: `(num_decisions,)` uint64, `Episode.seed`; None if it is unknown for any row, as in
-            files of earlier releases, or does not fit.
+        seed: `(num_decisions,)` uint64, `Episode.seed`; None if any row's seed is too large or
+            unknown, as in files of earlier releases.
         recordings: sources of the decisions as JSON, one entry per game, agents and run: `game`,
             its name; `settings`; `identity` of its rules; `agents`, with `name` and `sha256`;
             `seed` of the run. Empty if unknown.

@@ -85,13 +85,14 @@ class PPOConfig:
     clip_coef: Annotated[float | Schedule, Range(0, is_above=True)] = 0.2
     """Relative change of an action's probability beyond which it gets no more gradient."""
     norm_adv: bool = True
-    """Whether the advantages of a minibatch are normalized to mean 0 and standard deviation 1."""
+    """Whether the advantages of a minibatch are normalized to mean 0 and a standard deviation of at
+    most 1."""
     norm_returns: bool = False
     """Whether values are trained in units of the returns' standard deviation, see
     `ReturnStatistics`."""
     clip_vloss: bool = True
-    """Whether the value's gradient is clipped if the value moved by more than `clip_coef`, in the
-    units of `norm_returns`."""
+    """Whether the value loss is clipped where the value moved by more than `clip_coef` since the
+    rollout, in the units of `norm_returns`."""
     vf_coef: Annotated[float | Schedule, Range(0)] = 0.5
     """Weight of the value loss."""
     ent_coef: Annotated[float | Schedule, Range(0)] = 0.02
@@ -126,7 +127,7 @@ class PPOConfig:
     max_train_time_s: Annotated[float | None, Range(0)] = None
     """Seconds after which the run ends, with a checkpoint. None = no limit. Up to a tenth of the
     time is kept for evaluations at the end. If the time would run out before `total_steps` are
-    done, schedules follow the time, so the seed does not repeat the run bit by bit. A resumed run
+    done, schedules follow the time, so the seed does not repeat the run bit for bit. A resumed run
     gets the full time again, and its schedules begin at its fraction of the steps."""
     episode_window: Annotated[int, Range(1, 10**9)] = 200
     """Largest number of episodes in the reported mean reward and length. These are the last
@@ -138,7 +139,7 @@ class PPOConfig:
     """When the network's kernels are compiled, if numba is installed and its cache is empty:
     "wait" (in the first update), "background" (in a child process) or "never". With "background",
     the run begins in torch, which differs by rounding, and switches at a varying step, so the seed
-    does not repeat the run bit by bit. A number of steps: the run stays in torch up to that step,
+    does not repeat the run bit for bit. A number of steps: the run stays in torch up to that step,
     which repeats a run with this `compiled_from_step` in its `run.json`. Several ranks always
     wait."""
 

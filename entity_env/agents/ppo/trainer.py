@@ -48,8 +48,8 @@ def train(
 
     If `torch.distributed` is initialized, its ranks train one network, each on its own
     environments; all ranks call this function with the same settings. Steps, minibatches and
-    episodes count all ranks. Rank 0 writes `out`, which all ranks must see. If a rank exits or does
-    not answer for `config.peer_timeout_s`, the others raise, after a checkpoint.
+    episodes are totals. Rank 0 writes `out`, which all ranks must see. If a rank exits or does not
+    answer for `config.peer_timeout_s`, the others raise, after a checkpoint.
 
     Ctrl-C, SIGTERM and SIGHUP end the run at the next step, after a checkpoint; a second Ctrl-C
     ends it immediately. Errors except `TrainingDivergedError` also write a checkpoint. After
@@ -77,8 +77,7 @@ def train(
         ProtocolError: environments without actions, or without final observations.
         SchemaError: a number that is not finite, or `vec` is not a vector environment.
         StoppedBySignal: SIGTERM or SIGHUP that the program does not handle; a `SystemExit`.
-        TrainingDivergedError: a loss, a gradient or the network is not finite; the last checkpoint
-            stays.
+        TrainingDivergedError: a loss, a gradient or the network is not finite. Nothing is saved.
         UsageError: `resume=True` without `out`; a checkpoint in `out` without `resume`, or from
             another run; an unwritable checkpoint or recorder; ranks that cannot train together.
         WorkerError: a rank exited, or did not answer in time; the message names the rank.

@@ -210,7 +210,7 @@ class TorchPeers(Ranks):
         timeout_s: seconds that a rank waits for the others.
 
     Raises:
-        WorkerError: in a call, if a rank exited or did not answer in time; names it.
+        WorkerError: in a call, if a rank exited or did not answer in time; the message names it.
     """
 
     def __init__(self, device: torch.device, timeout_s: float) -> None:

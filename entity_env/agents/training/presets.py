@@ -33,8 +33,8 @@ class GameFigures(NamedTuple):
 
     Args:
         mean_length: mean decisions per agent and episode, over equally many first episodes from
-            every row. If a row finished no episode: all decisions, divided by the larger of the
-            numbers of finished episodes and rows.
+            every row. If a row finished no episode: all decisions, divided by the number of
+            finished episodes or the number of rows, whichever is larger.
         is_cut: most episodes were truncated, or none ended.
         decisions_per_step: mean decisions of a row per step, 1 unless agents take turns.
         is_continuous: some action is continuous.
@@ -96,7 +96,7 @@ environments fit into a rollout.
 _LEAST_ENVS: Final = 8
 _MOST_ENVS: Final = 128
 _LEAST_EPISODES: Final = 4
-"""Starts are spread over a whole episode if every environment plays this many; otherwise less."""
+"""Starts are spread over a whole episode if every environment plays this many; else over less."""
 _MANY_ENTITIES: Final = 64
 """With this many, attention takes most of the time, and one block learns as much as two."""
 _SMALL_MINIBATCHES: Final = 256

@@ -47,7 +47,7 @@ class StoppedBySignal(SystemExit):
 
 
 class HeldInterrupt:
-    """Context that defers signals until `check`; a Ctrl-C raises at once if a signal is deferred.
+    """Context that defers signals until `check`; a Ctrl-C after a deferred signal raises at once.
 
     With `is_ending`, `check` is no longer called, so a Ctrl-C after any signal raises at once.
 

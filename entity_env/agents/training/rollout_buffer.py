@@ -29,8 +29,8 @@ class Trajectories:
 
     Args:
         is_ready: `(num_steps + 1, num_rows)` bool: the row decides on observation `t`.
-        values: `(num_steps + 1, num_rows)` float32, the value of observation `t`; in the last step,
-            unused for rows whose episode has just ended.
+        values: `(num_steps + 1, num_rows)` float32, the value of observation `t`. The last value of
+            a row is unused if its episode has just ended.
         rewards: `(num_steps, num_rows)` float32, received with observation `t + 1`.
         terminated, truncated: `(num_steps, num_rows)` bool: the episode ended before observation
             `t + 1`, the first of the next episode.

@@ -26,10 +26,11 @@ _held: Final[dict[str, int]] = {}
 
 @contextmanager
 def run_folder(out: Path | None) -> Iterator[None]:
-    """Context that locks the folder of a run, and prepares its checkpoint folder.
+    """Context that locks the folder of a run, and prepares its checkpoint folder; None = no folder.
 
     Raises:
-        UsageError: another run trains there, or the folder is not writable.
+        UsageError: another run trains there, the checkpoint folder has other files, or the folder
+            is not writable.
     """
     if out is None:
         yield
@@ -84,7 +85,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _remove(path: Path, file: TextIO) -> None:
-    """Removes a lock's file, while the lock is held if the system can."""
+    """Removes a lock's file: while the lock is held if the system allows it, else afterwards."""
     try:
         path.unlink(missing_ok=True)
     except PermissionError:  # Windows cannot remove an open file

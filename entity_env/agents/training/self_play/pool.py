@@ -107,17 +107,17 @@ class OpponentPool(Callback):
     Vinyals et al. 2019, "Grandmaster level in StarCraft II using multi-agent reinforcement
     learning").
 
-    The curve `rating` is the learner's, in Elo points above the network before training; 400 more =
-    10 times the odds. A past self starts with the learner's rating. `metrics/wins_NAME` are win
-    rates; draws count half. `mean_reward` covers only games against opponents.
+    The curve `rating` is the learner's rating, in Elo points above the network before training; 400
+    more = 10 times the odds. A past self starts with that rating. The curves `metrics/wins_NAME`
+    are win rates; draws count half. `mean_reward` covers only games against opponents.
 
     The folder `opponents` of the run has the past selves, as `.agent` files, and `pool.json` with
     the ratings; a resumed run continues with them. Unreadable entries are skipped, with one
     warning. With several ranks, each has a pool of equal past selves and rates them by its own
     games; rank 0 writes, and its rating is the curve.
 
-    If all seats earn equal amounts in each of the first games, and the amounts vary between games,
-    the game is cooperative: the learner then gets all seats.
+    If all seats earn equal amounts in each of the first 300 games or more, and these amounts vary
+    between games, the game counts as cooperative: from then on, the learner gets all seats.
 
     Args:
         vec: environments of the game, with autoreset "same_step".

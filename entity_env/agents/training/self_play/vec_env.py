@@ -114,9 +114,9 @@ class SelfPlayVecEnv:
             environment.
         max_opponents: largest number that play at a time, each with its own forward pass.
         random_openings: share of all games, 0 to 1, whose first decision is random, whichever agent
-            makes it. Only games that one agent begins alone can open at random. Shows other
-            openings to a learner that always makes the same first moves. The decision is hidden
-            from the learner.
+            makes it. Only games that one agent begins alone can open at random. Random openings
+            show more positions to a learner that always makes the same first moves. The decision
+            itself is hidden from the learner.
         seed: of the random openings, and of the draws of opponents.
 
     Raises:
@@ -289,8 +289,8 @@ class SelfPlayVecEnv:
         Raises:
             CheckpointError: an opponent's network cannot play; the message names the opponent.
             ProtocolError: before `reset`, or after another `send`.
-            SchemaError: actions of the learner or of an opponent do not fit; the message names the
-                opponent. Nothing is sent.
+            SchemaError: actions of the learner or of an opponent do not fit; the message names an
+                opponent at fault. Nothing is sent.
         """
         obs, inner = self._obs, self._inner
         if obs is None or inner is None:

@@ -1,4 +1,4 @@
-"""`compare_runs` checks if a run reproduces another bit by bit; other functions compare games."""
+"""`compare_runs` checks if a run reproduces another bit for bit; other functions compare games."""
 
 from __future__ import annotations
 

@@ -278,7 +278,7 @@ class EpisodeFigures(NamedTuple):
 
     @classmethod
     def merged(cls, reports: Sequence[Any]) -> EpisodeFigures:
-        """Combines several meters, each as JSON."""
+        """Combines the figures of several meters, each as in `to_json`."""
         parts = [
             cls._make([*figures, {name: Metric(**metric) for name, metric in metrics.items()}])
             for *figures, metrics in reports

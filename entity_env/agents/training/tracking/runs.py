@@ -128,12 +128,12 @@ class TrainingRun:
 
     @property
     def final_reward(self) -> MeanReward | None:
-        """Mean over the last finished training episodes."""
+        """Mean over the last finished training episodes; None if unknown."""
         return self._mean_reward("episode", "window", -1)
 
     @property
     def final_evaluation(self) -> MeanReward | None:
-        """Result of the last evaluation."""
+        """Result of the last evaluation; None if there was none."""
         return self._mean_reward("evaluation", "num_episodes", -1)
 
     @property
