@@ -115,10 +115,11 @@ class TrainedAgent(PolicyAgent):
         seed: int | None = None,
         adapt: bool = False,
     ) -> Self:
-        """Loads a network from any path that `read_network` accepts.
+        """An agent with the network at a path, as for `read_network`.
 
         Raises:
             CheckpointError: there is no network, or it cannot be read.
+            MissingExtraError: a checkpoint of enn-trainer needs msgpack.
         """
         weights = read_network(path)
         agent = cls.of(weights, greedy=greedy, temperature=temperature, seed=seed, adapt=adapt)

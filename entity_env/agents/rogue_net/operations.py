@@ -358,8 +358,8 @@ class Picture(NamedTuple):
         """The inputs for these spaces.
 
         Raises:
-            SchemaError: the spaces are not flat, do not have exactly one picture, or are too small
-                for a kernel.
+            SchemaError: the spaces are not flat or do not have exactly one picture, or the picture
+                is too small for a kernel.
         """
         name = picture_of(obs_space)
         width = FlatFeatures(obs_space, action_space, name).width

@@ -170,7 +170,10 @@ def old_of(path: Path) -> Path:
 
 
 def require_place(path: Path, is_ours: Callable[[Path], bool] | None = None) -> None:
-    """Raises `UsageError` unless `path` is a checkpoint, an empty folder, or does not exist."""
+    """Raises `UsageError` unless a checkpoint can be written to `path`.
+
+    `path` must not exist, be an empty folder, or satisfy `is_ours`; None = be a checkpoint.
+    """
     if path.is_symlink() and not path.exists():
         raise UsageError(
             f"{path} is a symbolic link to {os.readlink(path)}, which does not exist: make that "

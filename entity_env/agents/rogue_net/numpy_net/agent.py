@@ -186,8 +186,8 @@ class NumpyAgent(TrainedAgent):
 
     Raises:
         UsageError: a temperature below 1e-6.
-        CheckpointError: the spaces and options of the network do not fit together; on the first
-            decision, see `TrainedAgent`.
+        CheckpointError: the spaces and options of the network do not fit together. Also raised on
+            the first decision, see `TrainedAgent`.
     """
 
     def __init__(

@@ -111,14 +111,14 @@ def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
 
 
 def load_checkpoint(path: str | Path, policy: Policy | None = None) -> Checkpoint:
-    """Reads any path that `read_network` accepts.
+    """Reads any path that `read_network` accepts, and checkpoints of your own class.
 
     An exported agent and a checkpoint of enn-trainer have no `training` and no `optimizer`:
     training can start from the network, but the run cannot be resumed.
 
     Args:
-        policy: a network of your own class, to load the tensors into; ignored for checkpoints of
-            other networks.
+        policy: a network of your own class, to load the tensors into; required for its checkpoints,
+            ignored for others.
 
     Raises:
         CheckpointError: the file is missing or damaged, or its tensors do not fit its description.

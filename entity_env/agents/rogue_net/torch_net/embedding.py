@@ -31,7 +31,7 @@ Triple = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]
 
 
 class InputNorm(nn.Module):
-    """Normalizes every feature by running statistics, which only `update` changes, and clips it.
+    """Normalizes every feature by running statistics and clips it; `forward` changes no statistics.
 
     Buffers: `count` (a scalar), `mean` and `squares_sum` (`(num_features,)`, the sum of squared
     distances from the mean), all float32. After `go_on`, `is_new` (`(num_features,)` bool, not in
