@@ -28,7 +28,11 @@ from entity_env.core.vec_obs import (
 
 
 class RandomAgent(PolicyAgent):
-    """Chooses uniformly among the allowed actions."""
+    """Chooses uniformly among the allowed actions.
+
+    Args:
+        seed: of the choices; None = different in every run of the program.
+    """
 
     def __init__(self, seed: int | None = None) -> None:
         super().__init__()
@@ -47,7 +51,7 @@ class RandomAgent(PolicyAgent):
 def random_actions(
     vec_obs: VecObs, action_space: Mapping[ActionName, ActionSpace], rng: np.random.Generator
 ) -> dict[ActionName, NDArray[Any]]:
-    """Legal actions for a batch, uniform over each actor's allowed choices.
+    """Legal actions for a batch, uniform over each actor's allowed choices or within its bounds.
 
     Returns:
         A new array per action, one value per actor, as in `VecActions`.

@@ -87,7 +87,7 @@ class Match(Generic[R]):
     games: tuple[R, ...]
 
     def table(self) -> list[Standing]:
-        """One row per agent, the best first."""
+        """One row per agent, the highest Elo rating first."""
         elo = dict(zip(self.names, elo_ratings(self.names, self.games), strict=True))
         rows = [self._standing(name, elo[name]) for name in self.names]
         return sorted(rows, key=lambda row: -row.elo)

@@ -24,8 +24,8 @@ _KINDS: Final = {
 }
 _SPARE_BRACKETS: Final = 1000
 _BYTES_A_BRACKET: Final = 12
-"""JSON may have `_SPARE_BRACKETS`, plus one per this many bytes. The JSON of observation and action
-spaces has 14 bytes or more per bracket."""
+"""JSON may have `_SPARE_BRACKETS` brackets, plus one per this many bytes. The JSON of observation
+and action spaces has 14 bytes or more per bracket."""
 _LOCKED_BYTE: Final = 1 << 30
 """On Windows, `lock_file` locks this byte: beyond the content, because other processes cannot read
 locked bytes."""

@@ -88,7 +88,11 @@ class RaggedArray(Generic[Scalar]):
 
     @classmethod
     def from_rows(cls, rows: Sequence[ArrayLike], dtype: type[Scalar]) -> RaggedArray[Scalar]:
-        """Joins one or more arrays of rows, one per sequence."""
+        """Joins one or more arrays of rows, one per sequence.
+
+        Raises:
+            SchemaError: there are no arrays, one is a scalar, or their widths differ.
+        """
         arrays = [np.asarray(row, dtype=dtype) for row in rows]
         if not arrays:
             raise SchemaError(
@@ -199,6 +203,7 @@ class RaggedArray(Generic[Scalar]):
         """Rows of one sequence (int), or a `RaggedArray` of several (indices, mask, slice).
 
         Raises:
+            IndexError: an index or a mask does not fit.
             SchemaError: too many rows for one array.
         """
         if isinstance(index, int | np.integer):

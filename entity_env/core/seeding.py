@@ -11,7 +11,7 @@ Item = TypeVar("Item")
 
 SEEDS_PER_BLOCK: Final = 64
 EVALUATED_ENV: Final = 2**31 - 1
-"""Environment index for evaluation. No training environment has it, so they never share a seed."""
+"""Environment index for evaluation. No training environment has this index, so seeds differ."""
 
 
 class EpisodeSeeds:

@@ -125,7 +125,7 @@ class Preset:
         name: argument of `PPOConfig.for_env`.
         kind: the environments that it suits, in a few words.
         num_envs: default number of training environments.
-        settings: fields of `PPOConfig` that differ from its defaults.
+        settings: fields of `PPOConfig`; all others keep their defaults.
         rollout_sizes: fewest and most decisions per rollout, for any number of environments. None =
             `num_steps` determines them.
         num_rollouts: rollouts of a run, if their size is within `rollout_sizes`.

@@ -125,7 +125,7 @@ class OpponentPool(Callback):
             selves; `load_agent` loads "random", a checkpoint or an `.agent` file. In the other
             environments the learner has all seats.
         agents: agents for names in `shares`, instead of loading them; further names are ignored.
-        size: largest number of past selves.
+        size: largest number of past selves, at least 2.
         num_playing: number of past selves drawn at every update for the next games.
         snapshot_every: decisions between snapshots; None = a 40th of the run's steps or time.
         random_openings: share of all games, see `SelfPlayVecEnv`.

@@ -128,7 +128,8 @@ class TrainResult:
         is_interrupted: a signal ended the run early.
         checkpoint: the folder of the last checkpoint; None without `out`.
         hints: reasons why the run may not have learned, and what to try, one sentence each; empty
-            if the reward rose and the game showed no mistake. See docs/not_learning.md.
+            if the reward rose and did not fall again, and the game showed no mistake. See
+            docs/not_learning.md.
         stop_reason: from a callback that ended the run early.
     """
 

@@ -205,7 +205,7 @@ class TrainingRun:
 
 
 def read_run(path: str | Path) -> TrainingRun:
-    """Reads a training run's folder; the run may continue meanwhile.
+    """Reads a training run's folder, or one with only a checkpoint; the run may continue meanwhile.
 
     Raises:
         CheckpointError: a file in it is damaged or too large.
