@@ -95,7 +95,8 @@ class Prompt:
 
     On a terminal it erases its own output; a drawing above stays. With a clock, a question may
     raise `TimeIsUp`, and the last question of a decision returns when the decision takes effect;
-    up to two keys pressed meanwhile are kept for the next questions.
+    up to two keys pressed meanwhile are kept for the next questions. A clock without a terminal
+    raises `UsageError`.
     """
 
     def __init__(self, source: TextIO, out: TextIO, clock: MoveClock | None = None) -> None:

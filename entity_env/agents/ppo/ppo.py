@@ -59,7 +59,10 @@ value errors.
 
 
 def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs], None]) -> Rollout:
-    """Plays `num_steps` steps, continuing from the last rollout."""
+    """Plays `num_steps` steps, continuing from the last rollout.
+
+    Raises `TrainingDivergedError` if outputs of the network, or returns, are not finite.
+    """
     vec, net = collector.vec, collector.net
     trajectories = Trajectories.empty(num_steps, len(collector.next_obs))
     logprobs = np.zeros_like(trajectories.rewards)
@@ -185,7 +188,10 @@ def learn(
 
     A minibatch contains a part of every rank's rollout, and all ranks take the same step: the
     gradient is the mean over all decisions. The network is in training mode meanwhile. Dropout
-    masks depend only on `rng`. `teacher` is the network to stay close to.
+    masks depend only on `rng`. `teacher` is the network to stay close to. With `target_kl`, stops
+    after an epoch whose last minibatch diverged further.
+
+    Raises `TrainingDivergedError` if a loss or a gradient is not finite.
     """
     total, explained = _explained_variance(rollout, peers)
     num_minibatches = max(1, round(total / config.minibatch_size))

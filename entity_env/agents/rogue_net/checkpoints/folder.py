@@ -99,7 +99,11 @@ class Header:
 
 
 def find_checkpoint(path: Path) -> Path:
-    """The folder to read: `path` itself, or the checkpoint of the training run in `path`."""
+    """The folder to read: `path` itself, or the checkpoint of the training run in `path`.
+
+    Also finds a checkpoint that release 1.0 left under another name, see `old_of`. Raises
+    `CheckpointError` if there is none.
+    """
     for place in (path, path / SUBFOLDER):
         for folder in (place, old_of(place)):
             if os.path.isfile(folder / CONFIG):

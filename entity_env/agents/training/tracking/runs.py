@@ -251,7 +251,8 @@ def read_run(path: str | Path) -> TrainingRun:
 def replays_of(run: TrainingRun) -> list[tuple[int, Path]]:
     """Replays recorded along a run: step and file of each, in order.
 
-    Skips links that lead out of the run's folder.
+    Skips links that lead out of the run's folder. Raises `CheckpointError` if the folder is not
+    readable.
     """
     inside, folder = run.path.resolve(), run.path / REPLAY_FOLDERS[0]
     try:

@@ -66,7 +66,11 @@ class TimeLimit:
             self._reserved_s = min(max(seconds, 0.0), _MOST_RESERVED * self.limit_s)
 
     def set_fraction(self, fraction: float) -> None:
-        """Sets the fraction that updates follow instead of the clock's, 0 to 1."""
+        """Sets the fraction, 0 to 1, that updates follow instead of the clock's.
+
+        Raises:
+            UsageError: the fraction is outside 0 to 1.
+        """
         if not 0 <= fraction <= 1:
             raise UsageError(f"a fraction of the time must be from 0 to 1, got {shown(fraction)}")
         self._given = fraction
