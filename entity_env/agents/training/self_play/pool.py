@@ -116,8 +116,8 @@ class OpponentPool(Callback):
     warning. With several ranks, each has a pool of equal past selves and rates them by its own
     games; rank 0 writes, and its rating is the curve.
 
-    If all seats earn equal amounts in each of the first 300 games or more, and these amounts vary
-    between games, the game counts as cooperative: from then on, the learner gets all seats.
+    If, in each of the first 300 games, all seats earn equal amounts, and these amounts vary between
+    games, the game counts as cooperative: from then on, the learner gets all seats.
 
     Args:
         vec: environments of the game, with autoreset "same_step".

@@ -197,7 +197,10 @@ class EpisodeMeter:
     def __init__(self, window: int) -> None:
         self._window = window
         self._rows: dict[tuple[int, int], deque[tuple[float, int]]] = {}
-        """Rewards and lengths of the last episodes, by environment and agent; `window` in total."""
+        """Rewards and lengths of the last episodes of each environment and agent.
+
+        About `window` in total, but at least one each.
+        """
         self._ages = np.zeros(0, np.int64)
         """Decisions in every row's running episode, including the next one."""
         self.num_episodes = 0
