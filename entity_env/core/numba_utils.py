@@ -82,13 +82,14 @@ def _package(function: Callable[..., object]) -> Path:
 def _sources(folder: Path) -> tuple[tuple[str, int, int], ...]:
     """Path, mtime and size of the files that functions in a folder may depend on.
 
-    These are the Python files of the folder, this file and `seeding`. numba checks only the file of
-    the function. After a change in another file, such as a memory layout, cached code would write
-    to wrong addresses.
+    These are the Python files of the folder, this file, `seeding` and `vec_env_base`, which has
+    `splitmix64`. numba checks only the file of the function. After a change in another file, such
+    as a memory layout, cached code would write to wrong addresses.
     """
+    shared = (__file__, seeding.__file__, vec_env_base.__file__)
     stats = [
         (str(source), source.stat())
-        for source in (Path(__file__), Path(seeding.__file__), *sorted(folder.rglob("*.py")))
+        for source in (*map(Path, shared), *sorted(folder.rglob("*.py")))
     ]
     return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
 
