@@ -4,6 +4,7 @@ import gzip
 import json
 from contextlib import suppress
 from functools import cache
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,19 @@ def test_a_cut_file_is_read_as_far_as_it_goes(data: st.DataObject) -> None:
     read = Replay.from_bytes(content[:at])
     assert read.is_cut or not content[:at].startswith(b"\x1f")
     assert read.lines == replay.lines[: len(read.lines)]
+
+
+def test_a_wrong_checksum_marks_a_replay_whose_lines_are_all_there() -> None:
+    """The checksum is the last 8 bytes; damaged files are unzipped in pieces of 64 bytes."""
+    replay = replay_of()
+    texts = (f"hung: {'ab' * i}" for i in count())
+    kept = (Replay(replay.header, replay.lines, failure=text) for text in texts)
+    content = bytearray(next(c for c in (r.to_bytes() for r in kept) if 0 < len(c) % 64 <= 8))
+    content[-1] ^= 1
+    read = Replay.from_bytes(bytes(content))
+    assert read.lines == replay.lines
+    assert read.failure
+    assert read.is_cut
 
 
 @given(st.data())
