@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -54,6 +55,17 @@ def counting(mode: AutoresetMode, lasts: Sequence[int] = (2, 3)) -> Sync:
 
 def shown(obs: VecObs) -> list[float]:
     return obs.features["Env"].values.ravel().tolist()
+
+
+def test_the_time_of_the_environments_is_within_that_of_their_steps() -> None:
+    with GymnasiumVecEnv(counting(SAME, (30, 30))) as vec:
+        begin = perf_counter()
+        vec.reset()
+        [name] = vec.action_space()
+        for _ in range(20):
+            vec.act({name: np.ones(2, np.int64)})
+        elapsed = perf_counter() - begin
+        assert 0 < vec.statistics().games_s <= elapsed
 
 
 def earn(vec: GymnasiumVecEnv, obs: VecObs) -> VecObs:

@@ -40,6 +40,7 @@ from entity_env.games import tic_tac_toe
 from entity_env.games.classic import CartPole
 from entity_env.vec import BatchVecEnv, Evaluator, VecEnv
 from entity_env.vec.evaluation.evaluator import best_reward
+from entity_env.vec.evaluation.games import EvaluationGames
 from entity_env.vec.evaluation.starts import play_starts
 from tests.agents.ppo.small_envs import Clock
 from tests.helpers.tiny_games import Move, ask, dots_game
@@ -107,6 +108,23 @@ def test_starts_that_run_when_time_is_over_are_truncated_not_lost(num_calls: int
         played = play_starts(vec, stay, range(9), 1, is_over=lambda: next(calls) >= num_calls)
         found = {one.number: (one.length, one.truncated) for [one], _ in played}
     assert found == dict.fromkeys(range(3), (num_calls, True))
+
+
+def test_environments_that_are_too_few_or_too_many_are_closed_and_replaced() -> None:
+    made: list[VecEnv] = []
+
+    def make(num_envs: int) -> VecEnv:
+        made.append(VecEnv(seeded, num_envs, autoreset="disabled"))
+        return made[-1]
+
+    games = EvaluationGames(make, 8, RandomAgent, seed=1)
+    for num_episodes, num_made in ((8, 1), (5, 1), (15, 1), (4, 2), (8, 3)):
+        games._fit(num_episodes)
+        assert len(made) == num_made
+        assert games.vec is made[-1]
+        assert [vec._is_closed for vec in made] == [*[True] * (num_made - 1), False]
+    games.close()
+    assert all(vec._is_closed for vec in made)
 
 
 @given(num_envs=st.integers(1, 4), max_length=st.sampled_from([None, 15, 60]))
