@@ -327,16 +327,32 @@ class Replay:
         if thinker is not None:
             turns = list(_with_thoughts(turns, thinker, game))
         header = self.header
-        names = ", ".join(_base_name(agent.get("name", "")) for agent in header.agents)
-        facts = [names, f"seed {header.episode_seed}", f"schema {header.schema[:8]}"]
         return Animation.of(
             turns,
             *self.spaces,
             look,
             num_agents=header.num_agents,
             title=header.game,
-            facts=[fact for fact in facts if fact],
+            names=[agent.get("name", "") for agent in header.agents],
+            about=self._about(),
         )
+
+    def _about(self) -> Iterator[tuple[str, object]]:
+        """Facts for drawings, which are shared: without folders of a machine."""
+        header = self.header
+        yield "seed", header.episode_seed
+        for name, value in header.settings.items():
+            if isinstance(value, bool | int | float):
+                yield name, value
+        if header.game_version is not None:
+            yield "version", header.game_version
+        if header.schema:
+            yield "schema", header.schema
+        for i, agent in enumerate(header.agents):
+            if sha := agent.get("sha"):
+                yield f"agent {i}" if header.num_agents > 1 else "agent", sha
+        yield "replay", self.sha
+        yield from header.made_with.items()
 
     def _repr_html_(self) -> str:
         return self.animation()._repr_html_()
@@ -386,11 +402,6 @@ class _Shown:
                 f"{self._name} shows more than {self._most:,} entities and features in all its "
                 "decisions together: if you trust the replay, raise the limit, --max-shown"
             )
-
-
-def _base_name(path: str) -> str:
-    """The last part of a path, because pages are shared but folder names are private."""
-    return path.rstrip("/\\").replace("\\", "/").rpartition("/")[2]
 
 
 def _with_thoughts(turns: Sequence[Turn], agent: PolicyAgent, game: Game | None) -> Iterator[Turn]:

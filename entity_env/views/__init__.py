@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from entity_env.views.look import Board as Board, Look as Look, Style as Style
     from entity_env.views.scene import Scene as Scene, data_uri as data_uri
     from entity_env.views.seen import SeenEntity as SeenEntity, SeenObservation as SeenObservation
+    from entity_env.views.spots import Spot as Spot
 
 # Imported on first use: shipped games and agents need only the text for entities.
 _LATE = {
@@ -25,6 +26,7 @@ _LATE = {
     "find_look": "load_look",
     **dict.fromkeys(("Board", "Look", "Style"), "look"),
     **dict.fromkeys(("Scene", "data_uri"), "scene"),
+    "Spot": "spots",
     **dict.fromkeys(("SeenEntity", "SeenObservation"), "seen"),
 }
 

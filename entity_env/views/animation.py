@@ -4,45 +4,29 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from entity_env.authoring.local_run import Turn
-from entity_env.core.observation import (
-    CategoricalAction,
-    ContinuousAction,
-    GlobalCategoricalAction,
-    SelectEntityAction,
-)
-from entity_env.core.spaces import (
-    GLOBAL_ENTITY,
-    ActionName,
-    ActionSpace,
-    ContinuousActionSpace,
-    ObsSpace,
-)
+from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.errors import UsageError
-from entity_env.views.describe import describe_features, describe_number
-from entity_env.views.drawing import Drawing, clipped
-from entity_env.views.look import Look
+from entity_env.views.bars import ActorBars, Bar, actors_of
+from entity_env.views.describe import describe_number, shown_names, words_of
+from entity_env.views.drawing import Drawing
+from entity_env.views.look import PALETTE, Look
 from entity_env.views.page import as_iframe, page, shape_fields
 from entity_env.views.pictures import Painter, write_film
-from entity_env.views.scene import Point, Scene, Shape, faded, one_line
-from entity_env.views.seen import SeenEntity, SeenObservation
+from entity_env.views.scene import Point, Scene, Shape, clipped, faded, one_line
+from entity_env.views.seen import SeenObservation
+from entity_env.views.spots import Pointer
 from entity_env.views.svg import animated_svg, still_svg
 
 _FORMATS: Final = (".html", ".svg", ".png", ".gif", ".webp", ".mp4")
-_MAX_ACTORS: Final = 8
-_MAX_CHOICES: Final = 12
-_MAX_WORDS: Final = 160
-"""Maximum characters of an entity's text."""
-_MAX_FEATURES: Final = 40
+_MAX_NAMES: Final = 8
+"""Maximum agents in a headline."""
 _MAX_PANEL_ACTORS: Final = 2
 _MAX_PANEL_BARS: Final = 5
 _PANEL_LINE: Final = 0.045
@@ -56,34 +40,6 @@ _PANEL_WORDS: Final = 12
 """Additional characters of a line without a bar."""
 _MAX_ENTITIES: Final = 200
 """Maximum entities described in words."""
-
-
-@dataclass(frozen=True)
-class Bar:
-    """One choice of an actor.
-
-    Args:
-        label: the choice in words.
-        share: its probability; for a number, its position between the bounds; None = unknown.
-    """
-
-    label: str
-    share: float | None
-    is_chosen: bool
-
-
-@dataclass(frozen=True)
-class ActorBars:
-    """The choices of one actor in the order of the space; the most probable if more than 12.
-
-    Args:
-        title: the action, and the actor if it is one of several entities of its type.
-        num_more: number of omitted choices; if there are no bars, of omitted actors.
-    """
-
-    title: str
-    bars: Sequence[Bar]
-    num_more: int = 0
 
 
 @dataclass(frozen=True)
@@ -118,21 +74,27 @@ class Animation:
     """One episode as pictures: a page, a video, or a still.
 
     Args:
-        facts: lines below it, such as the seed.
+        about: names and values of facts, such as the seed.
         size: width and height of the pictures, in units of the game.
         ground: shapes shared by all pictures.
         shapes: all other shapes, each once.
         is_open: as `Look.is_open`: if False, films show the observations of one agent.
+        names: of the agents.
+        legend: what the boards show, with the shapes of a sample in a unit square.
+        headline: game, agents and result; "" = the title.
     """
 
     title: str
-    facts: Sequence[str]
+    about: Sequence[tuple[str, str]]
     size: Point
     num_agents: int
     ground: Sequence[Shape]
     shapes: Sequence[Shape]
     stills: Sequence[Still]
     is_open: bool = False
+    names: Sequence[str] = ()
+    legend: Sequence[tuple[str, Sequence[Shape]]] = ()
+    headline: str = ""
 
     @classmethod
     def of(
@@ -144,7 +106,8 @@ class Animation:
         *,
         num_agents: int = 1,
         title: str = "",
-        facts: Sequence[str] = (),
+        names: Sequence[str] = (),
+        about: Iterable[tuple[str, object]] = (),
     ) -> Animation:
         """The animation of the turns of one episode, in order.
 
@@ -152,7 +115,9 @@ class Animation:
             turns: turns of all agents; a blank observation, as at the end of some episodes, repeats
                 the agent's previous picture.
             look: how they are drawn; None = the default.
-            num_agents, title, facts: as for `Animation`.
+            num_agents, about: as for `Animation`.
+            title: name of the game.
+            names: of the agents; those without a name are numbered.
 
         Raises:
             SchemaError: the look does not match the space, or draws invalid shapes.
@@ -175,15 +140,21 @@ class Animation:
                 still = replace(still, **kept)
             last[turn.agent_id] = still
             stills.append(still)
+        title = one_line(title) or "game"
+        given = [*names, *[""] * num_agents][:num_agents]
+        names = shown_names([name or f"agent {i}" for i, name in enumerate(given)])
         return cls(
-            one_line(title) or "game",
-            tuple(map(one_line, facts)),
+            title,
+            [(one_line(name), one_line(value)) for name, value in about],
             drawing.size,
             num_agents,
             drawing.ground().shapes,
             list(pool),
             stills,
             look.is_open,
+            names,
+            drawing.legend(),
+            _headline(title, names, turns),
         )
 
     def __len__(self) -> int:
@@ -268,35 +239,41 @@ class Animation:
     def svg(self, index: int | None = None) -> str:
         """One picture as SVG; None = the `film`, animated by CSS alone, so a README can show it."""
         if index is not None:
-            return still_svg(self.size, [*self.ground, *self.shapes_of(index)], self.title)
+            shapes = [*self.ground, *self.shapes_of(index)]
+            return still_svg(self.size, shapes, self.headline or self.title)
         stills = [self.stills[i].shapes for i in self.film]
         return animated_svg(
             self.size,
             self.ground,
             self.shapes,
             stills,
-            self.title,
+            self.headline or self.title,
             fps=self.fps,
             end_s=self.end_s,
         )
 
     def html(self) -> str:
         """A self-contained page to play and step through; it loads nothing from other hosts."""
-        return page(self.title, self.svg(len(self) // 2), self._page_data())
+        return page(self.headline or self.title, self.svg(len(self) // 2), self._page_data())
 
     def _page_data(self) -> dict[str, Any]:
-        pool: dict[str, int] = {}
+        words: dict[str, int] = {}
+        marks: dict[tuple[Point, ...], int] = {}
         return {
-            "frames": [_frame(still, pool) for still in self.stills],
-            "title": self.title,
-            "facts": self.facts,
+            "frames": [_frame(still, words, marks) for still in self.stills],
+            "title": self.headline or self.title,
+            "about": self.about,
             "size": self.size,
             "fps": self.fps,
             "agents": self.num_agents,
+            "names": self.names,
+            "sides": [PALETTE[i % len(PALETTE)] for i in range(self.num_agents)],
             "viewer": self.viewer,
             "ground": list(map(shape_fields, self.ground)),
             "shapes": list(map(shape_fields, self.shapes)),
-            "words": list(pool),
+            "legend": [(name, list(map(shape_fields, shapes))) for name, shapes in self.legend],
+            "words": list(words),
+            "marks": list(marks),
         }
 
     def write(self, path: str | PathLike[str], index: int | None = None) -> None:
@@ -349,14 +326,20 @@ class Animation:
         return as_iframe(self.html())
 
 
-def _frame(still: Still, pool: dict[str, int]) -> dict[str, Any]:
-    """A still for `player.html`; texts are indices into the pool, empty fields are omitted."""
+def _frame(
+    still: Still, words: dict[str, int], marks: dict[tuple[Point, ...], int]
+) -> dict[str, Any]:
+    """A still for `player.html`; texts and paths are indices, empty fields are omitted."""
 
     def index(text: str) -> int:
-        return pool.setdefault(text, len(pool))
+        return words.setdefault(text, len(words))
+
+    def bar_fields(bar: Bar) -> list[Any]:
+        mark = marks.setdefault(tuple(bar.path), len(marks)) if bar.path else -1
+        return [index(bar.label), bar.share if bar.is_allowed else -1, int(bar.is_chosen), mark]
 
     bars = [
-        [index(actor.title), [[index(b.label), b.share, int(b.is_chosen)] for b in actor.bars]]
+        [index(actor.title), [bar_fields(bar) for bar in actor.bars]]
         + ([actor.num_more] if actor.num_more else [])
         for actor in still.actors
     ]
@@ -365,7 +348,7 @@ def _frame(still: Still, pool: dict[str, int]) -> dict[str, Any]:
         "t": still.step,
         "s": still.score,
         "d": still.shapes,
-        "n": [index(words) for words in still.words],
+        "n": [index(text) for text in still.words],
         "u": still.global_words,
         "b": bars,
         "v": still.value,
@@ -436,6 +419,21 @@ def _draw_attention(scene: Scene, shapes: Sequence[Shape], attention: Sequence[f
             scene.circle(x, y, radius + 0.1, stroke=ring, stroke_width=0.1)
 
 
+def _headline(title: str, names: Sequence[str], turns: Sequence[Turn]) -> str:
+    """`snake: ann, reward 3`, or `chess: ann 1, bob -1`; rewards of finished episodes."""
+    rewards = {
+        turn.agent_id: describe_number(turn.episode.reward)
+        for turn in turns
+        if turn.episode is not None
+    }
+    if len(names) == 1:
+        parts = [*names, *(f"reward {reward}" for reward in rewards.values())]
+    else:
+        parts = [f"{name} {rewards.get(i, '')}".strip() for i, name in enumerate(names)]
+    more = [f"and {len(parts) - _MAX_NAMES} more"] if len(parts) > _MAX_NAMES else []
+    return f"{title}: {', '.join([*parts[:_MAX_NAMES], *more])}"
+
+
 def _still_of(
     turn: Turn,
     drawing: Drawing,
@@ -443,26 +441,20 @@ def _still_of(
     action_space: Mapping[ActionName, ActionSpace],
 ) -> Still:
     seen = SeenObservation(turn.observation, drawing.obs_space, turn.agent_id)
-    words = [_entity_words(entity) for entity in seen.entities[:_MAX_ENTITIES]]
+    shapes = drawing.draw(seen).shapes
+    pointer = Pointer(drawing, seen, shapes)
     return Still(
         turn.agent_id,
         turn.step,
         float(turn.score),
-        [pool.setdefault(shape, len(pool)) for shape in drawing.draw(seen).shapes],
-        words,
-        _entity_words(seen.globals) if drawing.leaves_globals_out(seen) else "",
-        list(_actors_of(turn, action_space, seen)),
+        [pool.setdefault(shape, len(pool)) for shape in shapes],
+        [words_of(entity, drawing.look) for entity in seen.entities[:_MAX_ENTITIES]],
+        words_of(seen.globals, drawing.look) if drawing.leaves_globals_out(seen) else "",
+        list(actors_of(turn, action_space, pointer)),
         None if turn.thoughts is None else turn.thoughts.value,
         _attention_of(turn, drawing.obs_space),
         _end_of(turn),
     )
-
-
-def _entity_words(entity: SeenEntity) -> str:
-    names, features = list(entity.names)[:_MAX_FEATURES], entity.features[:_MAX_FEATURES]
-    name = "" if entity.type == GLOBAL_ENTITY else entity.type
-    text = clipped(one_line(f"{name} {describe_features(names, features)}"), _MAX_WORDS)
-    return text if entity.is_visible else f"{text} (hidden)"
 
 
 def _end_of(turn: Turn) -> str:
@@ -472,66 +464,6 @@ def _end_of(turn: Turn) -> str:
     metrics = [f"{name} {describe_number(value)}" for name, value in episode.metrics.items()]
     ending = "truncated" if episode.truncated else "over"
     return one_line(", ".join([f"{ending}: reward {describe_number(episode.reward)}", *metrics]))
-
-
-def _actors_of(
-    turn: Turn, action_space: Mapping[ActionName, ActionSpace], seen: SeenObservation
-) -> Iterator[ActorBars]:
-    thoughts = {} if turn.thoughts is None else turn.thoughts.probabilities
-    for name, action in turn.actions.items():
-        ids = [None] if isinstance(action, GlobalCategoricalAction) else list(action.actors)
-        index_of = {} if ids == [None] else turn.observation.index_of_ids(seen.obs_space)
-        space = action_space[name]
-        for row, entity_id in enumerate(ids[:_MAX_ACTORS]):
-            entity = None if entity_id is None else seen.entities[index_of[entity_id]]
-            is_one_of_many = entity is not None and len(seen[entity.type]) > 1
-            words = f": {clipped(_entity_words(entity), 40)}" if entity and is_one_of_many else ""
-            if isinstance(action, ContinuousAction):
-                yield ActorBars(f"{name}{words}", _number_bars(action, space, row))
-                continue
-            known = thoughts.get(name, action.probs)
-            probs = None if known is None else np.atleast_2d(known)
-            found = probs[row] if probs is not None and row < len(probs) else None
-            bars, num_more = _choice_bars(name, action, space, seen, row, found)
-            yield ActorBars(f"{name}{words}", bars, num_more)
-        if len(ids) > _MAX_ACTORS:
-            yield ActorBars(f"{name}: more actors", (), len(ids) - _MAX_ACTORS)
-
-
-def _number_bars(action: ContinuousAction, space: ActionSpace, row: int) -> list[Bar]:
-    if not isinstance(space, ContinuousActionSpace) or row >= len(action.values):
-        return []
-    values = [float(value) for value in action.values[row][:_MAX_CHOICES]]
-    columns = (space.labels, values, space.low, space.high)
-    return [
-        Bar(f"{label} {describe_number(value)}", (value - low) / (high - low), True)
-        for label, value, low, high in zip(*columns, strict=False)
-    ]
-
-
-def _choice_bars(
-    name: ActionName,
-    action: GlobalCategoricalAction | CategoricalAction | SelectEntityAction,
-    space: ActionSpace,
-    seen: SeenObservation,
-    row: int,
-    probs: NDArray[np.float32] | None,
-) -> tuple[list[Bar], int]:
-    label_of: Callable[[int], str]
-    if isinstance(action, SelectEntityAction):
-        actees = seen.observation.actee_indices(name, seen.obs_space).tolist()
-        chosen = next((i for i in actees if seen.entities[i].id == action.actees[row]), -1)
-        index, num_choices = actees.index(chosen), len(actees)
-        label_of = lambda i: _entity_words(seen.entities[actees[i]])  # noqa: E731
-    else:
-        labels = getattr(space, "index_to_label", ())
-        index = action.index if isinstance(action, GlobalCategoricalAction) else action.indices[row]
-        num_choices, label_of = len(labels), labels.__getitem__
-    if probs is None or len(probs) != num_choices:
-        return [Bar(label_of(int(index)), None, True)], 0
-    likely = np.argsort(-probs, kind="stable")[:_MAX_CHOICES].tolist()
-    shown = sorted({*likely[: _MAX_CHOICES - 1], int(index)} if index not in likely else likely)
-    return [Bar(label_of(i), float(probs[i]), i == index) for i in shown], num_choices - len(shown)
 
 
 def _attention_of(turn: Turn, obs_space: ObsSpace) -> list[float]:

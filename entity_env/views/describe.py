@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -15,15 +16,21 @@ from entity_env.core.observation import (
     Observation,
     SelectEntityAction,
 )
-from entity_env.core.spaces import ActionName, EntityName, ObsSpace
+from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, EntityName, ObsSpace
 from entity_env.lazy_imports import is_array
-from entity_env.views.scene import one_line
+from entity_env.views.scene import clipped, one_line
 from entity_env.views.seen import SeenEntity, is_part, member_of, presence_of, seen_entities
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from entity_env.views.look import Look
+
 _MAX_ACTORS: Final = 8
+_MAX_FEATURES: Final = 40
+_MAX_NAME: Final = 16
+_MAX_WORDS: Final = 160
+"""Maximum features and characters of an entity in words."""
 
 
 def describe_number(value: float) -> str:
@@ -114,6 +121,31 @@ def describe_entity(entity: SeenEntity, obs_space: ObsSpace) -> str:
     return one_line(f"{entity.type} {features}")
 
 
+def words_of(entity: SeenEntity, look: Look | None = None) -> str:
+    """An entity in at most 160 characters, as `Look.describe` says; of a look, or None."""
+    words, name = "", "" if entity.type == GLOBAL_ENTITY else entity.type
+    if name and look is not None and look.describe is not None:
+        words = str(look.call("describe", entity) or "")
+    if not words:
+        names, features = list(entity.names), entity.features
+        style = None if look is None else look.style(entity.type)
+        if style is not None and style.label:
+            value = entity[style.label]
+            label = describe_number(value) if isinstance(value, float) else str(value or "")
+            kept = [i for i, each in enumerate(names) if member_of(each)[0] != style.label]
+            names, features = [names[i] for i in kept], [features[i] for i in kept]
+            name = f"{name} {label}"
+        words = f"{name} {describe_features(names[:_MAX_FEATURES], features[:_MAX_FEATURES])}"
+    text = clipped(one_line(words), _MAX_WORDS)
+    return text if entity.is_visible else f"{text} (hidden)"
+
+
+def label_of(action: ActionName, label: str, look: Look | None = None) -> str:
+    """A choice in words, as in `Look.labels`; else its label."""
+    words = {} if look is None else look.labels.get(action, {})
+    return one_line(words.get(label, label))
+
+
 def describe_observation(observation: Observation, obs_space: ObsSpace) -> str:
     """Lines for the global features, every visible entity, and the reward."""
     lines = []
@@ -133,16 +165,15 @@ def describe_actions(
     actions: Mapping[ActionName, Action],
     observation: Observation,
     obs_space: ObsSpace,
-    describe: Callable[[SeenEntity], str] | None = None,
+    look: Look | None = None,
 ) -> str:
     """Actions as `UP`, or `UP, LEFT` for several actors; "" without actions or actors.
 
-    `UP 93%` includes the probability of a global action, if known. `describe` gives the text of
-    selected entities; None = `describe_entity`.
+    `UP 93%` includes the probability of a global action, if known. The look may describe choices
+    and selected entities.
     """
-    describe = describe or (lambda entity: describe_entity(entity, obs_space))
     words = {
-        name: _describe_action(action, observation, obs_space, describe)
+        name: _describe_action(name, action, observation, obs_space, look)
         for name, action in actions.items()
     }
     if len(words) == 1:
@@ -151,22 +182,41 @@ def describe_actions(
 
 
 def _describe_action(
+    name: ActionName,
     action: Action,
     observation: Observation,
     obs_space: ObsSpace,
-    describe: Callable[[SeenEntity], str],
+    look: Look | None,
 ) -> str:
     match action:
         case GlobalCategoricalAction():
             sure = "" if action.probs is None else f" {action.probs[action.index]:.0%}"
-            chosen = [action.label + sure]
+            chosen = [label_of(name, action.label, look) + sure]
         case CategoricalAction():
-            chosen = action.labels
+            chosen = [label_of(name, label, look) for label in action.labels]
         case SelectEntityAction():
             seen = seen_entities(observation, obs_space)
             entities = {entity.id: entity for entity in seen}
-            chosen = [describe(entities[actee]) for actee in action.actees]
+            chosen = [words_of(entities[actee], look) for actee in action.actees]
         case ContinuousAction():
             chosen = [" ".join(map(describe_number, row)) for row in action.values]
     more = [f"and {len(chosen) - _MAX_ACTORS} more"] if len(chosen) > _MAX_ACTORS else []
     return one_line(", ".join([*chosen[:_MAX_ACTORS], *more]))
+
+
+def shown_names(names: Sequence[str], humans: Sequence[int] = ()) -> list[str]:
+    """Short, distinct names of agents for drawings, without folders; humans are `you`.
+
+    Drawings are shared, but the folders of a machine are private.
+    """
+    shown = [
+        "you" if seat in humans else one_line(name.rstrip("/\\").replace("\\", "/"))
+        for seat, name in enumerate(names)
+    ]
+    shown = [(name.rpartition("/")[2] or name)[-_MAX_NAME:] for name in shown]
+    counts, seen = Counter(shown), Counter[str]()
+    numbered = []
+    for name in shown:
+        seen[name] += 1
+        numbered.append(f"{name} {seen[name]}" if counts[name] > 1 else name)
+    return numbered

@@ -26,13 +26,23 @@ from entity_env.views.look import (
     StyleShape,
     member_colors,
 )
-from entity_env.views.scene import Point, Scene, faded, one_line, rgba
+from entity_env.views.scene import (
+    INK,
+    Point,
+    Scene,
+    Shape,
+    clipped as clipped,
+    faded,
+    is_color,
+    one_line,
+    rgba,
+)
 from entity_env.views.seen import SeenEntity, SeenObservation, first_enum, member_of
 
 _SHAPES: Final[tuple[StyleShape, ...]] = ("circle", "square", "diamond", "triangle")
 _HIDDEN: Final = 0.35
 """Opacity of hidden entities."""
-_PAPER, _CELL, _INK, _DIM = "#f8f9fa", "#e9ecef", "#212529", "#868e96"
+_PAPER, _CELL, _DIM = "#f8f9fa #1a1b1e", "#e9ecef #25262b", "#868e96 #909296"
 _MAX_CELLS: Final = 64
 _SCALED_CELLS: Final = 16
 _MAX_CHECKED: Final = 1000
@@ -53,7 +63,10 @@ _TABLE_WIDTH: Final = 17.0
 _BLOCK_ROWS: Final = 12
 _MAX_ROWS: Final = 60
 """Maximum rows of a table; entities that act or can be selected come first."""
-_RING: Final = "#000000"
+_RING: Final = "#000000 #ffffff"
+_SAMPLE: Final = 0.7
+"""Size of the samples in a legend."""
+_MAX_SAMPLES: Final = 24
 _LAYOUT: Final = ("size", "_scale", "_cells", "_boards", "_lefts", "_most", "_places_of_tables")
 """Cached properties that are recomputed when the drawing grows."""
 
@@ -142,6 +155,8 @@ class Drawing:
     _tables: dict[EntityName, _Table] = field(init=False, default_factory=dict)
     _size: Point | None = field(init=False, default=None)
     _rank: dict[EntityName, int] = field(init=False)
+    _examples: dict[tuple[EntityName, str], SeenEntity] = field(init=False, default_factory=dict)
+    _flags: dict[str, None] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         features = {name: entity.features for name, entity in self.obs_space.entities.items()}
@@ -179,7 +194,7 @@ class Drawing:
             title = self.look.global_name if name == GLOBAL_ENTITY else name
             self._tables.setdefault(name, _Table(title)).include(rows)
         for entity in self._drawn(seen):
-            place = self._place(entity)
+            place = self.place_of(entity)
             if place is None:
                 continue
             self._has_board = True
@@ -225,7 +240,7 @@ class Drawing:
             self.look.call("draw", seen, scene)
             return scene
         entities = self._drawn(seen)
-        placed = [e for e in entities if self._place(e) is not None]
+        placed = [e for e in entities if self.place_of(e) is not None]
         placed.sort(
             key=lambda e: (self._styles[e.type].shape == "ground", self._rank[e.type], e.index)
         )
@@ -238,7 +253,7 @@ class Drawing:
 
     def leaves_globals_out(self, seen: SeenObservation) -> bool:
         """Whether an observation has global features, but no table shows them."""
-        has_table = self.look.draw is None and self._place(seen.globals) is None
+        has_table = self.look.draw is None and self.place_of(seen.globals) is None
         return len(seen.globals.features) > 0 and not has_table
 
     # ------------------------------------------------------------------ boards
@@ -247,7 +262,7 @@ class Drawing:
         return [*seen.entities, seen.globals] if len(seen.globals.features) else seen.entities
 
     def _rows(self, seen: SeenObservation) -> dict[EntityName, list[EntityRow]]:
-        drawn = [e for e in self._drawn(seen) if len(e.features) and self._place(e) is None]
+        drawn = [e for e in self._drawn(seen) if len(e.features) and self.place_of(e) is None]
         asked = _asked_in(seen) if len(drawn) > _MAX_ROWS else set()
         drawn.sort(key=lambda e: (e.type != GLOBAL_ENTITY, bool(asked) and e.index not in asked))
         return entity_tables(drawn)
@@ -261,7 +276,8 @@ class Drawing:
         for name, names in by_enum.items():
             self._styles[name] = replace(self._styles[name], color=first_enum(names)[0])
 
-    def _place(self, entity: SeenEntity) -> Point | None:
+    def place_of(self, entity: SeenEntity) -> Point | None:
+        """The coordinates of an entity; None if it has none."""
         at = self._at.get(entity.type)
         if at is None or not len(entity.features):
             return None
@@ -304,7 +320,7 @@ class Drawing:
         top = 1.0 if self._groups else 0.0
         if self._groups:
             group = describe_number(title) if isinstance(title, float) else title
-            scene.text(left + columns / 2, 0.5, f"{self.look.group} {group}", _INK)
+            scene.text(left + columns / 2, 0.5, f"{self.look.group} {group}", INK)
         is_checked = self._scale == 1 and columns * rows <= _MAX_CHECKED
         if not is_checked:
             scene.rect(left, top, columns, rows, _CELL)
@@ -315,20 +331,51 @@ class Drawing:
                     scene.rect(left + x, top + y, min(1, columns - x), min(1, rows - y), _CELL)
 
     def _draw_entity(self, scene: Scene, entity: SeenEntity) -> None:
-        place, group = self._place(entity), self._group(entity)
+        place, group = self.place_of(entity), self._group(entity)
         if place is None or (self._groups and group is not None and group not in self._groups):
             return
-        lefts = self._lefts if group is None else [self._lefts[self._groups.index(group)]]
+        color, style = self._color_of(entity), self._styles[entity.type]
+        self._examples.setdefault((entity.type, color), entity)
+        is_everywhere = group is None and self._groups
+        for each in self._groups if is_everywhere else [group]:
+            point = self._on_board(place, each)
+            draw_styled(scene, entity, style, point, self._scale, color)
+            for flag in self.look.flags.get(entity.type, ()):
+                if flag in entity.names and entity[flag]:
+                    self._flags.setdefault(flag)
+                    scene.circle(*point, 0.45, stroke=_RING, stroke_width=0.1)
+                    break
+
+    def on_scene(self, place: Point, actor: SeenEntity | None = None) -> Point:
+        """The point for coordinates of the game, on the board of an actor."""
+        group = None if actor is None else self._group(actor)
+        return self._on_board(place, group)
+
+    def _on_board(self, place: Point, group: object) -> Point:
+        left = self._lefts[self._groups.index(group)] if group in self._groups else 0.0
         columns, rows = self._extents
         x = (place[0] - columns.low) * self._scale + 0.5
         y = (rows.high - place[1]) * self._scale + 0.5 + (1 if self._groups else 0)
-        for left in lefts:
-            place = (left + x, y)
-            color = self._color_of(entity)
-            draw_styled(scene, entity, self._styles[entity.type], place, self._scale, color)
-            flags = self.look.flags.get(entity.type, ())
-            if any(flag in entity.names and entity[flag] for flag in flags):
-                scene.circle(*place, 0.45, stroke=_RING, stroke_width=0.1)
+        return left + x, y
+
+    def legend(self) -> list[tuple[str, list[Shape]]]:
+        """Name and sample of what the boards show, drawn in a unit square; grows with drawing."""
+        found = []
+        ranked = sorted(self._examples.items(), key=lambda each: self._rank[each[0][0]])
+        for (name, color), entity in ranked[:_MAX_SAMPLES]:
+            style = self._styles[name]
+            sample = replace(style, size=_SAMPLE, rotate=0.0, label="")
+            scene = Scene(1, 1, look=self.look.name)
+            visible = replace(entity, is_visible=True, index=-1)
+            draw_styled(scene, visible, sample, (0.5, 0.5), 1.0, color)
+            title = self.look.global_name if name == GLOBAL_ENTITY else name
+            by = "" if is_color(style.color) else _value_of(entity, style.color)
+            found.append((one_line(f"{title} {by}"), scene.shapes))
+        for flag in self._flags:
+            scene = Scene(1, 1)
+            scene.circle(0.5, 0.5, 0.45, stroke=_RING, stroke_width=0.1)
+            found.append((one_line(flag), scene.shapes))
+        return found
 
     def _color_of(self, entity: SeenEntity) -> str:
         palette = self._palettes.get(entity.type, PALETTE)
@@ -360,7 +407,9 @@ class Drawing:
         table, (left, top) = self._tables[name], self._places_of_tables[name]
         count = sum(row.count for row in rows)
         title = table.title if name == GLOBAL_ENTITY or count == 1 else f"{table.title} x{count}"
-        scene.text(left, top + _LINE / 2, clipped(title), _INK, size=_TEXT * 1.1, anchor="start")
+        scene.text(
+            left, top + _LINE / 2, clipped(title, _MAX_CHARS), INK, size=_TEXT * 1.1, anchor="start"
+        )
         shown, top = rows[:_MAX_ROWS], top + 1.2 * _LINE
         parts, num_blocks = table.parts(self._most), table.blocks(self._most)
         per_block = max(1, math.ceil(table.num_rows / num_blocks))
@@ -386,7 +435,7 @@ class Drawing:
         widths = (table.columns[name] * _CHAR + _GAP for name in columns)
         rights = dict(zip(columns, [*accumulate(widths, initial=left)][1:], strict=True))
         for name, x in rights.items():
-            scene.text(x, y + _LINE / 2, clipped(name), _DIM, size=_TEXT, anchor="end")
+            scene.text(x, y + _LINE / 2, clipped(name, _MAX_CHARS), _DIM, size=_TEXT, anchor="end")
         y += _LINE * bool(columns)
         for row in rows:
             entity = row.entity
@@ -394,9 +443,9 @@ class Drawing:
             color = faded(self._color_of(entity), opacity)
             scene.rect(left, y, width, _LINE, "#ffffff", stroke="#dee2e6", of=entity)
             scene.rect(left, y, 0.12, _LINE, color)
-            ink, middle = faded(_INK, max(opacity, 0.6)), y + _LINE / 2
+            ink, middle = faded(INK, max(opacity, 0.6)), y + _LINE / 2
             for name, x in rights.items():
-                text = clipped(one_line(row.cells.get(name, "")))
+                text = clipped(one_line(row.cells.get(name, "")), _MAX_CHARS)
                 scene.text(x, middle, text, ink, size=_TEXT, anchor="end")
             if end := _end_of(row):
                 scene.text(left + width - 0.1, middle, end, _DIM, size=_TEXT, anchor="end")
@@ -405,7 +454,7 @@ class Drawing:
 
 def _num_chars(text: str) -> float:
     """Width of a text in a table, in lowercase letters."""
-    return sum(_CAPITAL if char.isupper() else 1.0 for char in clipped(text))
+    return sum(_CAPITAL if char.isupper() else 1.0 for char in clipped(text, _MAX_CHARS))
 
 
 def _end_of(row: EntityRow) -> str:
@@ -454,13 +503,8 @@ def draw_styled(
         value = entity[style.label]
         text = describe_number(value) if isinstance(value, float) else one_line(value)
         width = max(len(text), 2) * 0.6
-        ink = "#ffffff" if _is_dark(color) and entity.is_visible else _INK
+        ink = "#ffffff" if _is_dark(color) and entity.is_visible else INK
         scene.text(x, y, text, faded(ink, max(opacity, 0.6)), size=min(0.6 * size, size / width))
-
-
-def clipped(text: str, most: int = _MAX_CHARS) -> str:
-    """A text shortened to `most` characters."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _default_style(name: EntityName, index: int, features: Sequence[str]) -> Style:
@@ -480,6 +524,12 @@ def _color(style: Style, entity: SeenEntity, palette: Sequence[str]) -> str:
     if not isinstance(value, int | float) or not math.isfinite(value):
         return _DIM
     return palette[round(value) % len(palette)]
+
+
+def _value_of(entity: SeenEntity, name: str) -> str:
+    """`KNIGHT`, or `team 1`: the value of the feature that chooses a color."""
+    value = entity[name]
+    return f"{name} {describe_number(value)}" if isinstance(value, float) else str(value or "")
 
 
 def _number(entity: SeenEntity, name: str) -> float:

@@ -6,10 +6,11 @@ import inspect
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass, replace
+from enum import Enum, Flag
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Final
 
 import numpy as np
@@ -18,10 +19,14 @@ from entity_env.authoring.entity_type import declared_fields
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import file_of_error
 from entity_env.authoring.load_module import import_named, load_module, split_file_name, where_tried
-from entity_env.core.spaces import GLOBAL_ENTITY
+from entity_env.core.spaces import GLOBAL_ENTITY, EntityName
+from entity_env.core.validation import is_number
 from entity_env.errors import EntityEnvError, UsageError
 from entity_env.views.look import Board, Look, line_of
+from entity_env.views.seen import SeenEntity
 
+_MAX_MOVE: Final = 8
+"""Maximum distance of an Enum's value, in coordinates, that counts as a move."""
 _FUNCTIONS: Final = ("draw", "ground", "draw_text")
 
 
@@ -56,8 +61,74 @@ def find_look(game: Game, name: str | None = None) -> Look:
         types[GLOBAL_ENTITY] = game.schema.globals.cls
     bools = {name: found for name, cls in types.items() if (found := [*_bools_of(cls)])}
     look = replace(look, flags={**bools, **look.flags})
+    look = _with_words(look, game)
     defaults = {key: parameter.default for key, parameter in game.parameters.items()}
     return look if look.board else replace(look, board=board_of({**defaults, **game.settings}))
+
+
+def _with_words(look: Look, game: Game) -> Look:
+    """The look with the words and moves that the classes of a game define."""
+    classes = {kind.name: kind.cls for kind in game.schema.entities}
+    own = {name: cls for name, cls in classes.items() if _has_own_words(cls)}
+    if own and look.describe is None:
+        look = replace(look, describe=partial(_own_words, own))
+    labels: dict[str, Mapping[str, str]] = {}
+    moves: dict[str, Mapping[str, tuple[float, float]]] = {}
+    for kind in game.schema.actions.values():
+        choices = getattr(kind, "choices", ())
+        named = list(zip(getattr(kind.space, "index_to_label", ()), choices, strict=True))
+        if choices and _has_own_words(type(choices[0])):
+            labels[kind.name] = {label: str(choice) for label, choice in named}
+        values = {label: getattr(choice, "value", None) for label, choice in named}
+        if values and all(map(_is_move, values.values())):
+            moves[kind.name] = values
+    return replace(look, labels={**labels, **look.labels}, moves={**moves, **look.moves})
+
+
+def _has_own_words(cls: type) -> bool:
+    """Whether a class, or a base class that is not of the standard library, has a `__str__`."""
+    words = cls.__str__
+    return isinstance(words, FunctionType) and words.__module__ not in ("enum", "dataclasses")
+
+
+def _is_move(value: object) -> bool:
+    return (
+        isinstance(value, tuple)
+        and len(value) == 2
+        and all(is_number(part) and abs(part) <= _MAX_MOVE for part in value)
+    )
+
+
+def _own_words(classes: Mapping[EntityName, type], entity: SeenEntity) -> str:
+    """An entity as the `__str__` of its class says; "" if its features are not enough for it."""
+    cls = classes.get(entity.type)
+    if cls is None:
+        return ""
+    try:
+        return str(_rebuilt(cls, entity))
+    except Exception:  # the code of a game, given an incomplete instance
+        return ""
+
+
+def _rebuilt(cls: type, entity: SeenEntity, prefix: str = "") -> object:
+    """An instance with the numbers, bools and Enums of an entity's features, and no other fields.
+
+    Made without its constructor, which a game may use to count or register its entities.
+    """
+    made = object.__new__(cls)
+    for name, kind in declared_fields(cls).items():
+        feature, value = f"{prefix}{name}", None
+        if isinstance(kind, type) and is_dataclass(kind):
+            value = _rebuilt(kind, entity, f"{feature}.")
+        elif isinstance(kind, type) and issubclass(kind, Enum) and not issubclass(kind, Flag):
+            value = kind[str(entity[feature])]
+        elif isinstance(kind, type) and feature in entity.names:
+            number = float(entity.features[entity.names.index(feature)])
+            value = bool(number) if kind is bool else int(number) if kind is int else number
+        else:
+            continue
+        object.__setattr__(made, name, value)
+    return made
 
 
 def _bools_of(cls: type, prefix: str = "") -> Iterator[str]:

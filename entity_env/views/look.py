@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
-from entity_env.core.spaces import GLOBAL_ENTITY, EntityName, ObsSpace
+from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, EntityName, ObsSpace
 from entity_env.errors import EntityEnvError, SchemaError, UsageError, shown
 from entity_env.views.scene import Scene, is_color, is_data_uri
 from entity_env.views.seen import SeenEntity, SeenObservation, first_enum, member_of
@@ -14,12 +14,16 @@ from entity_env.views.seen import SeenEntity, SeenObservation, first_enum, membe
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from entity_env.views.spots import Place
+
 StyleShape: TypeAlias = Literal["circle", "square", "diamond", "triangle", "ground"]
 
 PALETTE: Final = (
-    *("#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7", "#f0e442", "#555555"),
+    *("#0072b2 #56b4e9", "#d55e00 #f5793a", "#009e73 #2fc99b", "#e69f00 #f2b430"),
+    *("#56b4e9 #b3e0ff", "#cc79a7 #e39fc3", "#f0e442 #f7f08a", "#555555 #a9afb5"),
 )
-"""Colors that colorblind people can distinguish (Okabe and Ito 2008), with gray for black."""
+"""Colors that colorblind people can distinguish (Okabe and Ito 2008), lighter on dark pages, with
+gray for black."""
 
 COLOR_WORDS: Final = (*("blue", "red", "green", "orange", "cyan", "magenta", "yellow", "black"),)
 """Names of the colors of `PALETTE`."""
@@ -123,9 +127,20 @@ class Look:
         ground: draws, once, what all scenes of an episode share.
         draw_text: returns the observation as text for a terminal with the given number of columns;
             None = drawn from the styles.
-        describe: a few words for an entity selected by an action; None = its features.
+        describe: an entity in a few words; "" = as None. None = the `__str__` of its class, if it
+            has its own and `find_look` knows the game; else the type, the `label` of its style
+            and its other features.
         flags: names of features, by type, that mark an entity if not 0: with a ring on the board,
             and `*` in the terminal. `find_look` adds the bools of a game.
+        spots: where a choice points, given the observation, the action, the actor (None for a
+            global action) and the choice (a label, or the selected entity). One place is marked
+            with a ring; several are joined by an arrow; the same place twice is a ring around the
+            actor; none = nowhere. None = from the actor to the selected entity, or in the
+            direction that the choice is named after.
+        labels: choices in words, by action and label. `find_look` adds those of Enums with their
+            own `__str__`.
+        moves: how far choices move their actor, by action and label, in the coordinates of the
+            game. `find_look` adds those of Enums whose values are pairs of numbers.
         global_name: name of the global features; `find_look` takes it from the game.
         is_open: all agents may know each other's observations and actions, as in a board game: then
             every observation is drawn, and `agent_id` names its agent. Otherwise those of one agent
@@ -147,10 +162,18 @@ class Look:
     is_open: bool = False
     name: str = "look"
     flags: Mapping[EntityName, Sequence[str]] = field(default_factory=dict)
+    spots: (
+        Callable[
+            [SeenObservation, ActionName, SeenEntity | None, str | SeenEntity], Sequence[Place]
+        ]
+        | None
+    ) = None
+    labels: Mapping[ActionName, Mapping[str, str]] = field(default_factory=dict)
+    moves: Mapping[ActionName, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
     global_name: str = "Global"
 
     def __post_init__(self) -> None:
-        for name in ("draw", "ground", "draw_text", "describe"):
+        for name in ("draw", "ground", "draw_text", "describe", "spots"):
             if (function := getattr(self, name)) is not None and not callable(function):
                 raise self._error(f"{name} must be a function", function)
         board: object = self.board

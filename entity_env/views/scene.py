@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 Anchor: TypeAlias = Literal["start", "middle", "end"]
 Point: TypeAlias = tuple[float, float]
 
+INK: Final = "#212529 #e9ecef"
+"""Color of text."""
 BASELINE: Final = 0.35
 """Distance of a text's baseline below its point, in units of its size."""
 _ANCHORS: Final = ("start", "middle", "end")
-_COLOR: Final = re.compile(r"#([0-9a-fA-F]{3,4}|[0-9a-fA-F]{6}|[0-9a-fA-F]{8})")
+_ONE_COLOR: Final = "#(?:[0-9a-fA-F]{3,4}|[0-9a-fA-F]{6}|[0-9a-fA-F]{8})"
+_COLOR: Final = re.compile(f"{_ONE_COLOR}(?: {_ONE_COLOR})?")
 _IMAGE: Final = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}")
 _IMAGE_TYPES: Final = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".gif": "gif"} | {
     ".webp": "webp"
@@ -41,7 +44,7 @@ class Shape:
         kind: "rect", "circle", "polygon", "line", "text" or "image".
         points: points of a polygon or line; otherwise only the center.
         size: width and height of a rect or image, radius of a circle, height of a text.
-        fill, stroke: colors, `#rgb`, `#rrggbb` or with alpha `#rgba`, `#rrggbbaa`; "" = none.
+        fill, stroke: colors as in `Scene`; "" = none.
         width: stroke width, half of it on each side of the outline.
         rotate: degrees clockwise around the center.
         radius: corner radius of a rect.
@@ -75,8 +78,9 @@ class Scene:
 
     Every method adds one shape. Positions and sizes are in units of the game; x increases to the
     right and y downward. Colors are `#rgb`, `#rrggbb`, or with alpha `#rgba` and `#rrggbbaa`; "" =
-    none. `rotate` is in degrees clockwise around the center. `of` is the entity shown, for hovering
-    and attention.
+    none. Two colors with a space between them are for light and dark pages; one color is for both.
+    `rotate` is in degrees clockwise around the center. `of` is the entity shown, for hovering and
+    attention.
 
     Args:
         look: name of the look, for errors.
@@ -160,7 +164,7 @@ class Scene:
         x: float,
         y: float,
         text: object,
-        fill: str = "#212529",
+        fill: str = INK,
         *,
         size: float = 0.5,
         anchor: Anchor = "middle",
@@ -209,7 +213,9 @@ class Scene:
     ) -> None:
         for name, color in (("fill", fill), ("stroke", stroke)):
             if color and not is_color(color):
-                raise self._error(kind, f"{name} must be a color, #rrggbb or #rrggbbaa", color)
+                raise self._error(
+                    kind, f"{name} must be a color, #rrggbb or #rrggbbaa, or two", color
+                )
         width = self._size(kind, "the width of the stroke", width) if stroke else 0.0
         angle = self._number(kind, "rotate", rotate) % 360
         index = -1 if of is None else of if isinstance(of, int) else of.index
@@ -266,7 +272,7 @@ def data_uri(path: str | PathLike[str]) -> str:
 
 @lru_cache(maxsize=1024)
 def is_color(text: object) -> bool:
-    """Whether a text is `#rgb`, `#rgba`, `#rrggbb` or `#rrggbbaa`."""
+    """Whether a text is a color as in `Scene`."""
     return isinstance(text, str) and _COLOR.fullmatch(text) is not None
 
 
@@ -275,19 +281,22 @@ def is_data_uri(text: object) -> bool:
     return isinstance(text, str) and _IMAGE.fullmatch(text) is not None
 
 
-def rgba(color: str) -> tuple[int, int, int, int]:
-    """Red, green, blue and alpha of a color, 0 to 255."""
-    digits = color[1:] if len(color) > 5 else "".join(digit * 2 for digit in color[1:])
+@lru_cache(maxsize=4096)
+def rgba(color: str, *, dark: bool = False) -> tuple[int, int, int, int]:
+    """Red, green, blue and alpha of a color on a light or dark page, 0 to 255."""
+    one = color.split(" ")[-1 if dark else 0]
+    digits = one[1:] if len(one) > 5 else "".join(digit * 2 for digit in one[1:])
     red, green, blue, alpha = bytes.fromhex(digits.ljust(8, "f"))
     return red, green, blue, alpha
 
 
+@lru_cache(maxsize=4096)
 def faded(color: str, opacity: float) -> str:
     """A color with its alpha multiplied by a number from 0 to 1."""
-    if not color:
-        return ""
-    red, green, blue, alpha = rgba(color)
-    return f"#{red:02x}{green:02x}{blue:02x}{round(alpha * opacity):02x}"
+    return " ".join(
+        f"#{red:02x}{green:02x}{blue:02x}{round(alpha * opacity):02x}"
+        for red, green, blue, alpha in map(rgba, color.split())
+    )
 
 
 def one_line(text: object) -> str:
@@ -296,3 +305,8 @@ def one_line(text: object) -> str:
     if not words.isprintable():
         words = "".join(c if c.isprintable() else " " for c in words)
     return " ".join(words.split())
+
+
+def clipped(text: str, most: int) -> str:
+    """A text shortened to `most` characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, zip_longest
 from typing import Final
@@ -24,10 +24,11 @@ from entity_env.core.spaces import (
 )
 from entity_env.errors import SchemaError
 from entity_env.views.describe import (
-    describe_entity,
     describe_number,
     entity_tables,
+    label_of,
     table_columns,
+    words_of,
 )
 from entity_env.views.look import Look
 from entity_env.views.scene import one_line
@@ -331,7 +332,7 @@ def thoughts_of(
 
     Args:
         turn: a decision; without `thoughts` nothing is yielded.
-        look: for the text of selected entities.
+        look: for the text of choices and selected entities.
     """
     if turn.thoughts is None:
         return
@@ -357,21 +358,13 @@ def thoughts_of(
             for choice in best:
                 style = "bold cyan" if chosen[actor : actor + 1] == [choice] else ""
                 bar = (full * round(float(row[choice]) * _BAR)).ljust(_BAR)
-                yield Text(f"{row[choice]:4.0%} {bar} {one_line(words[choice])}", style=style)
+                yield Text(f"{row[choice]:4.0%} {bar} {words[choice]}", style=style)
 
 
 def _choices(
     question: Question, turn: Turn, obs_space: ObsSpace, look: Look | None
 ) -> Sequence[str]:
     if not isinstance(question.space, SelectEntityActionSpace):
-        return question.choices
-    describe = entity_words(obs_space, look)
+        return [label_of(question.name, label, look) for label in question.choices]
     seen = {e.id: e for e in SeenObservation(turn.observation, obs_space, turn.agent_id).entities}
-    return [describe(seen[actee]) for actee in question.actees]
-
-
-def entity_words(obs_space: ObsSpace, look: Look | None) -> Callable[[SeenEntity], str]:
-    """Text for a selected entity: from the look, else its features."""
-    if look is not None and look.describe is not None:
-        return lambda entity: str(look.call("describe", entity))
-    return lambda entity: describe_entity(entity, obs_space)
+    return [words_of(seen[actee], look) for actee in question.actees]

@@ -125,7 +125,7 @@ def entity_styles(
         found[key] = EntityStyle(
             one_line(_label(key, look)),
             own.get(key, "?"),
-            style.color if style.color.startswith("#") else color,
+            style.color.partition(" ")[0] if style.color.startswith("#") else color,
             *places[key],
             _columns(features, tint if palette is None else enum),
             dict(zip(members, letters, strict=False)),

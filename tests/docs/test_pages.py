@@ -165,7 +165,7 @@ def test_a_replay_is_a_page_of_its_own() -> None:
     assert name == "replays/snake.html"
     assert text.startswith("<!doctype html>")
     assert f'src="{name}?play"' in pages()["index.md"]
-    assert str(ROOT) not in str(gallery.animation("snake", 1).facts)
+    assert str(ROOT) not in str(gallery.animation("snake", 1).about)
 
 
 def test_scores_are_of_the_games_that_there_are() -> None:

@@ -89,7 +89,7 @@ def test_what_is_in_the_header(tmp_path: Path) -> None:
 def test_a_picture_shows_no_folders(name: str) -> None:
     writer = ReplayWriter(agents=(name,))
     snake.run(RandomAgent(seed=1), seed=3, watch=writer)
-    assert writer.replays[0].animation().facts[0] == "first"
+    assert writer.replays[0].animation().names[0] == "first"
 
 
 @pytest.mark.parametrize("version", [None, 3, "2b"])

@@ -39,7 +39,8 @@ from entity_env.core.spaces import (
 )
 from entity_env.games import cherry_pick, multi_snake, rock_paper_scissors, snake, treasure_hunt
 from entity_env.views import Look, find_look
-from entity_env.views.animation import ActorBars, Animation, Bar
+from entity_env.views.animation import Animation
+from entity_env.views.bars import ActorBars, Bar
 from entity_env.views.pictures import Painter
 from entity_env.views.scene import Scene
 from tests import ROOT
@@ -87,13 +88,16 @@ class Tags(HTMLParser):
 @pytest.mark.parametrize("game", GAMES, ids=lambda game: game.name)
 def test_a_page_holds_every_turn(game: Game) -> None:
     turns = turns_of(game)
-    animation = animation_of(game, turns, facts=["seed 3"])
+    animation = animation_of(game, turns, names=["ann"], about=[("seed", 3)])
     data = data_of(animation.html())
-    assert (data["title"], data["facts"], data["agents"]) == (
-        game.name,
-        ["seed 3"],
+    names = ["ann", *(f"agent {i}" for i in range(1, game.num_agents))]
+    assert (data["names"], data["about"], data["agents"]) == (
+        names,
+        [["seed", "3"]],
         game.num_agents,
     )
+    assert data["title"] == animation.headline
+    assert len(data["sides"]) == game.num_agents
     frames = data["frames"]
     assert [(f["g"], f["t"], f["s"]) for f in frames] == [
         (turn.agent_id, turn.step, pytest.approx(turn.score, abs=1e-4)) for turn in turns
@@ -148,7 +152,9 @@ def test_no_text_becomes_markup(hostile: str) -> None:
     end = Episode(1.0, 1, terminated=True, truncated=False, seed=0, metrics={hostile: 1.0})
     turns = [Turn(0, 0, 0.0, observation, acted), Turn(0, 1, 1.0, observation, {}, end)]
     pages = [
-        Animation.of(turns, space, actions, title=title, facts=[title]).html()
+        Animation.of(
+            turns, space, actions, title=title, names=[title], about=[(title, title)]
+        ).html()
         for title in (hostile, "plain")
     ]
     first, second = (Tags(page).found for page in pages)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -25,13 +24,16 @@ from entity_env.core.observation import EntityID, Observation
 from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, ActionSpace, ObsSpace
 from entity_env.errors import UsageError, shown
 from entity_env.views import Board, Look, find_look
-from entity_env.views.describe import describe_actions, describe_number
+from entity_env.views.describe import (
+    describe_actions,
+    describe_number,
+    shown_names as shown_names,
+)
 from entity_env.views.scene import one_line
 from entity_env.views.seen import SeenEntity, SeenObservation
 from entity_env.views.text import (
     MAX_ROWS,
     Grid,
-    entity_words,
     in_ascii,
     legend,
     listed,
@@ -47,7 +49,6 @@ _MIN_INFO_WIDTH: Final = 24
 """Columns of that text if the board would otherwise be cut."""
 _BORDER: Final = 4
 _GAP: Final = 2
-_MAX_NAME: Final = 16
 _PROMPT: Final = "Your move: "
 _QUIT: Final = ("q", "quit", "exit")
 _QUESTION_LINES: Final = 2
@@ -159,8 +160,7 @@ class Frames:
         doing = status[turn.agent_id].doing
         num_actions = turn.step
         if turn.actions:
-            words = entity_words(self._obs_space, self._look)
-            doing = describe_actions(turn.actions, turn.observation, self._obs_space, words)
+            doing = describe_actions(turn.actions, turn.observation, self._obs_space, self._look)
             num_actions += 1
         if turn.episode is not None:
             doing = "truncated" if turn.episode.truncated else "game over"
@@ -563,18 +563,3 @@ class TerminalView:
             ascii_only=self._console.options.ascii_only,
         )
         return Text.from_ansi(drawn) if isinstance(drawn, str) and drawn else drawn or None
-
-
-def shown_names(names: Sequence[str], humans: Sequence[int]) -> list[str]:
-    """Short, distinct names for the agents; humans are `you`."""
-    shown = [
-        "you" if seat in humans else name.rstrip("/\\").replace("\\", "/")
-        for seat, name in enumerate(names)
-    ]
-    shown = [(name.rpartition("/")[2] or name)[-_MAX_NAME:] for name in shown]
-    counts, seen = Counter(shown), Counter[str]()
-    numbered = []
-    for name in shown:
-        seen[name] += 1
-        numbered.append(f"{name} {seen[name]}" if counts[name] > 1 else name)
-    return numbered

@@ -1,0 +1,166 @@
+"""`ActorBars`: the choices of one actor with their probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.authoring.local_run import Turn
+from entity_env.core.observation import (
+    Action,
+    CategoricalAction,
+    ContinuousAction,
+    GlobalCategoricalAction,
+    SelectEntityAction,
+)
+from entity_env.core.spaces import ActionName, ActionSpace, ContinuousActionSpace
+from entity_env.views.describe import describe_number, label_of, words_of
+from entity_env.views.scene import Point, clipped
+from entity_env.views.seen import SeenEntity, SeenObservation
+from entity_env.views.spots import Pointer
+
+_MAX_ACTORS: Final = 8
+_MAX_CHOICES: Final = 12
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One choice of an actor.
+
+    Args:
+        label: the choice in words.
+        share: its probability; for a number, its position between the bounds; None = unknown.
+        path: where it points, in units of the picture: a place, or several for an arrow.
+        is_allowed: False if the game forbids it.
+    """
+
+    label: str
+    share: float | None
+    is_chosen: bool
+    path: Sequence[Point] = ()
+    is_allowed: bool = True
+
+
+@dataclass(frozen=True)
+class ActorBars:
+    """The choices of one actor in the order of the space; the most probable if more than 12.
+
+    Args:
+        title: the action, and the actor if it is one of several entities of its type.
+        num_more: number of omitted choices; if there are no bars, of omitted actors.
+    """
+
+    title: str
+    bars: Sequence[Bar]
+    num_more: int = 0
+
+
+def actors_of(
+    turn: Turn, action_space: Mapping[ActionName, ActionSpace], pointer: Pointer
+) -> Iterator[ActorBars]:
+    """The choices of the first 8 actors of each action of a turn.
+
+    Args:
+        pointer: finds where they point, in the drawn observation of the turn.
+    """
+    thoughts = {} if turn.thoughts is None else turn.thoughts.probabilities
+    seen, look = pointer.seen, pointer.look
+    for name, action in turn.actions.items():
+        ids = [None] if isinstance(action, GlobalCategoricalAction) else list(action.actors)
+        index_of = {} if ids == [None] else turn.observation.index_of_ids(seen.obs_space)
+        space = action_space[name]
+        for row, entity_id in enumerate(ids[:_MAX_ACTORS]):
+            entity = None if entity_id is None else seen.entities[index_of[entity_id]]
+            is_one_of_many = entity is not None and len(seen[entity.type]) > 1
+            words = f": {clipped(words_of(entity, look), 40)}" if entity and is_one_of_many else ""
+            if isinstance(action, ContinuousAction):
+                yield ActorBars(f"{name}{words}", _number_bars(action, space, row))
+                continue
+            choices = _choices_of(name, action, space, seen)
+            probs = _row_of(thoughts.get(name, action.probs), row, len(choices))
+            mask = getattr(turn.observation.actions.get(name), "mask", None)
+            allowed = _row_of(mask, row, len(choices))
+            chosen = _chosen_in(action, row, choices)
+            bars = _choice_bars(name, entity, choices, chosen, probs, allowed, pointer)
+            yield ActorBars(
+                f"{name}{words}", bars, 0 if probs is None else len(choices) - len(bars)
+            )
+        if len(ids) > _MAX_ACTORS:
+            yield ActorBars(f"{name}: more actors", (), len(ids) - _MAX_ACTORS)
+
+
+def _number_bars(action: ContinuousAction, space: ActionSpace, row: int) -> list[Bar]:
+    if not isinstance(space, ContinuousActionSpace) or row >= len(action.values):
+        return []
+    values = [float(value) for value in action.values[row][:_MAX_CHOICES]]
+    columns = (space.labels, values, space.low, space.high)
+    return [
+        Bar(f"{label} {describe_number(value)}", (value - low) / (high - low), True)
+        for label, value, low, high in zip(*columns, strict=False)
+    ]
+
+
+def _choices_of(
+    name: ActionName, action: Action, space: ActionSpace, seen: SeenObservation
+) -> Sequence[str | SeenEntity]:
+    """The labels, or the selectable entities."""
+    if isinstance(action, SelectEntityAction):
+        indices = seen.observation.actee_indices(name, seen.obs_space).tolist()
+        return [seen.entities[i] for i in indices]
+    labels: Sequence[str] = getattr(space, "index_to_label", ())
+    return labels
+
+
+def _chosen_in(action: Action, row: int, choices: Sequence[str | SeenEntity]) -> int:
+    match action:
+        case GlobalCategoricalAction():
+            return int(action.index)
+        case CategoricalAction():
+            return int(action.indices[row])
+        case SelectEntityAction():
+            ids = [getattr(choice, "id", None) for choice in choices]
+            return ids.index(action.actees[row])
+    return -1
+
+
+def _row_of(
+    rows: Any,  # noqa: ANN401 - an array or lists, or None
+    row: int,
+    num_choices: int,
+) -> NDArray[Any] | None:
+    """One actor's row, if there is one that fits the choices."""
+    if rows is None:
+        return None
+    found = np.atleast_2d(rows)
+    return found[row] if row < len(found) and found.shape[1] == num_choices else None
+
+
+def _choice_bars(
+    name: ActionName,
+    actor: SeenEntity | None,
+    choices: Sequence[str | SeenEntity],
+    chosen: int,
+    probs: NDArray[np.float32] | None,
+    allowed: NDArray[np.bool_] | None,
+    pointer: Pointer,
+) -> list[Bar]:
+    shown = [chosen]
+    if probs is not None:
+        key = probs if allowed is None else np.where(allowed, probs, -1.0)
+        likely = np.argsort(-key, kind="stable")[:_MAX_CHOICES].tolist()
+        shown = sorted({*likely[: _MAX_CHOICES - 1], chosen} if chosen not in likely else likely)
+    look = pointer.look
+    bars = []
+    for i in shown:
+        choice = choices[i]
+        is_label = isinstance(choice, str)
+        words = label_of(name, choice, look) if is_label else words_of(choice, look)
+        path = [(spot.x, spot.y) for spot in pointer.path(name, actor, choice)]
+        is_allowed = allowed is None or bool(allowed[i])
+        share = None if probs is None else float(probs[i])
+        bars.append(Bar(words, share, i == chosen, path, is_allowed))
+    return bars

@@ -1,0 +1,142 @@
+"""`Pointer`: where the choices of an observation point; and the legend of a drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from entity_env.core.validation import is_number
+from entity_env.errors import SchemaError, shown
+from entity_env.views.look import GROUND
+
+if TYPE_CHECKING:
+    from entity_env.core.spaces import ActionName
+    from entity_env.views.drawing import Drawing
+    from entity_env.views.scene import Point, Shape
+    from entity_env.views.seen import SeenEntity, SeenObservation
+
+Place: TypeAlias = "Spot | tuple[float, float] | SeenEntity"
+"""One place of a choice; an entity stands for the center of its first shape."""
+
+_UP, _DOWN, _LEFT, _RIGHT, _HERE = (0, 1), (0, -1), (-1, 0), (1, 0), (0, 0)
+_DIRECTIONS: Final[dict[str, tuple[float, float]]] = {
+    **dict.fromkeys(("up", "north", "n"), _UP),
+    **dict.fromkeys(("down", "south", "s"), _DOWN),
+    **dict.fromkeys(("left", "west", "w"), _LEFT),
+    **dict.fromkeys(("right", "east", "e"), _RIGHT),
+    **dict.fromkeys(("upleft", "leftup", "northwest", "nw"), (-1, 1)),
+    **dict.fromkeys(("upright", "rightup", "northeast", "ne"), (1, 1)),
+    **dict.fromkeys(("downleft", "leftdown", "southwest", "sw"), (-1, -1)),
+    **dict.fromkeys(("downright", "rightdown", "southeast", "se"), (1, -1)),
+    **dict.fromkeys(("stay", "wait", "noop", "none", "pass", "idle", "nothing"), _HERE),
+}
+
+
+class Spot(NamedTuple):
+    """One place of a choice.
+
+    Args:
+        x, y: coordinates of the game on a board; units of the scene if the look draws it.
+        words: this part of a choice of several parts; "" = the choice itself.
+    """
+
+    x: float
+    y: float
+    words: str = ""
+
+
+class Pointer:
+    """Finds where the choices of one observation point.
+
+    Args:
+        drawing: includes the observation.
+        shapes: the observation's, as drawn.
+    """
+
+    def __init__(self, drawing: Drawing, seen: SeenObservation, shapes: Sequence[Shape]) -> None:
+        self.drawing = drawing
+        self.seen = seen
+        self.look = drawing.look
+        self._centers: dict[int, Point] = {}
+        for shape in shapes:
+            if shape.of >= 0 and shape.of not in self._centers:
+                self._centers[shape.of] = shape.center
+
+    def path(
+        self, action: ActionName, actor: SeenEntity | None, choice: str | SeenEntity
+    ) -> tuple[Spot, ...]:
+        """The spots of a choice, in units of the scene; empty if it points nowhere.
+
+        Args:
+            actor: who chooses; None for a global action.
+            choice: its label, or the selected entity.
+
+        Raises:
+            SchemaError: the look's `spots` returned something else.
+            UsageError: the look's `spots` raised.
+        """
+        places: Sequence[Place]
+        if self.look.spots is None:
+            places = self._default(action, actor, choice)
+        else:
+            found: object = self.look.call("spots", self.seen, action, actor, choice)
+            places = found if isinstance(found, list | tuple) else [self._wrong(found)]
+        spots = [self._spot(place, actor) for place in places]
+        if not spots or spots[-1] is None:  # an entity that is not drawn
+            return ()
+        return tuple(spot for spot in spots if spot is not None)
+
+    def _spot(self, place: object, actor: SeenEntity | None) -> Spot | None:
+        index = getattr(place, "index", None)
+        if isinstance(index, int):  # an entity: the index of a tuple is a method
+            center = self._centers.get(index)
+            return None if center is None else Spot(*center)
+        match place:
+            case (x, y, *words) if is_number(x) and is_number(y) and len(words) <= 1:
+                center = float(x), float(y)
+                if self.look.draw is None:
+                    center = self.drawing.on_scene(center, actor)
+                return Spot(*center, *map(str, words))
+        return self._wrong(place)
+
+    def _wrong(self, place: object) -> Spot:
+        raise SchemaError(
+            f"{self.look.name}: spots must be a list of Spot(x, y, words), (x, y) or "
+            f"entities of the observation, got {shown(place)}"
+        )
+
+    # ------------------------------------------------------------------ without `Look.spots`
+
+    def _default(
+        self, action: ActionName, actor: SeenEntity | None, choice: str | SeenEntity
+    ) -> Sequence[Place]:
+        if not isinstance(choice, str):
+            return [choice] if actor is None else [actor, choice]
+        step = self._step(action, choice)
+        mover = self._lone_entity if actor is None else actor
+        place = None if mover is None else self.drawing.place_of(mover)
+        if step is None or place is None or mover is None or self.look.draw is not None:
+            return []
+        # The place itself, since several entities in a cell are drawn next to each other.
+        return (
+            [mover, mover] if step == _HERE else [mover, (place[0] + step[0], place[1] + step[1])]
+        )
+
+    def _step(self, action: ActionName, label: str) -> tuple[float, float] | None:
+        moves = self.look.moves.get(action)
+        if moves is not None and label in moves:
+            return moves[label]
+        plain = label.lower().replace("-", "_").removeprefix("move_").removeprefix("go_")
+        return _DIRECTIONS.get(plain.replace("_", "").replace(" ", ""))
+
+    @cached_property
+    def _lone_entity(self) -> SeenEntity | None:
+        """The entity of the first type with exactly one entity on the board."""
+        for name in self.seen.obs_space.entities:
+            if name.lower() in GROUND:
+                continue
+            placed = [e for e in self.seen[name] if self.drawing.place_of(e) is not None]
+            if len(placed) == 1:
+                return placed[0]
+        return None
