@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from entity_env.views.describe import describe_entity as describe_entity
     from entity_env.views.load_look import find_look as find_look
     from entity_env.views.look import Board as Board, Look as Look, Style as Style
-    from entity_env.views.scene import Scene as Scene, data_uri as data_uri
+    from entity_env.views.scene import (
+        DECORATION as DECORATION,
+        Scene as Scene,
+        data_uri as data_uri,
+    )
     from entity_env.views.seen import SeenEntity as SeenEntity, SeenObservation as SeenObservation
-    from entity_env.views.spots import Spot as Spot
 
 # Imported on first use: shipped games and agents need only the text for entities.
 _LATE = {
@@ -25,8 +28,8 @@ _LATE = {
     "describe_entity": "describe",
     "find_look": "load_look",
     **dict.fromkeys(("Board", "Look", "Style"), "look"),
-    **dict.fromkeys(("Scene", "data_uri"), "scene"),
-    "Spot": "spots",
+    **dict.fromkeys(("DECORATION", "Scene", "data_uri"), "scene"),
+    **dict.fromkeys(("Chosen", "Spot"), "parts.spots"),
     **dict.fromkeys(("SeenEntity", "SeenObservation"), "seen"),
 }
 

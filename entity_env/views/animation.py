@@ -13,15 +13,17 @@ from typing import Any, Final
 from entity_env.authoring.local_run import Turn
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.errors import UsageError
-from entity_env.views.bars import ActorBars, Bar, actors_of
 from entity_env.views.describe import describe_number, shown_names, words_of
 from entity_env.views.drawing import Drawing
 from entity_env.views.look import PALETTE, Look
 from entity_env.views.page import as_iframe, page, shape_fields
+from entity_env.views.parts.bars import ActorBars, Bar, actors_of
+from entity_env.views.parts.contrast import CELL
+from entity_env.views.parts.spots import Pointer, draw_mark
+from entity_env.views.parts.styled import DIM
 from entity_env.views.pictures import Painter, write_film
-from entity_env.views.scene import Point, Scene, Shape, clipped, faded, one_line
+from entity_env.views.scene import DECORATION, INK, Point, Scene, Shape, clipped, faded, one_line
 from entity_env.views.seen import SeenObservation
-from entity_env.views.spots import Pointer
 from entity_env.views.svg import animated_svg, still_svg
 
 _FORMATS: Final = (".html", ".svg", ".png", ".gif", ".webp", ".mp4")
@@ -38,6 +40,8 @@ of a line."""
 _MAX_PANEL_CHARS: Final = 36
 _PANEL_WORDS: Final = 12
 """Additional characters of a line without a bar."""
+_PAGE: Final = "#ffffff #1a1b1e"
+_ATTENTION: Final = "#cc0066 #ff66a3"
 _MAX_ENTITIES: Final = 200
 """Maximum entities described in words."""
 
@@ -196,7 +200,7 @@ class Animation:
         return [self.shapes[i] for i in self.stills[index].shapes]
 
     def with_thoughts(self) -> Animation:
-        """The pictures with a panel of the agents' thoughts, and rings for their attention.
+        """The pictures with the chosen moves, attention, and a panel of the agents' thoughts.
 
         The panel has the value, and bars for the most probable choices of at most two actors, first
         actors of different actions if possible. Without known probabilities, the animation is
@@ -219,12 +223,14 @@ class Animation:
         is_beside = max(beside) <= max(below)
         panel = Scene(*(beside if is_beside else below))
         corner = (width, 0.0) if is_beside else (0.0, height)
-        panel.rect(0, 0, panel.width, panel.height, "#ffffff")
+        panel.rect(0, 0, panel.width, panel.height, _PAGE)
         pool = {shape: i for i, shape in enumerate(self.shapes)}
         stills = []
         for index, (still, lines) in enumerate(zip(self.stills, panels, strict=True)):
             scene = Scene(panel.width, panel.height)
             _draw_attention(scene, self.shapes_of(index), still.attention)
+            for bar in (bar for actor in still.actors for bar in actor.bars if bar.is_chosen):
+                draw_mark(scene, bar.path)
             _draw_panel(scene, lines, corner, unit, num_chars)
             added = [pool.setdefault(shape, len(pool)) for shape in scene.shapes]
             stills.append(replace(still, shapes=[*still.shapes, *added]))
@@ -388,16 +394,16 @@ def _draw_panel(
         y = corner[1] + (i + 0.75) * unit
         if line.share is None:
             words = clipped(line.label, num_chars + _PANEL_WORDS)
-            scene.text(left, y, words, "#495057", size=size, anchor="start")
+            scene.text(left, y, words, DIM, size=size, anchor="start")
             continue
-        color = "#d55e00" if line.is_chosen else "#0072b2"
+        color = PALETTE[1] if line.is_chosen else PALETTE[0]
         words = clipped(line.label, num_chars)
-        scene.text(left, y, words, "#212529", size=size, anchor="start")
-        scene.rect(bar_left, y - 0.35 * unit, bar_width, 0.7 * unit, "#e9ecef")
+        scene.text(left, y, words, INK, size=size, anchor="start")
+        scene.rect(bar_left, y - 0.35 * unit, bar_width, 0.7 * unit, CELL, of=DECORATION)
         share = min(max(line.share, 0.0), 1.0)
         scene.rect(bar_left, y - 0.35 * unit, share * bar_width, 0.7 * unit, color)
         right = bar_left + bar_width + 1.9 * unit
-        scene.text(right, y, f"{line.share:.0%}", "#212529", size=size, anchor="end")
+        scene.text(right, y, f"{line.share:.0%}", INK, size=size, anchor="end")
 
 
 def _draw_attention(scene: Scene, shapes: Sequence[Shape], attention: Sequence[float]) -> None:
@@ -409,7 +415,7 @@ def _draw_attention(scene: Scene, shapes: Sequence[Shape], attention: Sequence[f
         shape = first.get(index)
         if shape is None or weight <= 0:
             continue
-        (x, y), ring = shape.center, faded("#cc0066", weight / most)
+        (x, y), ring = shape.center, faded(_ATTENTION, weight / most)
         if shape.kind == "rect" and not shape.rotate:
             width, height = shape.size
             corner = (x - width / 2, y - height / 2)

@@ -26,6 +26,16 @@ from entity_env.views.look import (
     StyleShape,
     member_colors,
 )
+from entity_env.views.parts.contrast import CELL, PAPER, outline_of
+from entity_env.views.parts.styled import (
+    DIM,
+    HIDDEN,
+    SHRUNK,
+    draw_bar,
+    draw_styled,
+    number_of,
+    stack_shift,
+)
 from entity_env.views.scene import (
     INK,
     Point,
@@ -35,14 +45,12 @@ from entity_env.views.scene import (
     faded,
     is_color,
     one_line,
-    rgba,
 )
 from entity_env.views.seen import SeenEntity, SeenObservation, first_enum, member_of
 
 _SHAPES: Final[tuple[StyleShape, ...]] = ("circle", "square", "diamond", "triangle")
-_HIDDEN: Final = 0.35
-"""Opacity of hidden entities."""
-_PAPER, _CELL, _DIM = "#f8f9fa #1a1b1e", "#e9ecef #25262b", "#868e96 #909296"
+_LOST: Final = "#868e96 #868e96"
+"""Color of an entity whose feature chooses none."""
 _MAX_CELLS: Final = 64
 _SCALED_CELLS: Final = 16
 _MAX_CHECKED: Final = 1000
@@ -63,7 +71,13 @@ _TABLE_WIDTH: Final = 17.0
 _BLOCK_ROWS: Final = 12
 _MAX_ROWS: Final = 60
 """Maximum rows of a table; entities that act or can be selected come first."""
+_HOVER: Final = "#ffffff00"
+"""Fill of shapes that only respond to a pointer."""
 _RING: Final = "#000000 #ffffff"
+_FULL: Final = 0.95
+"""Size of a shape that fills its cell, so others are drawn on it and not next to it."""
+_MAX_STACK: Final = 4
+"""Maximum entities of a cell that are drawn, and of more all but one."""
 _SAMPLE: Final = 0.7
 """Size of the samples in a legend."""
 _MAX_SAMPLES: Final = 24
@@ -156,6 +170,7 @@ class Drawing:
     _size: Point | None = field(init=False, default=None)
     _rank: dict[EntityName, int] = field(init=False)
     _examples: dict[tuple[EntityName, str], SeenEntity] = field(init=False, default_factory=dict)
+    _most_of: dict[EntityName, float] = field(init=False, default_factory=dict)
     _flags: dict[str, None] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -170,7 +185,7 @@ class Drawing:
         }
         for i, (name, style) in enumerate(self._styles.items()):
             if not style.color:
-                color = _CELL if style.shape == "ground" else PALETTE[i % len(PALETTE)]
+                color = CELL if style.shape == "ground" else PALETTE[i % len(PALETTE)]
                 self._styles[name] = replace(style, color=color)
         self._rank = {name: i for i, name in enumerate(self._styles)}
         self._tint(features)
@@ -200,6 +215,10 @@ class Drawing:
             self._has_board = True
             for extent, value in zip(self._extents, place, strict=True):
                 extent.include(value)
+            bar = self._styles[entity.type].bar
+            if bar and "/" not in bar:
+                most = self._most_of.get(entity.type, 0.0)
+                self._most_of[entity.type] = max(most, number_of(entity, bar))
             group = self._group(entity)
             if group is not None and group not in self._groups and len(self._groups) < _MAX_GROUPS:
                 self._groups.append(group)
@@ -227,7 +246,7 @@ class Drawing:
         if self.look.ground is not None:
             self.look.call("ground", scene)
             return scene
-        scene.rect(0, 0, scene.width, scene.height, _PAPER)
+        scene.rect(0, 0, scene.width, scene.height, PAPER)
         if self.look.draw is None and self._has_board:
             for left, title in zip(self._lefts, self._groups or [""], strict=True):
                 self._draw_board(scene, left, title)
@@ -244,8 +263,9 @@ class Drawing:
         placed.sort(
             key=lambda e: (self._styles[e.type].shape == "ground", self._rank[e.type], e.index)
         )
+        stacks = self._stacks(placed)
         for entity in reversed(placed):  # the first is drawn on top
-            self._draw_entity(scene, entity)
+            self._draw_entity(scene, entity, stacks.get(self._stack_of(entity), ()))
         for name, rows in self._rows(seen).items():
             if name in self._tables:
                 self._draw_table(scene, name, rows)
@@ -323,28 +343,59 @@ class Drawing:
             scene.text(left + columns / 2, 0.5, f"{self.look.group} {group}", INK)
         is_checked = self._scale == 1 and columns * rows <= _MAX_CHECKED
         if not is_checked:
-            scene.rect(left, top, columns, rows, _CELL)
+            scene.rect(left, top, columns, rows, CELL)
             return
         for y in range(math.ceil(rows)):
             for x in range(math.ceil(columns)):
                 if (x + y) % 2:
-                    scene.rect(left + x, top + y, min(1, columns - x), min(1, rows - y), _CELL)
+                    scene.rect(left + x, top + y, min(1, columns - x), min(1, rows - y), CELL)
 
-    def _draw_entity(self, scene: Scene, entity: SeenEntity) -> None:
+    def _stack_of(self, entity: SeenEntity) -> object:
+        """Key of the place that an entity shares with others; None if it fills its cell."""
+        style = self._styles[entity.type]
+        is_large = not isinstance(style.size, str) and style.size >= _FULL
+        if style.shape == "ground" or is_large:
+            return None
+        return self.place_of(entity), self._group(entity)
+
+    def _stacks(self, placed: Sequence[SeenEntity]) -> dict[object, list[SeenEntity]]:
+        """The entities that share a place, in the order of the space."""
+        found: dict[object, list[SeenEntity]] = {}
+        for entity in placed:
+            if (key := self._stack_of(entity)) is not None:
+                found.setdefault(key, []).append(entity)
+        return {key: stack for key, stack in found.items() if len(stack) > 1}
+
+    def _draw_entity(
+        self, scene: Scene, entity: SeenEntity, stack: Sequence[SeenEntity] = ()
+    ) -> None:
+        """Draws an entity; those that share a cell are smaller, and of many three and a count."""
         place, group = self.place_of(entity), self._group(entity)
         if place is None or (self._groups and group is not None and group not in self._groups):
             return
-        color, style = self._color_of(entity), self._styles[entity.type]
-        self._examples.setdefault((entity.type, color), entity)
+        position = next((i for i, each in enumerate(stack) if each is entity), 0)
+        dx, dy = stack_shift(position, len(stack))
+        shrunk = SHRUNK if stack else 1.0
         is_everywhere = group is None and self._groups
         for each in self._groups if is_everywhere else [group]:
-            point = self._on_board(place, each)
-            draw_styled(scene, entity, style, point, self._scale, color)
-            for flag in self.look.flags.get(entity.type, ()):
-                if flag in entity.names and entity[flag]:
-                    self._flags.setdefault(flag)
-                    scene.circle(*point, 0.45, stroke=_RING, stroke_width=0.1)
-                    break
+            x, y = self._on_board(place, each)
+            if position < _MAX_STACK - (len(stack) > _MAX_STACK):
+                self._draw_at(scene, entity, (x + dx, y + dy), shrunk)
+            elif position == _MAX_STACK - 1:
+                words = f"+{len(stack) - position}"
+                scene.text(x + dx, y + dy, words, INK, size=0.35, of=entity)
+
+    def _draw_at(self, scene: Scene, entity: SeenEntity, place: Point, shrunk: float) -> None:
+        color, style = self._color_of(entity), self._styles[entity.type]
+        self._examples.setdefault((entity.type, color), entity)
+        draw_styled(scene, entity, style, place, color, scale=self._scale, shrunk=shrunk)
+        if style.bar:
+            draw_bar(scene, entity, style, place, self._most_of.get(entity.type, 0.0), shrunk)
+        for flag in self.look.flags.get(entity.type, ()):
+            if flag in entity.names and entity[flag]:
+                self._flags.setdefault(flag)
+                scene.circle(*place, 0.45 * shrunk, stroke=_RING, stroke_width=0.1 * shrunk)
+                break
 
     def on_scene(self, place: Point, actor: SeenEntity | None = None) -> Point:
         """The point for coordinates of the game, on the board of an actor."""
@@ -359,15 +410,21 @@ class Drawing:
         return left + x, y
 
     def legend(self) -> list[tuple[str, list[Shape]]]:
-        """Name and sample of what the boards show, drawn in a unit square; grows with drawing."""
+        """Name and sample of what the pictures show, drawn in a unit square.
+
+        Without `Look.legend` it grows with drawing.
+        """
+        if self.look.legend is not None:
+            samples: Mapping[str, Scene] = self.look.call("legend")
+            return [(one_line(name), scene.shapes) for name, scene in samples.items()]
         found = []
-        ranked = sorted(self._examples.items(), key=lambda each: self._rank[each[0][0]])
+        ranked = sorted(self._examples.items(), key=lambda each: self._order_in_legend(*each[0]))
         for (name, color), entity in ranked[:_MAX_SAMPLES]:
             style = self._styles[name]
-            sample = replace(style, size=_SAMPLE, rotate=0.0, label="")
+            sample = replace(style, size=_SAMPLE, rotate=0.0, label="", bar="")
             scene = Scene(1, 1, look=self.look.name)
             visible = replace(entity, is_visible=True, index=-1)
-            draw_styled(scene, visible, sample, (0.5, 0.5), 1.0, color)
+            draw_styled(scene, visible, sample, (0.5, 0.5), color)
             title = self.look.global_name if name == GLOBAL_ENTITY else name
             by = "" if is_color(style.color) else _value_of(entity, style.color)
             found.append((one_line(f"{title} {by}"), scene.shapes))
@@ -376,6 +433,11 @@ class Drawing:
             scene.circle(0.5, 0.5, 0.45, stroke=_RING, stroke_width=0.1)
             found.append((one_line(flag), scene.shapes))
         return found
+
+    def _order_in_legend(self, name: EntityName, color: str) -> tuple[int, int]:
+        """Types in the order of the space, and members of an Enum in its order."""
+        palette = [*self._palettes.get(name, PALETTE)]
+        return self._rank[name], palette.index(color) if color in palette else 0
 
     def _color_of(self, entity: SeenEntity) -> str:
         palette = self._palettes.get(entity.type, PALETTE)
@@ -421,7 +483,7 @@ class Drawing:
             top += _LINE * (per_block + bool(part))
         if len(rows) > _MAX_ROWS:
             words = f"and {len(rows) - _MAX_ROWS} more"
-            scene.text(left, top + _GAP / 2, words, _DIM, size=_TEXT, anchor="start")
+            scene.text(left, top + _GAP / 2, words, DIM, size=_TEXT, anchor="start")
 
     def _draw_block(
         self,
@@ -435,20 +497,23 @@ class Drawing:
         widths = (table.columns[name] * _CHAR + _GAP for name in columns)
         rights = dict(zip(columns, [*accumulate(widths, initial=left)][1:], strict=True))
         for name, x in rights.items():
-            scene.text(x, y + _LINE / 2, clipped(name, _MAX_CHARS), _DIM, size=_TEXT, anchor="end")
+            scene.text(x, y + _LINE / 2, clipped(name, _MAX_CHARS), DIM, size=_TEXT, anchor="end")
         y += _LINE * bool(columns)
         for row in rows:
             entity = row.entity
-            opacity = 1.0 if entity.is_visible else _HIDDEN
-            color = faded(self._color_of(entity), opacity)
-            scene.rect(left, y, width, _LINE, "#ffffff", stroke="#dee2e6", of=entity)
-            scene.rect(left, y, 0.12, _LINE, color)
-            ink, middle = faded(INK, max(opacity, 0.6)), y + _LINE / 2
+            color = self._color_of(entity)
+            outline, color = (
+                outline_of(color),
+                color if entity.is_visible else faded(color, HIDDEN),
+            )
+            scene.rect(left, y, width, _LINE, _HOVER, of=entity)
+            scene.rect(left, y + 0.06, 0.12, _LINE - 0.12, color, stroke=outline, stroke_width=0.03)
+            ink, middle = INK if entity.is_visible else DIM, y + _LINE / 2
             for name, x in rights.items():
                 text = clipped(one_line(row.cells.get(name, "")), _MAX_CHARS)
                 scene.text(x, middle, text, ink, size=_TEXT, anchor="end")
             if end := _end_of(row):
-                scene.text(left + width - 0.1, middle, end, _DIM, size=_TEXT, anchor="end")
+                scene.text(left + width - 0.1, middle, end, DIM, size=_TEXT, anchor="end")
             y += _LINE
 
 
@@ -473,40 +538,6 @@ def _asked_in(seen: SeenObservation) -> set[int]:
     return found
 
 
-def draw_styled(
-    scene: Scene, entity: SeenEntity, style: Style, place: Point, scale: float, color: str
-) -> None:
-    """Adds the shape of one entity."""
-    opacity = 1.0 if entity.is_visible else _HIDDEN
-    color = faded(color, opacity) if opacity < 1 else color
-    stroke = faded("#000000", 0.3 * opacity)
-    size = style.size if not isinstance(style.size, str) else _number(entity, style.size) * scale
-    size = max(size, 0.05) if math.isfinite(size) else 0.8
-    turn = style.rotate if not isinstance(style.rotate, str) else _heading(entity, style.rotate)
-    (x, y), half = place, size / 2
-    if style.image:
-        scene.image(x - half, y - half, size, size, style.image, rotate=turn, of=entity)
-    elif style.shape == "ground":
-        scene.rect(x - 0.5, y - 0.5, 1, 1, faded(color, 0.6), of=entity)
-    elif style.shape == "circle":
-        scene.circle(x, y, half, color, stroke=stroke, of=entity)
-    elif style.shape == "square":
-        corner = (x - half, y - half, size, size)
-        scene.rect(*corner, color, stroke=stroke, radius=size / 8, rotate=turn, of=entity)
-    else:
-        corners: list[Point] = [(0, -1), (1, 0), (0, 1), (-1, 0)]
-        if style.shape == "triangle":
-            corners = [(0, -4 / 3), (1, 2 / 3), (-1, 2 / 3)]  # centered on the mean
-        around = [(x + dx * half, y + dy * half) for dx, dy in corners]
-        scene.polygon(around, color, stroke=stroke, rotate=turn, of=entity)
-    if style.label:
-        value = entity[style.label]
-        text = describe_number(value) if isinstance(value, float) else one_line(value)
-        width = max(len(text), 2) * 0.6
-        ink = "#ffffff" if _is_dark(color) and entity.is_visible else INK
-        scene.text(x, y, text, faded(ink, max(opacity, 0.6)), size=min(0.6 * size, size / width))
-
-
 def _default_style(name: EntityName, index: int, features: Sequence[str]) -> Style:
     if name.lower() in GROUND:
         return Style("ground")
@@ -522,7 +553,7 @@ def _color(style: Style, entity: SeenEntity, palette: Sequence[str]) -> str:
         members = [member for f, member in map(member_of, entity.names) if f == style.color]
         value = members.index(value.partition("|")[0])
     if not isinstance(value, int | float) or not math.isfinite(value):
-        return _DIM
+        return _LOST
     return palette[round(value) % len(palette)]
 
 
@@ -530,19 +561,3 @@ def _value_of(entity: SeenEntity, name: str) -> str:
     """`KNIGHT`, or `team 1`: the value of the feature that chooses a color."""
     value = entity[name]
     return f"{name} {describe_number(value)}" if isinstance(value, float) else str(value or "")
-
-
-def _number(entity: SeenEntity, name: str) -> float:
-    value = entity[name]
-    return value if isinstance(value, float) else math.nan
-
-
-def _heading(entity: SeenEntity, name: str) -> float:
-    """Degrees clockwise from up, from radians counterclockwise from x."""
-    radians = _number(entity, name)
-    return 90 - math.degrees(radians) if math.isfinite(radians) else 0.0
-
-
-def _is_dark(color: str) -> bool:
-    red, green, blue, _ = rgba(color)
-    return 0.299 * red + 0.587 * green + 0.114 * blue < 140

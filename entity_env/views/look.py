@@ -14,7 +14,7 @@ from entity_env.views.seen import SeenEntity, SeenObservation, first_enum, membe
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from entity_env.views.spots import Place
+    from entity_env.views.parts.spots import Chosen, Place
 
 StyleShape: TypeAlias = Literal["circle", "square", "diamond", "triangle", "ground"]
 
@@ -60,12 +60,14 @@ class Style:
 
     Args:
         shape: "circle", "square", "diamond", "triangle", or "ground", a cell below all others.
-        color: a color as in `Scene`, or the name of a feature whose member, or rounded value,
-            chooses a color from `PALETTE`; "" = by type.
+        color: a color or two as in `Scene`, or the name of a feature whose member, or rounded
+            value, chooses a color from `PALETTE`; "" = by type.
         size: width in cells, or the name of a feature, in units of the coordinates.
         rotate: degrees clockwise; or the name of a feature: the direction in which the upper end of
             the shape points, in radians counterclockwise from the x axis.
-        label: name of a feature whose value is written on the shape.
+        label: name of a feature whose value is written on the shape, and named first in words.
+        bar: name of a feature drawn as a bar below the shape, full at the largest value of its
+            type in the episode; or `health/max_health`, with the feature at which it is full.
         image: drawn instead of the shape, as returned by `data_uri`.
         glyph: character in the terminal.
 
@@ -78,6 +80,7 @@ class Style:
     size: float | str = 0.8
     rotate: float | str = 0.0
     label: str = ""
+    bar: str = ""
     image: str = ""
     glyph: str = ""
 
@@ -101,7 +104,7 @@ class Style:
     def features(self) -> list[str]:
         """Names of the features that the style reads."""
         color = "" if is_color(self.color) else self.color
-        fields = (color, self.size, self.rotate, self.label)
+        fields = (color, self.size, self.rotate, self.label, *self.bar.split("/"))
         return [name for name in fields if isinstance(name, str) and name]
 
 
@@ -133,10 +136,12 @@ class Look:
         flags: names of features, by type, that mark an entity if not 0: with a ring on the board,
             and `*` in the terminal. `find_look` adds the bools of a game.
         spots: where a choice points, given the observation, the action, the actor (None for a
-            global action) and the choice (a label, or the selected entity). One place is marked
-            with a ring; several are joined by an arrow; the same place twice is a ring around the
-            actor; none = nowhere. None = from the actor to the selected entity, or in the
-            direction that the choice is named after.
+            global action) and the choice (a label, the selected entity, or the numbers of a
+            continuous action). One place is marked with a ring, several with an arrow; none =
+            nowhere. None = from the actor to the selected entity, or in the direction that the
+            choice is named after, and a ring for the same place twice, to stay.
+        legend: returns what `draw` shows, by name, each with a sample in a scene of 1 x 1; None =
+            what the board shows.
         labels: choices in words, by action and label. `find_look` adds those of Enums with their
             own `__str__`.
         moves: how far choices move their actor, by action and label, in the coordinates of the
@@ -163,17 +168,15 @@ class Look:
     name: str = "look"
     flags: Mapping[EntityName, Sequence[str]] = field(default_factory=dict)
     spots: (
-        Callable[
-            [SeenObservation, ActionName, SeenEntity | None, str | SeenEntity], Sequence[Place]
-        ]
-        | None
+        Callable[[SeenObservation, ActionName, SeenEntity | None, Chosen], Sequence[Place]] | None
     ) = None
+    legend: Callable[[], Mapping[str, Scene]] | None = None
     labels: Mapping[ActionName, Mapping[str, str]] = field(default_factory=dict)
     moves: Mapping[ActionName, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
     global_name: str = "Global"
 
     def __post_init__(self) -> None:
-        for name in ("draw", "ground", "draw_text", "describe", "spots"):
+        for name in ("draw", "ground", "draw_text", "describe", "spots", "legend"):
             if (function := getattr(self, name)) is not None and not callable(function):
                 raise self._error(f"{name} must be a function", function)
         board: object = self.board

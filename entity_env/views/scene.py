@@ -23,6 +23,8 @@ Point: TypeAlias = tuple[float, float]
 
 INK: Final = "#212529 #e9ecef"
 """Color of text."""
+DECORATION: Final = -2
+"""`of` of a shape that means nothing, such as a hint of an empty cell, and may be faint."""
 BASELINE: Final = 0.35
 """Distance of a text's baseline below its point, in units of its size."""
 _ANCHORS: Final = ("start", "middle", "end")
@@ -50,7 +52,7 @@ class Shape:
         radius: corner radius of a rect.
         text: the text; for an image its `data:` URI.
         anchor: the part of a text that is at its point.
-        of: index of the entity it shows, for hovering and attention; -1 = none.
+        of: index of the entity it shows, for hovering and attention; -1 = none; or `DECORATION`.
     """
 
     kind: Literal["rect", "circle", "polygon", "line", "text", "image"]
@@ -80,7 +82,7 @@ class Scene:
     right and y downward. Colors are `#rgb`, `#rrggbb`, or with alpha `#rgba` and `#rrggbbaa`; "" =
     none. Two colors with a space between them are for light and dark pages; one color is for both.
     `rotate` is in degrees clockwise around the center. `of` is the entity shown, for hovering and
-    attention.
+    attention, or `DECORATION`.
 
     Args:
         look: name of the look, for errors.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final
 
@@ -12,8 +12,11 @@ _PIXELS: Final = 480
 
 
 def still_svg(size: Point, shapes: Sequence[Shape], title: str) -> str:
-    """One picture; `size` is in units of the game."""
-    return _document(size, "".join(map(_element, shapes)), title)
+    """One picture, also for dark pages; `size` is in units of the game."""
+    pairs: dict[tuple[str, str], int] = {}
+    body = "".join(_element(shape, pairs) for shape in shapes)
+    style = _dark_style(pairs)
+    return _document(size, f"<style>{style}</style>{body}" if style else body, title)
 
 
 def animated_svg(
@@ -45,9 +48,12 @@ def animated_svg(
     )
     # Shapes of different entities may be identical.
     ids: dict[str, int] = {}
-    id_of = [ids.setdefault(_element(shape), len(ids)) for shape in shapes]
+    pairs: dict[tuple[str, str], int] = {}
+    id_of = [ids.setdefault(_element(shape, pairs), len(ids)) for shape in shapes]
+    below = [_element(shape, pairs) for shape in ground]
     symbols = [element.replace(" ", f' id="s{i}" ', 1) for element, i in ids.items()]
-    parts = [f"<style>{style}</style><defs>", *symbols, "</defs>", *map(_element, ground)]
+    style += _dark_style(pairs)
+    parts = [f"<style>{style}</style><defs>", *symbols, "</defs>", *below]
     for k, still in enumerate(stills):
         name = (' id="e"' if k == num - 1 else "") + (' class="m"' if k == num // 2 else "")
         uses = "".join(f'<use href="#s{id_of[i]}"/>' for i in still)
@@ -77,9 +83,29 @@ def _document(size: Point, body: str, title: str) -> str:
     )
 
 
-def _element(shape: Shape) -> str:
+def _dark_style(pairs: Mapping[tuple[str, str], int]) -> str:
+    """Rules for the classes of fills and strokes that differ on dark pages."""
+    rules = []
+    for colors, i in pairs.items():
+        paints = zip(("fill", "stroke"), colors, strict=True)
+        parts = [_dark_rule(name, color) for name, color in paints if " " in color]
+        rules.append(f".d{i}{{{';'.join(parts)}}}")
+    return f"@media(prefers-color-scheme:dark){{{''.join(rules)}}}" if rules else ""
+
+
+def _dark_rule(name: str, color: str) -> str:
+    red, green, blue, alpha = rgba(color, dark=True)
+    opacity = f";{name}-opacity:{_decimals(alpha / 255)}" if alpha < 255 else ""
+    return f"{name}:#{red:02x}{green:02x}{blue:02x}{opacity}"
+
+
+def _element(shape: Shape, pairs: dict[tuple[str, str], int]) -> str:
+    """The element; `pairs` numbers the colors that differ on dark pages."""
     x, y = (_decimals(value) for value in shape.center)
     paint = _paint("fill", shape.fill, always=True) + _paint("stroke", shape.stroke)
+    if " " in shape.fill or " " in shape.stroke:
+        number = pairs.setdefault((shape.fill, shape.stroke), len(pairs))
+        paint += f' class="d{number}"'
     if shape.stroke:
         paint += f' stroke-width="{_decimals(shape.width)}" stroke-linejoin="round"'
     if shape.rotate:

@@ -40,7 +40,7 @@ from entity_env.core.spaces import (
 from entity_env.games import cherry_pick, multi_snake, rock_paper_scissors, snake, treasure_hunt
 from entity_env.views import Look, find_look
 from entity_env.views.animation import Animation
-from entity_env.views.bars import ActorBars, Bar
+from entity_env.views.parts.bars import ActorBars, Bar
 from entity_env.views.pictures import Painter
 from entity_env.views.scene import Scene
 from tests import ROOT
@@ -122,7 +122,7 @@ def test_sizes_are_within_bounds() -> None:
     snake.run(agent, seed=3, watch=turns.append)
     assert len(PLAYER.read_bytes()) <= 12_000
     assert len(turns) > 30
-    assert len(animation_of(snake, turns).html()) <= 20_000
+    assert len(animation_of(snake, turns).html()) <= 26_000
 
 
 def test_its_repr_is_short_whatever_it_holds() -> None:
@@ -196,6 +196,78 @@ def test_bars_are_the_thoughts_else_the_probabilities_else_the_choice() -> None:
     assert still.value == 2.0
 
 
+def test_what_is_not_allowed_comes_last_and_has_no_share() -> None:
+    labels = [f"m{i}" for i in range(14)]
+    space = {"Move": GlobalCategoricalActionSpace(labels)}
+    mask = np.array([i % 2 == 0 for i in range(14)])
+    observation = two_entities(actions={"Move": GlobalCategoricalActionMask(mask)})
+    action = GlobalCategoricalAction(2, "m2", np.where(mask, 1 / 7, 0).astype(np.float32))
+    animation = Animation.of([Turn(0, 0, 0.0, observation, {"Move": action})], SPACE, space)
+    [actor] = animation.stills[0].actors
+    assert {bar.label for bar in actor.bars if bar.is_allowed} == {*labels[::2]}
+    assert actor.num_more == 2
+    data = data_of(animation.html())
+    rows = data["frames"][0]["b"][0][1]
+    assert {data["words"][row[0]]: row[1] for row in rows} == {
+        bar.label: pytest.approx(1 / 7, abs=1e-4) if bar.is_allowed else -1 for bar in actor.bars
+    }
+
+
+def test_every_choice_of_snake_points_from_the_head() -> None:
+    turns = turns_of(snake)
+    data = data_of(animation_of(snake, turns).html())
+    assert data["legend"][0][0] == "Head"
+    for turn, frame in zip(turns, data["frames"], strict=True):
+        for action in turn.actions.values():
+            [[_, [[label, share, is_chosen, mark]]]] = frame["b"]
+            assert (share, is_chosen) == (None, 1)
+            (x, y), (u, v) = data["marks"][mark]
+            head_x, head_y = turn.observation.features["Head"][0][:2]
+            assert (x - 0.5, 9.5 - y) == (head_x, head_y)
+            steps = {"UP": (0, -1), "DOWN": (0, 1), "LEFT": (-1, 0), "RIGHT": (1, 0)}
+            assert (u - x, v - y) == steps[data["words"][label]]
+            assert isinstance(action, GlobalCategoricalAction)
+
+
+@pytest.mark.parametrize(
+    ("names", "num_agents", "rewards", "headline"),
+    [
+        ([], 1, {}, "game: agent 0"),
+        (["ann"], 1, {0: 2.0}, "game: ann, reward 2"),
+        (["ann", "bob"], 2, {0: 1.0, 1: -1.0}, "game: ann 1, bob -1"),
+        (["/a/b/x", "/a/x"], 2, {1: 0.5}, "game: x 1, x 2 0.5"),
+        (["ann"] * 3, 10, {}, "game: ann 1, ann 2, ann 3, "),
+    ],
+)
+def test_a_headline_names_agents_and_results(
+    names: list[str], num_agents: int, rewards: dict[int, float], headline: str
+) -> None:
+    turns = [Turn(0, 0, 0.0, two_entities())]
+    for agent_id, reward in rewards.items():
+        end = Episode(reward, 1, terminated=True, truncated=False, seed=0)
+        turns.append(Turn(agent_id, 1, reward, two_entities(), {}, end))
+    found = Animation.of(turns, SPACE, {}, num_agents=num_agents, names=names)
+    assert found.headline.startswith(headline)
+    assert len(found.names) == num_agents
+    assert (f"and {num_agents - 8} more" in found.headline) == (num_agents > 8)
+
+
+def test_an_svg_has_the_colors_of_dark_pages() -> None:
+    scene = Scene(2, 2)
+    scene.circle(1, 1, 0.5, "#111111 #eeeeee80", stroke="#222222")
+    scene.circle(1, 1, 0.5, "#111111")
+    still = one_still(Turn(0, 0, 0.0, two_entities()), {})
+    still = replace(still, shapes=[0, 1])
+    animation = Animation("a", [], (2, 2), 1, [], scene.shapes, [still, still])
+    for svg in (animation.svg(), animation.svg(0)):
+        root = ElementTree.fromstring(svg)
+        first, second = root.iter("{http://www.w3.org/2000/svg}circle")
+        assert (first.get("fill"), second.get("fill")) == ("#111111", "#111111")
+        assert second.get("class") is None
+        rule = f".{first.get('class')}{{fill:#eeeeee;fill-opacity:0.502}}"
+        assert f"@media(prefers-color-scheme:dark){{{rule}}}" in svg
+
+
 @given(st.integers(2, 40), st.data())
 def test_of_many_choices_the_likely_ones_and_the_chosen_one_are_shown(
     num: int, data: st.DataObject
@@ -231,7 +303,11 @@ def test_actors_that_select_and_that_choose_numbers() -> None:
     space = {"Pick": SelectEntityActionSpace(), "Push": ContinuousActionSpace([-1], [1], ["gas"])}
     first, second, push = one_still(Turn(0, 0, 0.0, observation, actions), space).actors
     assert first.title == "Pick: A x=0 y=0"
-    assert first.bars == [Bar("A x=0 y=0", 0.0, False), Bar("A x=1 y=1", 1.0, True)]
+    (here, there) = (0.5, 1.5), (1.5, 0.5)
+    assert first.bars == [
+        Bar("A x=0 y=0", 0.0, False, (here, here)),
+        Bar("A x=1 y=1", 1.0, True, (here, there)),
+    ]
     assert [bar.is_chosen for bar in second.bars] == [True, False]
     assert (push.title, push.bars) == ("Push: A x=1 y=1", [Bar("gas 0.5", 0.75, True)])
 
@@ -310,8 +386,23 @@ def test_a_panel_has_the_first_actor_of_each_action_and_says_how_many_are_left()
 def test_a_ring_is_around_what_is_attended_to() -> None:
     animation = thinking_animation(2)
     before, after = animation.shapes_of(0), animation.with_thoughts().shapes_of(0)
-    [ring] = [shape for shape in after[len(before) :] if shape.stroke]
+    [ring] = [s for s in after[len(before) :] if s.stroke.startswith("#cc0066")]
     assert ring.center == next(shape for shape in before if shape.of == 0).center
+
+
+def test_a_panel_comes_with_the_chosen_move_on_the_board() -> None:
+    space = {"Pick": SelectEntityActionSpace()}
+    ids = [("A", 0), ("A", 1)]
+    probs = np.array([[0.25, 0.75]], np.float32)
+    observation = two_entities(actions={"Pick": SelectEntityActionMask(actor_ids=ids[:1])})
+    turn = Turn(0, 0, 0.0, observation, {"Pick": SelectEntityAction(ids[:1], ids[1:], probs)})
+    plain = Animation.of([turn], SPACE, space)
+    [chosen] = [bar for bar in plain.stills[0].actors[0].bars if bar.is_chosen]
+    assert [*chosen.path] == [(0.5, 1.5), (1.5, 0.5)]
+    after = plain.with_thoughts().shapes_of(0)
+    arrows = [shape.points for shape in after if shape.kind == "line"]
+    assert arrows
+    assert all(points[0] == (0.5, 1.5) for points in arrows)
 
 
 def test_without_thoughts_there_is_no_panel() -> None:

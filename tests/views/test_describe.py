@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -24,7 +24,11 @@ from entity_env.views.describe import (
     describe_features,
     describe_number,
     describe_observation,
+    label_of,
+    shown_names,
+    words_of,
 )
+from entity_env.views.look import Look, Style
 from entity_env.views.seen import is_part, presence_of, seen_entities
 from tests.helpers.strategies import action_spaces, obs_spaces, observations
 
@@ -161,7 +165,9 @@ def test_a_global_choice_says_how_sure_an_agent_was() -> None:
 def test_a_selected_entity_is_described_though_it_is_hidden() -> None:
     ids = seen().entity_ids(SPACE)
     action = SelectEntityAction(actors=[ids[3]], actees=["apple", ids[1]])
-    assert describe_actions({"eat": action}, seen(), SPACE) == "Food x=3 ripe=0.25, Wall x=2"
+    assert (
+        describe_actions({"eat": action}, seen(), SPACE) == "Food x=3 ripe=0.25, Wall x=2 (hidden)"
+    )
 
 
 def test_an_action_of_no_actor_is_not_named() -> None:
@@ -175,6 +181,33 @@ def test_an_action_of_no_actor_is_not_named() -> None:
 def test_numbers_of_an_actor_stand_together() -> None:
     action = ContinuousAction(actors=["a", "b"], values=np.array([[0.5, 2.0], [-1.0, 1 / 3]]))
     assert describe_actions({"push": action}, seen(), SPACE) == "0.5 2, -1 0.333"
+
+
+def test_words_of_a_look_come_before_features() -> None:
+    food = next(each for each in seen_entities(seen(), SPACE) if each.type == "Food")
+    wall = next(each for each in seen_entities(seen(), SPACE) if each.type == "Wall")
+    assert words_of(food) == words_of(food, Look()) == "Food x=3 ripe=0.25"
+    assert words_of(food, Look(styles={"Food": Style(label="x")})) == "Food 3 ripe=0.25"
+    look = Look(describe=lambda entity: "an apple" if entity.type == "Food" else "")
+    assert words_of(food, look) == "an apple"
+    assert words_of(wall, look) == words_of(wall)
+    hidden = replace(food, is_visible=False)
+    assert words_of(hidden, look) == "an apple (hidden)"
+    assert len(words_of(food, Look(describe=lambda entity: "a\n" * 500))) == 160
+
+
+def test_choices_are_named_by_the_look() -> None:
+    look = Look(labels={"move": {"UP": "to the\nnorth"}})
+    action = GlobalCategoricalAction(0, "UP")
+    assert describe_actions({"move": action}, seen(), SPACE, look) == "to the north"
+    several = CategoricalAction([1, 2], [0, 1], ["UP", "DOWN"])
+    assert describe_actions({"move": several}, seen(), SPACE, look) == "to the north, DOWN"
+    assert label_of("turn", "UP", look) == "UP"
+
+
+def test_names_of_agents_are_short_and_distinct() -> None:
+    names = ["/home/me/a.agent", "C:\\runs\\a.agent", "human", "b\n"]
+    assert shown_names(names, [2]) == ["a.agent 1", "a.agent 2", "you", "b"]
 
 
 @pytest.mark.parametrize("count", [1, 8, 9, 30])

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from entity_env import Game, Observation, UsageError
+from entity_env import HIDDEN, Game, Observation, UsageError
 from entity_env.agents import Agent
 from entity_env.games import snake, treasure_hunt
-from entity_env.views import Board, Look, SeenObservation, Style, find_look
+from entity_env.views import Board, Look, SeenEntity, SeenObservation, Style, find_look
+from entity_env.views.describe import words_of
 from entity_env.views.drawing import Drawing
 
 GAME = """
@@ -67,6 +70,64 @@ def test_bools_are_flags_also_those_of_parts() -> None:
 
     look = find_look(Game(play, entities=(Unit,), actions=(), name="flags"))
     assert look.flags == {"Unit": ["held", "part.is_hot"]}
+
+
+class Step(Enum):
+    UP = (0, 1)
+    BACK = (-1, 0)
+
+    def __str__(self) -> str:
+        return f"go {self.name.lower()}"
+
+
+class Color(Enum):
+    RED = "r"
+    BLUE = "b"
+
+
+@dataclass
+class Kind:
+    color: Color
+    is_big: bool
+
+
+@dataclass
+class Cube:
+    x: int
+    weight: float
+    kind: Kind
+    secret: list[int] = field(default_factory=list, metadata=HIDDEN)
+
+    def __post_init__(self) -> None:
+        raise AssertionError("games may count their entities here")
+
+    def __str__(self) -> str:
+        return f"{self.kind.color.name} {self.kind.is_big} {self.weight} at {self.x:d}"
+
+
+@dataclass
+class Box:
+    x: int
+    secret: list[int] = field(metadata=HIDDEN)
+
+    def __str__(self) -> str:
+        return f"holds {self.secret}"
+
+
+def test_words_and_moves_of_the_classes_of_a_game() -> None:
+    def play(agent: Agent, *, seed: int) -> None: ...
+
+    look = find_look(Game(play, entities=(Cube, Box, Unit), actions=(Step, Color)))
+    assert look.labels == {"Step": {"UP": "go up", "BACK": "go back"}}
+    assert look.moves == {"Step": {"UP": (0, 1), "BACK": (-1, 0)}}
+    names = ("x", "weight", "kind.color.is_RED", "kind.color.is_BLUE", "kind.is_big")
+    cube = SeenEntity(None, "Cube", np.array([3.0, 0.5, 0, 1, 1]), True, names)
+    assert words_of(cube, look) == "BLUE True 0.5 at 3"
+    assert words_of(replace(cube, is_visible=False), look) == "BLUE True 0.5 at 3 (hidden)"
+    box = SeenEntity(None, "Box", np.array([2.0]), True, ("x",))
+    assert words_of(box, look) == "Box x=2"
+    plain = find_look(Game(play, entities=(Unit,), actions=(Color,)))
+    assert (plain.labels, plain.moves, plain.describe) == ({}, {}, None)
 
 
 def test_without_a_look_it_is_the_default_on_the_board_of_the_settings(pong: Game) -> None:

@@ -123,6 +123,22 @@ def test_colors_become_fainter(color: str, opacity: float) -> None:
     assert rgba("#f0a8") == (255, 0, 170, 136)
 
 
+@given(COLORS, COLORS, st.floats(0, 1))
+def test_two_colors_are_for_light_and_dark_pages(light: str, dark: str, opacity: float) -> None:
+    pair = f"{light} {dark}"
+    assert is_color(pair)
+    assert (rgba(pair), rgba(pair, dark=True)) == (rgba(light), rgba(dark))
+    assert rgba(light, dark=True) == rgba(light)
+    assert faded(pair, opacity) == f"{faded(light, opacity)} {faded(dark, opacity)}"
+
+
+@pytest.mark.parametrize(
+    "text", ["#fff  #000", "#fff #000 #fff", "#fff,#000", " #fff", "#fff blue"]
+)
+def test_what_is_no_pair_of_colors(text: str) -> None:
+    assert not is_color(text)
+
+
 @given(st.text() | st.text(st.characters(codec=None)))
 def test_a_text_is_one_line_that_can_be_written(text: str) -> None:
     line = one_line(text)

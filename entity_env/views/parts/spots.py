@@ -1,7 +1,8 @@
-"""`Pointer`: where the choices of an observation point; and the legend of a drawing."""
+"""`Pointer`: where the choices of an observation point."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -9,16 +10,24 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from entity_env.core.validation import is_number
 from entity_env.errors import SchemaError, shown
 from entity_env.views.look import GROUND
+from entity_env.views.seen import SeenEntity
 
 if TYPE_CHECKING:
     from entity_env.core.spaces import ActionName
     from entity_env.views.drawing import Drawing
-    from entity_env.views.scene import Point, Shape
-    from entity_env.views.seen import SeenEntity, SeenObservation
+    from entity_env.views.scene import Point, Scene, Shape
+    from entity_env.views.seen import SeenObservation
 
 Place: TypeAlias = "Spot | tuple[float, float] | SeenEntity"
 """One place of a choice; an entity stands for the center of its first shape."""
+Chosen: TypeAlias = "str | SeenEntity | Sequence[float]"
+"""A label, a selected entity, or the numbers of a continuous action."""
 
+_MARK, _HALO = "#000000 #ffffff", "#ffffff #000000"
+_RING: Final = 0.46
+_LINE: Final = 0.09
+_TIP: Final = 0.35
+"""Radius of a ring, width of lines, and length of the tip of an arrow, in cells."""
 _UP, _DOWN, _LEFT, _RIGHT, _HERE = (0, 1), (0, -1), (-1, 0), (1, 0), (0, 0)
 _DIRECTIONS: Final[dict[str, tuple[float, float]]] = {
     **dict.fromkeys(("up", "north", "n"), _UP),
@@ -37,7 +46,7 @@ class Spot(NamedTuple):
     """One place of a choice.
 
     Args:
-        x, y: coordinates of the game on a board; units of the scene if the look draws it.
+        x, y: coordinates of the game on a board; units of the scene if the look gives its `size`.
         words: this part of a choice of several parts; "" = the choice itself.
     """
 
@@ -64,13 +73,13 @@ class Pointer:
                 self._centers[shape.of] = shape.center
 
     def path(
-        self, action: ActionName, actor: SeenEntity | None, choice: str | SeenEntity
+        self, action: ActionName, actor: SeenEntity | None, choice: Chosen
     ) -> tuple[Spot, ...]:
         """The spots of a choice, in units of the scene; empty if it points nowhere.
 
         Args:
             actor: who chooses; None for a global action.
-            choice: its label, or the selected entity.
+            choice: its label, the selected entity, or numbers, which point nowhere by default.
 
         Raises:
             SchemaError: the look's `spots` returned something else.
@@ -88,17 +97,21 @@ class Pointer:
         return tuple(spot for spot in spots if spot is not None)
 
     def _spot(self, place: object, actor: SeenEntity | None) -> Spot | None:
-        index = getattr(place, "index", None)
-        if isinstance(index, int):  # an entity: the index of a tuple is a method
-            center = self._centers.get(index)
+        if isinstance(place, SeenEntity):
+            center = self._centers.get(place.index)
             return None if center is None else Spot(*center)
         match place:
             case (x, y, *words) if is_number(x) and is_number(y) and len(words) <= 1:
                 center = float(x), float(y)
-                if self.look.draw is None:
+                if self._has_cells:
                     center = self.drawing.on_scene(center, actor)
                 return Spot(*center, *map(str, words))
         return self._wrong(place)
+
+    @property
+    def _has_cells(self) -> bool:
+        """Whether the picture has the cells of a board, and spots the coordinates of the game."""
+        return self.look.draw is None or self.look.size is None
 
     def _wrong(self, place: object) -> Spot:
         raise SchemaError(
@@ -109,14 +122,16 @@ class Pointer:
     # ------------------------------------------------------------------ without `Look.spots`
 
     def _default(
-        self, action: ActionName, actor: SeenEntity | None, choice: str | SeenEntity
+        self, action: ActionName, actor: SeenEntity | None, choice: Chosen
     ) -> Sequence[Place]:
         if not isinstance(choice, str):
+            if not isinstance(choice, SeenEntity):
+                return []
             return [choice] if actor is None else [actor, choice]
         step = self._step(action, choice)
         mover = self._lone_entity if actor is None else actor
         place = None if mover is None else self.drawing.place_of(mover)
-        if step is None or place is None or mover is None or self.look.draw is not None:
+        if step is None or place is None or mover is None or not self._has_cells:
             return []
         # The place itself, since several entities in a cell are drawn next to each other.
         return (
@@ -127,8 +142,9 @@ class Pointer:
         moves = self.look.moves.get(action)
         if moves is not None and label in moves:
             return moves[label]
-        plain = label.lower().replace("-", "_").removeprefix("move_").removeprefix("go_")
-        return _DIRECTIONS.get(plain.replace("_", "").replace(" ", ""))
+        plain = label.lower().replace("-", "_").replace(" ", "_")
+        plain = plain.removeprefix("move_").removeprefix("go_")
+        return _DIRECTIONS.get(plain.replace("_", ""))
 
     @cached_property
     def _lone_entity(self) -> SeenEntity | None:
@@ -140,3 +156,23 @@ class Pointer:
             if len(placed) == 1:
                 return placed[0]
         return None
+
+
+def draw_mark(scene: Scene, path: Sequence[Point]) -> None:
+    """Adds the mark of a chosen move: an arrow along the path, or a ring around one place."""
+    if not path:
+        return
+    end, before = path[-1], path[-2] if len(path) > 1 else path[-1]
+    length = math.dist(before, end)
+    if not length:
+        for color, width in ((_HALO, 2 * _LINE), (_MARK, _LINE)):
+            scene.circle(*end, _RING, stroke=color, stroke_width=width)
+        return
+    ahead = (end[0] - before[0]) / length, (end[1] - before[1]) / length
+    tip = min(_TIP, length / 2)
+    neck = end[0] - tip * ahead[0], end[1] - tip * ahead[1]
+    side = -ahead[1] * tip / 2, ahead[0] * tip / 2
+    corners = [end, *((neck[0] + k * side[0], neck[1] + k * side[1]) for k in (1, -1))]
+    for color, more in ((_HALO, _LINE), (_MARK, 0.0)):
+        scene.line([*path[:-1], neck], color, width=_LINE + more)
+        scene.polygon(corners, color, stroke=color, stroke_width=more or 0.02)

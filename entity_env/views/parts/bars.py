@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -19,9 +19,9 @@ from entity_env.core.observation import (
 )
 from entity_env.core.spaces import ActionName, ActionSpace, ContinuousActionSpace
 from entity_env.views.describe import describe_number, label_of, words_of
+from entity_env.views.parts.spots import Pointer
 from entity_env.views.scene import Point, clipped
 from entity_env.views.seen import SeenEntity, SeenObservation
-from entity_env.views.spots import Pointer
 
 _MAX_ACTORS: Final = 8
 _MAX_CHOICES: Final = 12
@@ -78,7 +78,12 @@ def actors_of(
             is_one_of_many = entity is not None and len(seen[entity.type]) > 1
             words = f": {clipped(words_of(entity, look), 40)}" if entity and is_one_of_many else ""
             if isinstance(action, ContinuousAction):
-                yield ActorBars(f"{name}{words}", _number_bars(action, space, row))
+                bars = _number_bars(action, space, row)
+                if bars:
+                    numbers = [float(value) for value in action.values[row]]
+                    path = tuple((spot.x, spot.y) for spot in pointer.path(name, entity, numbers))
+                    bars[0] = replace(bars[0], path=path)
+                yield ActorBars(f"{name}{words}", bars)
                 continue
             choices = _choices_of(name, action, space, seen)
             probs = _row_of(thoughts.get(name, action.probs), row, len(choices))
@@ -159,7 +164,7 @@ def _choice_bars(
         choice = choices[i]
         is_label = isinstance(choice, str)
         words = label_of(name, choice, look) if is_label else words_of(choice, look)
-        path = [(spot.x, spot.y) for spot in pointer.path(name, actor, choice)]
+        path = tuple((spot.x, spot.y) for spot in pointer.path(name, actor, choice))
         is_allowed = allowed is None or bool(allowed[i])
         share = None if probs is None else float(probs[i])
         bars.append(Bar(words, share, i == chosen, path, is_allowed))
