@@ -8,6 +8,8 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final, TypeAlias
 
+import numpy as np
+
 from entity_env.views.scene import DECORATION, Point, Shape, rgba
 
 PAPER: Final = "#f8f9fa #1a1b1e"
@@ -86,9 +88,13 @@ def contrast_failures(size: Point, shapes: Sequence[Shape], *, dark: bool = Fals
         shapes: with the ground first, in drawing order.
     """
     found: dict[str, None] = {}
+    centers = np.array([shape.center for shape in shapes]).reshape(-1, 2)
+    reaches = np.array([_reach(shape) for shape in shapes])
     for i, shape in enumerate(shapes):
         if _needs_contrast(shape):
-            ratios = [*_ratios(shape, size, shapes[:i], dark=dark)]
+            far = np.abs(centers[:i] - centers[i]).max(axis=1) - reaches[:i] - 1.5 * reaches[i]
+            near = [shapes[k] for k in np.flatnonzero(far <= 0.1).tolist()]
+            ratios = [*_ratios(shape, size, near, dark=dark)]
             ratio = 21.0 if not ratios else sorted(ratios)[len(ratios) // 2]
             if shape.kind == "text":
                 ratio = min(ratios, default=21.0)
@@ -110,11 +116,10 @@ def _needs_contrast(shape: Shape) -> bool:
 
 def _ratios(shape: Shape, size: Point, below: Sequence[Shape], *, dark: bool) -> Iterator[float]:
     """The contrast of a shape in several places around it, or on the line or text."""
-    near = [each for each in below if _may_touch(each, shape)]
     for x, y in _places_around(shape):
         if not (0 <= x <= size[0] and 0 <= y <= size[1]):
             continue
-        behind = _color_at((x, y), near, dark=dark)
+        behind = _color_at((x, y), below, dark=dark)
         if behind is not None:
             colors = [color for color in (shape.fill, shape.stroke) if color]
             yield max(contrast_of(_over(color, behind, dark=dark), behind) for color in colors)
@@ -160,12 +165,6 @@ def _half_size(shape: Shape) -> Point:
 
 def _reach(shape: Shape) -> float:
     return math.hypot(*_half_size(shape)) + shape.width
-
-
-def _may_touch(one: Shape, other: Shape) -> bool:
-    (x, y), (u, v) = one.center, other.center
-    reach = 1.1 * (_reach(one) + 2 * _reach(other)) + 0.1
-    return abs(x - u) <= reach and abs(y - v) <= reach
 
 
 def _places_around(shape: Shape) -> Iterator[Point]:
