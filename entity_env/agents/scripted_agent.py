@@ -101,7 +101,7 @@ class ScriptedAgent(PolicyAgent):
     @property
     def label(self) -> str:
         """File and class name, for messages."""
-        return label_of(type(self))
+        return source_label(type(self))
 
     def _decided(
         self, observation: Observation, obs: Obs, actions: tuple[ActionKey, ...]
@@ -252,7 +252,7 @@ class _Wrapped(ScriptedAgent):
 
     @property
     def label(self) -> str:
-        return label_of(self._source)
+        return source_label(self._source)
 
 
 @dataclass(frozen=True)
@@ -272,7 +272,7 @@ class Bot:
     def __post_init__(self) -> None:
         if not is_bot(self.source):
             raise UsageError(
-                f"{self.label or label_of(self.source)} is not a bot: expected a subclass of "
+                f"{self.label or source_label(self.source)} is not a bot: expected a subclass of "
                 "entity_env.agents.ScriptedAgent with choose(self, obs, *actions), another class "
                 "with choose or act, or a function (obs, *actions)"
             )
@@ -298,7 +298,7 @@ class Bot:
         except Exception as error:
             line = _line_in(error, source)
             raise UsageError(
-                f"{label_of(source)}{line}: its constructor, called with "
+                f"{source_label(source)}{line}: its constructor, called with "
                 f"{'seed=...' if _takes_seed(source) else 'no arguments'}, raised "
                 + summary_of(error)
             ) from error
@@ -355,7 +355,7 @@ def load_bot(name: str) -> Bot:
     return Bot(next(iter(own.values())))
 
 
-def label_of(source: object) -> str:
+def source_label(source: object) -> str:
     """File and name of a class or function, for messages: `bot.py:Greedy`."""
     name = getattr(source, "__name__", None) or type(source).__name__
     try:

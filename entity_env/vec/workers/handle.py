@@ -35,7 +35,7 @@ from entity_env.vec.workers.protocol import (
     Setup,
     Word,
     message_in,
-    words_of,
+    state_words,
 )
 from entity_env.vec.workers.shared_memory import SharedBlock, machine_error
 from entity_env.vec.workers.start import started
@@ -72,7 +72,7 @@ class WorkerHandle:
         self.num_steps = 0
         self.parity = parity
         """Half of the shared rows with the step read last."""
-        self._words = words_of(header, index)
+        self._words = state_words(header, index)
         for word in range(len(self._words)):
             self._words[word] = 0
         self._words[Word.CURRENT] = NO_ENV

@@ -38,7 +38,7 @@ from entity_env.vec.workers.protocol import (
     Reset,
     Setup,
     Word,
-    words_of,
+    state_words,
 )
 from entity_env.vec.workers.shared_memory import SharedBlock
 from entity_env.vec.workers.step_codec import SharedRows, StepWriter
@@ -137,7 +137,7 @@ class _Worker:
         self._batch = batch
         self._sender = sender
         self._process = os.getpid()
-        self._words = words_of(setup.header, setup.index)
+        self._words = state_words(setup.header, setup.index)
         batch.current = self._words[Word.CURRENT :]
         self._command: SharedBlock | None = None
         """Actions, or a message from the parent."""

@@ -193,7 +193,7 @@ def message_in(block: SharedBlock) -> Any:  # noqa: ANN401 - any pickled object
     return pickle.loads(data)  # noqa: S301 - pickled by a worker
 
 
-def words_of(header: SharedBlock, index: int) -> memoryview:
+def state_words(header: SharedBlock, index: int) -> memoryview:
     """The words of a worker."""
     first = index * HEADER_BYTES + EVENT_BYTES
     return header.buffer[first : first + HEADER_BYTES - EVENT_BYTES].cast("q")
