@@ -89,10 +89,11 @@ def contrast_failures(size: Point, shapes: Sequence[Shape], *, dark: bool = Fals
     """
     found: dict[str, None] = {}
     centers = np.array([shape.center for shape in shapes]).reshape(-1, 2)
-    reaches = np.array([_reach(shape) for shape in shapes])
+    # Texts and invisible shapes are behind nothing.
+    reaches = np.array([_reach(each) if _is_solid(each) else -math.inf for each in shapes])
     for i, shape in enumerate(shapes):
         if _needs_contrast(shape):
-            far = np.abs(centers[:i] - centers[i]).max(axis=1) - reaches[:i] - 1.5 * reaches[i]
+            far = np.abs(centers[:i] - centers[i]).max(axis=1) - reaches[:i] - 1.5 * _reach(shape)
             near = [shapes[k] for k in np.flatnonzero(far <= 0.1).tolist()]
             ratios = [*_ratios(shape, size, near, dark=dark)]
             ratio = 21.0 if not ratios else sorted(ratios)[len(ratios) // 2]
@@ -106,12 +107,19 @@ def contrast_failures(size: Point, shapes: Sequence[Shape], *, dark: bool = Fals
     return [*found]
 
 
+def _is_visible(shape: Shape) -> bool:
+    return any(color and rgba(color)[3] for color in (shape.fill, shape.stroke))
+
+
+def _is_solid(shape: Shape) -> bool:
+    return shape.kind == "image" or (shape.kind != "text" and _is_visible(shape))
+
+
 def _needs_contrast(shape: Shape) -> bool:
     if shape.kind == "image" or shape.of == DECORATION or (shape.kind == "text" and not shape.text):
         return False
-    if not any(color and rgba(color)[3] for color in (shape.fill, shape.stroke)):
-        return False
-    return not (shape.kind == "rect" and not shape.stroke and min(shape.size) >= 1)
+    is_ground = shape.kind == "rect" and not shape.stroke and min(shape.size) >= 1
+    return _is_visible(shape) and not is_ground
 
 
 def _ratios(shape: Shape, size: Point, below: Sequence[Shape], *, dark: bool) -> Iterator[float]:
@@ -134,7 +142,7 @@ def _color_at(place: Point, shapes: Sequence[Shape], *, dark: bool) -> Rgb | Non
         if is_inside and shape.kind == "image":
             color = None
         for paint, is_here in ((shape.fill, is_inside), (shape.stroke, is_on_stroke)):
-            if paint and is_here and shape.kind != "text":
+            if paint and is_here:
                 is_opaque = rgba(paint, dark=dark)[3] == 255
                 color = _over(paint, color or (0, 0, 0), dark=dark) if color or is_opaque else None
     return color
