@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from entity_env.views.describe import describe_entity as describe_entity
     from entity_env.views.load_look import find_look as find_look
     from entity_env.views.look import Board as Board, Look as Look, Style as Style
+    from entity_env.views.parts.spots import Chosen as Chosen, Spot as Spot
     from entity_env.views.scene import (
         DECORATION as DECORATION,
         Scene as Scene,

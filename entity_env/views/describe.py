@@ -123,11 +123,12 @@ def describe_entity(entity: SeenEntity, obs_space: ObsSpace) -> str:
 
 def words_of(entity: SeenEntity, look: Look | None = None) -> str:
     """An entity in at most 160 characters, as `Look.describe` says; of a look, or None."""
-    words, name = "", "" if entity.type == GLOBAL_ENTITY else entity.type
+    words = ""
+    name = "" if entity.type == GLOBAL_ENTITY else entity.type
     if name and look is not None and look.describe is not None:
         words = str(look.call("describe", entity) or "")
     if not words:
-        names, features = list(entity.names), entity.features
+        names, features = list(entity.names), list(entity.features)
         style = None if look is None else look.style(entity.type)
         if style is not None and style.label:
             value = entity[style.label]

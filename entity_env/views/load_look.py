@@ -20,7 +20,6 @@ from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import file_of_error
 from entity_env.authoring.load_module import import_named, load_module, split_file_name, where_tried
 from entity_env.core.spaces import GLOBAL_ENTITY, EntityName
-from entity_env.core.validation import is_number
 from entity_env.errors import EntityEnvError, UsageError
 from entity_env.views.look import Board, Look, line_of
 from entity_env.views.seen import SeenEntity
@@ -79,9 +78,10 @@ def _with_words(look: Look, game: Game) -> Look:
         named = list(zip(getattr(kind.space, "index_to_label", ()), choices, strict=True))
         if choices and _has_own_words(type(choices[0])):
             labels[kind.name] = {label: str(choice) for label, choice in named}
-        values = {label: getattr(choice, "value", None) for label, choice in named}
-        if values and all(map(_is_move, values.values())):
-            moves[kind.name] = values
+        steps = {label: _move(getattr(choice, "value", None)) for label, choice in named}
+        found = {label: step for label, step in steps.items() if step is not None}
+        if found and len(found) == len(steps):
+            moves[kind.name] = found
     return replace(look, labels={**labels, **look.labels}, moves={**moves, **look.moves})
 
 
@@ -91,12 +91,12 @@ def _has_own_words(cls: type) -> bool:
     return isinstance(words, FunctionType) and words.__module__ not in ("enum", "dataclasses")
 
 
-def _is_move(value: object) -> bool:
-    return (
-        isinstance(value, tuple)
-        and len(value) == 2
-        and all(is_number(part) and abs(part) <= _MAX_MOVE for part in value)
-    )
+def _move(value: object) -> tuple[float, float] | None:
+    """An Enum's value, if it is a pair of small numbers."""
+    match value:
+        case (float() | int() as x, float() | int() as y) if max(abs(x), abs(y)) <= _MAX_MOVE:
+            return x, y
+    return None
 
 
 def _own_words(classes: Mapping[EntityName, type], entity: SeenEntity) -> str:
@@ -115,7 +115,7 @@ def _rebuilt(cls: type, entity: SeenEntity, prefix: str = "") -> object:
 
     Made without its constructor, which a game may use to count or register its entities.
     """
-    made = object.__new__(cls)
+    made: object = object.__new__(cls)
     for name, kind in declared_fields(cls).items():
         feature, value = f"{prefix}{name}", None
         if isinstance(kind, type) and is_dataclass(kind):

@@ -200,7 +200,7 @@ def test_choices_are_named_by_the_look() -> None:
     look = Look(labels={"move": {"UP": "to the\nnorth"}})
     action = GlobalCategoricalAction(0, "UP")
     assert describe_actions({"move": action}, seen(), SPACE, look) == "to the north"
-    several = CategoricalAction([1, 2], [0, 1], ["UP", "DOWN"])
+    several = CategoricalAction([1, 2], np.arange(2), ["UP", "DOWN"])
     assert describe_actions({"move": several}, seen(), SPACE, look) == "to the north, DOWN"
     assert label_of("turn", "UP", look) == "UP"
 

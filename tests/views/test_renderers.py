@@ -234,7 +234,7 @@ def test_a_page_works_alone_and_inside_another(tmp_path: Path) -> None:
     scene.circle(1, 1, 0.5, "#000")
     shapes = scene.shapes
     page = Animation(
-        title, (title,), (2, 2), 1, [], shapes, [Still(0, i, i, [0], []) for i in range(5)]
+        title, [(title, title)], (2, 2), 1, [], shapes, [Still(0, i, i, [0], []) for i in range(5)]
     )
     file = tmp_path / "a.html"
     file.write_text(page.html())

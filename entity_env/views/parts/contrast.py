@@ -59,18 +59,18 @@ def outline_of(fill: str) -> str:
 
 def _outline(fill: str, *, dark: bool) -> str:
     """Darker than the fill; on a dark page lighter, if the fill cannot be told from the page."""
-    *color, alpha = rgba(fill, dark=dark)
+    red, green, blue, alpha = rgba(fill, dark=dark)
     cells = [rgba(each, dark=dark)[:3] for each in (PAPER, CELL)]
     enough = _MARGIN * SHAPE_CONTRAST
 
     def is_visible(found: Rgb) -> bool:
         return all(contrast_of(found, cell) >= enough for cell in cells)
 
-    goal = 255.0 if dark and not (alpha == 255 and is_visible((*color,))) else 0.0
-    mixed = color
+    goal = 255 if dark and not (alpha == 255 and is_visible((red, green, blue))) else 0
+    mixed = [red, green, blue]
     for step in range(6, 21):
-        mixed = [round(each + (goal - each) * step / 20) for each in color]
-        if is_visible((*mixed,)) or (dark and not goal):
+        mixed = [round(each + (goal - each) * step / 20) for each in (red, green, blue)]
+        if is_visible((mixed[0], mixed[1], mixed[2])) or (dark and not goal):
             break
     return "#{:02x}{:02x}{:02x}".format(*mixed)
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from entity_env.core.validation import is_number
 from entity_env.errors import SchemaError, shown
 from entity_env.views.look import GROUND
 from entity_env.views.seen import SeenEntity
@@ -101,7 +100,7 @@ class Pointer:
             center = self._centers.get(place.index)
             return None if center is None else Spot(*center)
         match place:
-            case (x, y, *words) if is_number(x) and is_number(y) and len(words) <= 1:
+            case (float() | int() as x, float() | int() as y, *words) if len(words) <= 1:
                 center = float(x), float(y)
                 if self._has_cells:
                     center = self.drawing.on_scene(center, actor)
