@@ -6,7 +6,9 @@ import base64
 import gzip
 import json
 import re
-from collections.abc import Iterable
+import string
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from html import escape
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +18,19 @@ from entity_env.views.scene import Shape
 _PLAYER: Final = Path(__file__).with_name("player.html")
 _AS_THEY_ARE: Final = {str, int, bool, type(None)}
 _KINDS: Final = {"rect": "r", "circle": "c", "polygon": "p", "line": "l", "text": "t", "image": "i"}
+
+_ANY: Final = re.compile(r".", re.S)
+_WORD: Final = re.compile(r"[\w$#]")
+_TOKEN: Final = re.compile(
+    r"""\s+|//[^\n]*|/\*.*?\*/|[\w$\#]+|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|.""", re.S
+)
+_REGEX: Final = re.compile(r"/(?:\\.|\[(?:\\.|[^\]\\])*\]|[^/\\\[\n])+/\w*")
+_TEMPLATE: Final = re.compile(r"[`}](?:\\.|\$(?!\{)|[^`\\$])*(?:`|\$\{)", re.S)
+_ENDS: Final = frozenset(string.ascii_letters + string.digits + "_$)]}\"'`")
+"""Last characters of tokens that may end a statement, and that a division may follow."""
+_BEGINS: Final = frozenset(string.ascii_letters + string.digits + "_$#([{\"'`+-!~/")
+"""First characters of tokens that may begin a statement."""
+_BEFORE_REGEX: Final = {"return", "typeof", "case", "in", "of", "void", "delete", "await", "yield"}
 
 
 def page(title: str, picture: str, data: object) -> str:
@@ -33,10 +48,90 @@ def page(title: str, picture: str, data: object) -> str:
     return re.sub("@(TITLE|STILL|DATA)@", lambda found: parts[found[1]], template())
 
 
+@lru_cache
 def template(path: Path = _PLAYER) -> str:
-    """A page without data: its file, with `shapes.js` in place of `@SHAPES@`."""
-    shapes = Path(__file__).with_name("shapes.js").read_text(encoding="utf-8")
-    return path.read_text(encoding="utf-8").replace("@SHAPES@", shapes)
+    """A page without data, as small as it is sent.
+
+    `@board.js@` and other names of scripts and styles in this folder stand for their content.
+    """
+    text = re.sub(
+        r"@(\w+\.(?:js|css))@",
+        lambda found: _PLAYER.with_name(found[1]).read_text(encoding="utf-8"),
+        path.read_text(encoding="utf-8").replace("@SHAPES@", "@shapes.js@"),
+    )
+    return minified(text)
+
+
+def minified(html: str) -> str:
+    """A page without comments, indentation and other needless spaces.
+
+    Scripts and styles are those in tags without attributes. Spaces between tags matter only where
+    the source has them in one line.
+    """
+    parts = re.split(r"(?<=<script>)(.*?)(?=</script>)|(?<=<style>)(.*?)(?=</style>)", html, 0, re.S)
+    text, scripts, styles = parts[::3], parts[1::3], parts[2::3]
+    out = [_minified_markup(text[0])]
+    for script, style, markup in zip(scripts, styles, text[1:], strict=True):
+        out.append(minified_script(script) if script is not None else _minified_style(style or ""))
+        out.append(_minified_markup(markup))
+    return "".join(out)
+
+
+def _minified_markup(text: str) -> str:
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.S)
+    return re.sub(r"\s+", " ", re.sub(r"(?<=>)\s*\n\s*|\s*\n\s*(?=<)", "", text)).strip()
+
+
+def _minified_style(text: str) -> str:
+    text = re.sub(r"\s+", " ", re.sub(r"/\*.*?\*/", "", text, flags=re.S))
+    text = re.sub(r" ?([{};,]) ?", r"\1", text)
+    return re.sub(r"(?<=[\w-]): (?=[^{}]*[;}])", ":", text).replace(";}", "}").strip()
+
+
+def minified_script(text: str) -> str:
+    """A script without comments and needless spaces.
+
+    Keeps a line break where a statement might end without a semicolon. A `/` after `)` or `}` is
+    read as a division: statements must not begin with a regular expression.
+    """
+    out = [""]
+    gap = ""
+    for token in _script_tokens(text):
+        if token.isspace() or token.startswith(("//", "/*")):
+            gap = "\n" if "\n" in gap + token else " "
+            continue
+        before = out[-1][-1:]
+        if gap and before:
+            if gap == "\n" and before in _ENDS and token[0] in _BEGINS:
+                out.append("\n")
+            elif _WORD.match(before) and _WORD.match(token) or before == token[0] in ("+", "-"):
+                out.append(" ")
+        out.append(token)
+        gap = ""
+    return "".join(out)
+
+
+def _script_tokens(text: str) -> Iterator[str]:
+    """The tokens, comments and spaces of a script, in order; they add up to it."""
+    at, last = 0, ""
+    braces: list[bool] = []  # for each open brace: is it one of a template?
+    while at < len(text):
+        kind = _TOKEN
+        if text[at] == "/" and text[at : at + 2] not in ("//", "/*"):
+            is_division = last[-1:] in _ENDS and last not in _BEFORE_REGEX
+            kind = _ANY if is_division else _REGEX
+        elif text[at] == "`" or (text[at] == "}" and braces and braces.pop()):
+            kind = _TEMPLATE
+        found = kind.match(text, at)
+        if found is None:
+            raise ValueError(f"the script cannot be read at {text[at : at + 40]!r}")
+        token = found[0]
+        if token == "{" or token.endswith("${") and kind is _TEMPLATE:
+            braces.append(token != "{")
+        if not token.isspace() and not token.startswith(("//", "/*")):
+            last = token
+        at = found.end()
+        yield token
 
 
 def as_iframe(html: str, height: int = 620) -> str:

@@ -1,0 +1,266 @@
+// The board: what the player (player.html) and the live page (live.html) have in common.
+//
+// A shape is an array: [kind, x, y, size, fill, stroke, width, entity, rotate, radius, text,
+// anchor, points]; page.py writes it. Positions and sizes are in units of the game. A color is one
+// color, or a pair "#light #dark"; tone() picks the one for the palette in use. A path is a list of
+// points [x, y] in units: one point is a ring, two or more are an arrow.
+
+const $ = id => document.getElementById(id);
+
+// A new element with a text, which is never read as markup, and a class.
+function make(tag, text, name) {
+  const element = document.createElement(tag);
+  if (text != null) element.textContent = text;
+  if (name) element.className = name;
+  return element;
+}
+
+// A number as people write it: 3 digits, no zeros at the end.
+function number(value) {
+  return String(Number.isInteger(value) || Math.abs(value) >= 1000 ? Math.round(value) : +value.toPrecision(3));
+}
+
+// ---------------------------------------------------------------- colors
+
+const night = matchMedia("(prefers-color-scheme: dark)");
+
+// The color of a pair for the present palette.
+function tone(colors) {
+  return colors.split(" ")[+night.matches] ?? colors;
+}
+
+// The value of a CSS variable of page.css, such as "--choice".
+function cssColor(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name);
+}
+
+// ---------------------------------------------------------------- canvas
+
+// Fits a canvas for a board of `size` units into `room` pixels; returns its context, scaled to
+// units and cleared. `ratio` is the number of pixels of the canvas per pixel of the page.
+function fitCanvas(canvas, size, room, ratio = devicePixelRatio || 1) {
+  const scale = Math.max(Math.min(room[0] / size[0], room[1] / size[1]), 1e-3);
+  const width = Math.max(Math.round(size[0] * scale * ratio), 1);
+  const height = Math.max(Math.round(size[1] * scale * ratio), 1);
+  if (canvas.width != width) canvas.width = width;
+  if (canvas.height != height) canvas.height = height;
+  canvas.style.width = size[0] * scale + "px";
+  canvas.style.height = size[1] * scale + "px";
+  const g = canvas.getContext("2d");
+  g.setTransform(1, 0, 0, 1, 0, 0);
+  g.clearRect(0, 0, width, height);
+  g.setTransform(width / size[0], 0, 0, height / size[1], 0, 0);
+  return g;
+}
+
+// The point of a pointer event on a canvas, in units.
+function pointOf(event, canvas, size) {
+  const box = canvas.getBoundingClientRect();
+  const x = (event.clientX - box.left) / box.width;
+  const y = (event.clientY - box.top) / box.height;
+  return [x * size[0], y * size[1]];
+}
+
+// ---------------------------------------------------------------- shapes
+
+// Measures texts and tests points, without a transformation.
+const scratch = make("canvas").getContext("2d");
+const images = {};
+
+// The outline of a shape before its rotation, made once.
+function outline(shape) {
+  if (shape.path) return shape.path;
+  const path = new Path2D();
+  const [kind, x, y, size] = shape;
+  if (kind == "r" || kind == "i") {
+    path.roundRect(x - size[0] / 2, y - size[1] / 2, size[0], size[1], shape[9] || 0);
+  } else if (kind == "c") {
+    path.arc(x, y, size[0], 0, 7);
+  } else if (kind == "t") {
+    scratch.font = "100px sans-serif";
+    const width = scratch.measureText(shape[10] || "").width * size[0] / 100;
+    const left = {s: 0, e: width}[shape[11]] ?? width / 2;
+    path.rect(x - left, y - size[0] / 2, width, size[0]);
+  } else {
+    shape[12].forEach(([px, py], i) => i ? path.lineTo(px, py) : path.moveTo(px, py));
+    if (kind == "p") path.closePath();
+  }
+  return shape.path = path;
+}
+
+// Calls `draw` with the context turned like the shape.
+function turned(g, shape, draw) {
+  if (!shape[8]) return draw();
+  g.save();
+  g.translate(shape[1], shape[2]);
+  g.rotate(shape[8] * Math.PI / 180);
+  g.translate(-shape[1], -shape[2]);
+  draw();
+  g.restore();
+}
+
+// The picture of a shape of the kind image; calls `whenLoaded` later if it has to be loaded.
+function pictureOf(shape, whenLoaded) {
+  let image = images[shape[10]];
+  if (!image) {
+    image = images[shape[10]] = new Image();
+    image.onload = whenLoaded;
+    image.src = shape[10];
+  }
+  return image;
+}
+
+// Draws shapes in order; calls `whenLoaded` when an image has arrived, so that all is drawn again.
+function paintShapes(g, shapes, whenLoaded) {
+  for (const shape of shapes) turned(g, shape, () => paintShape(g, shape, whenLoaded));
+}
+
+function paintShape(g, shape, whenLoaded) {
+  const [kind, x, y, size, fill, stroke] = shape;
+  if (kind == "t") {
+    if (!fill) return;
+    g.font = size[0] + "px sans-serif";
+    g.fillStyle = tone(fill);
+    g.textAlign = {s: "start", e: "end"}[shape[11]] || "center";
+    g.fillText(shape[10] || "", x, y + 0.35 * size[0]);
+  } else if (kind == "i") {
+    const image = pictureOf(shape, whenLoaded);
+    if (image.complete && image.naturalWidth) g.drawImage(image, x - size[0] / 2, y - size[1] / 2, ...size);
+  } else {
+    const path = outline(shape);
+    if (fill) {
+      g.fillStyle = tone(fill);
+      g.fill(path);
+    }
+    if (stroke) {
+      g.strokeStyle = tone(stroke);
+      g.lineWidth = shape[6];
+      g.lineJoin = "round";
+      g.stroke(path);
+    }
+  }
+}
+
+// Whether a point is in a shape.
+function isInside(shape, [x, y]) {
+  const angle = -(shape[8] || 0) * Math.PI / 180;
+  const dx = x - shape[1], dy = y - shape[2];
+  const px = shape[1] + dx * Math.cos(angle) - dy * Math.sin(angle);
+  const py = shape[2] + dx * Math.sin(angle) + dy * Math.cos(angle);
+  return scratch.isPointInPath(outline(shape), px, py);
+}
+
+// The index of the entity that is drawn uppermost at a point, else -1.
+function entityAt(shapes, point) {
+  return shapes.findLast(shape => shape[7] >= 0 && isInside(shape, point))?.[7] ?? -1;
+}
+
+// The radius of a circle around a shape, for rings.
+function reach(shape) {
+  const [kind, x, y, size] = shape;
+  if (kind == "p" || kind == "l") return Math.max(...shape[12].map(([px, py]) => Math.hypot(px - x, py - y)));
+  if (kind == "c") return size[0];
+  return kind == "t" ? size[0] / 2 : Math.max(...size) / 2;
+}
+
+// A ring around a shape: a box around an upright rectangle, else a circle.
+function paintRing(g, shape, color, width) {
+  const [kind, x, y, size] = shape;
+  g.beginPath();
+  if (kind == "r" && !shape[8]) g.rect(x - size[0] / 2, y - size[1] / 2, ...size);
+  else g.arc(x, y, reach(shape) + width, 0, 7);
+  g.strokeStyle = color;
+  g.lineWidth = width;
+  g.stroke();
+}
+
+// ---------------------------------------------------------------- moves
+
+// The width of the arrow of a move on a board of this size.
+const markWidth = size => 0.012 * Math.max(...size);
+
+// The radius of a ring at a point: that of the smallest shape there.
+function radiusAt(shapes, point, size) {
+  const most = Math.max(...size) / 5;
+  const found = shapes.filter(shape => shape[0] != "t" && isInside(shape, point)).map(reach);
+  return Math.min(...found, most);
+}
+
+// Draws the path of a move: a ring, or an arrow.
+//   color   of the mark, one color
+//   halo    a color around the mark, so that it is seen on any ground; "" = none
+//   width   of the arrow in units
+//   radius  of a ring in units
+//   dash    whether the line is dashed
+function paintMark(g, path, {color, halo = "", width, radius, dash = false}) {
+  const line = new Path2D(), head = new Path2D();
+  const [x, y] = path.at(-1);
+  const [fromX, fromY] = path.at(-2) ?? [x, y];
+  const length = Math.hypot(x - fromX, y - fromY);
+  if (length < 1e-6) {
+    line.arc(x, y, Math.max(radius - width / 2, width), 0, 7);
+  } else {
+    // Short arrows are thin, and their heads leave something of the line.
+    width = Math.min(width, length / 7);
+    const long = Math.min(4 * width, length / 2), angle = Math.atan2(y - fromY, x - fromX);
+    const along = (back, aside) => [
+      x - back * Math.cos(angle) - aside * Math.sin(angle),
+      y - back * Math.sin(angle) + aside * Math.cos(angle),
+    ];
+    path.slice(0, -1).forEach(point => line.lineTo(...point));
+    line.lineTo(...along(long * 0.9, 0));
+    head.moveTo(x, y);
+    head.lineTo(...along(long, long * 0.55));
+    head.lineTo(...along(long, -long * 0.55));
+    head.closePath();
+  }
+  g.lineJoin = "round";
+  g.lineCap = "butt";
+  if (halo) {
+    g.strokeStyle = halo;
+    g.lineWidth = 2 * width;
+    g.stroke(line);
+    g.lineWidth = width;
+    g.stroke(head);
+  }
+  g.strokeStyle = g.fillStyle = color;
+  g.lineWidth = width;
+  g.setLineDash(dash ? [2 * width, 1.5 * width] : []);
+  g.stroke(line);
+  g.setLineDash([]);
+  g.fill(head);
+}
+
+// ---------------------------------------------------------------- around the board
+
+// Fills a list with the legend: [[name, shapes in a box of 1 x 1], ...], then [[name, color], ...]
+// of the sides. Call it again when the palette changes.
+function showLegend(list, legend, sides = []) {
+  const items = legend.map(([name, shapes]) => {
+    const canvas = make("canvas");
+    paintShapes(fitCanvas(canvas, [1, 1], [20, 20]), shapes, () => showLegend(list, legend, sides));
+    return [name, canvas];
+  });
+  for (const [name, color] of sides) {
+    const swatch = make("i");
+    swatch.style.background = tone(color);
+    items.push([name, swatch]);
+  }
+  list.hidden = !items.length;
+  list.replaceChildren(...items.map(([name, sign]) => {
+    const item = make("li");
+    item.append(sign, name);
+    return item;
+  }));
+}
+
+// Shows words in the element `tip` next to the pointer; hides it if there are none.
+function showTip(tip, words, event) {
+  tip.hidden = !words;
+  if (!words) return;
+  tip.textContent = words;
+  const left = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 6);
+  const above = event.clientY - tip.offsetHeight - 14;
+  tip.style.left = Math.max(left, 6) + "px";
+  tip.style.top = (above < 6 ? event.clientY + 22 : above) + "px";
+}
