@@ -179,18 +179,17 @@ function paintRing(g, shape, color, width) {
 // The width of the arrow of a move on a board of this size.
 const markWidth = size => 0.012 * Math.max(...size);
 
-// The radius of a ring at a point: that of the smallest shape there.
+// The radius of a ring at a point: that of the smallest shape there, at most that of a cell.
 function radiusAt(shapes, point, size) {
-  const most = Math.max(...size) / 5;
   const found = shapes.filter(shape => shape[0] != "t" && isInside(shape, point)).map(reach);
-  return Math.min(...found, most);
+  return Math.min(...found, Math.max(0.48, Math.max(...size) / 40));
 }
 
 // Draws the path of a move: a ring, or an arrow.
 //   color   of the mark, one color
 //   halo    a color around the mark, so that it is seen on any ground; "" = none
 //   width   of the arrow in units
-//   radius  of a ring in units
+//   radius  of a ring at a point, in units: a function
 //   dash    whether the line is dashed
 function paintMark(g, path, {color, halo = "", width, radius, dash = false}) {
   const line = new Path2D(), head = new Path2D();
@@ -198,7 +197,7 @@ function paintMark(g, path, {color, halo = "", width, radius, dash = false}) {
   const [fromX, fromY] = path.at(-2) ?? [x, y];
   const length = Math.hypot(x - fromX, y - fromY);
   if (length < 1e-6) {
-    line.arc(x, y, Math.max(radius - width / 2, width), 0, 7);
+    line.arc(x, y, Math.max(radius([x, y]) - width / 2, width), 0, 7);
   } else {
     // Short arrows are thin, and their heads leave something of the line.
     width = Math.min(width, length / 7);

@@ -1,4 +1,4 @@
-"""`page`: an animation as one HTML file, `player.html` with embedded data."""
+"""`page`: an animation as one HTML file: `page.html`, with its data and `player.html` packed."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from entity_env.views.scene import Shape
 
+_PAGE: Final = Path(__file__).with_name("page.html")
 _PLAYER: Final = Path(__file__).with_name("player.html")
 _AS_THEY_ARE: Final = {str, int, bool, type(None)}
 _KINDS: Final = {"rect": "r", "circle": "c", "polygon": "p", "line": "l", "text": "t", "image": "i"}
@@ -39,17 +40,27 @@ def page(title: str, picture: str, data: object) -> str:
     Shows the SVG `picture` if scripts are disabled; `data` is the JSON-compatible input of
     `player.html`.
     """
-    text = json.dumps(_rounded(data), separators=(",", ":")).encode()
-    parts = {
-        "TITLE": escape(title),
-        "STILL": picture,
-        "DATA": base64.b64encode(gzip.compress(text, 9, mtime=0)).decode(),
-    }
-    return re.sub("@(TITLE|STILL|DATA)@", lambda found: parts[found[1]], template())
+    text = json.dumps(_rounded(data), separators=(",", ":"))
+    parts = {"TITLE": escape(title), "STILL": picture, "DATA": _packed(text), "CODE": _player()}
+    return re.sub("@(TITLE|STILL|DATA|CODE)@", lambda found: parts[found[1]], template(_PAGE))
+
+
+def player_sources() -> str:
+    """The scripts and styles of the page of any animation, for its Content-Security-Policy."""
+    return template(_PAGE) + template(_PLAYER)
 
 
 @lru_cache
-def template(path: Path = _PLAYER) -> str:
+def _player() -> str:
+    return _packed(template(_PLAYER))
+
+
+def _packed(text: str) -> str:
+    return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
+
+
+@lru_cache
+def template(path: Path) -> str:
     """A page without data, as small as it is sent.
 
     `@board.js@` and other names of scripts and styles in this folder stand for their content.

@@ -31,7 +31,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from entity_env.cli.display.console import echo
 from entity_env.core.files import parse_json
 from entity_env.errors import EntityEnvError
-from entity_env.views.page import template
+from entity_env.views.page import player_sources, template
 from entity_env.views.scene import one_line
 
 _ADDRESS: Final = "127.0.0.1"
@@ -83,7 +83,7 @@ class Page(NamedTuple):
 
         Runs only the player's scripts, whatever the page's data.
         """
-        return cls(html, f"{_policy(template())}; frame-ancestors 'self'; sandbox allow-scripts")
+        return cls(html, f"{_policy(player_sources())}; frame-ancestors 'self'; sandbox allow-scripts")
 
 
 def _policy(html: str) -> str:
