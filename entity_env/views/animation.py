@@ -260,7 +260,7 @@ class Animation:
 
     def html(self) -> str:
         """A self-contained page to play and step through; it loads nothing from other hosts."""
-        return page(self.headline or self.title, self.svg(len(self) // 2), self._page_data())
+        return page(self.headline or self.title, self.svg(0), self._page_data())
 
     def _page_data(self) -> dict[str, Any]:
         words: dict[str, int] = {}

@@ -20,7 +20,11 @@ _PLAYER: Final = Path(__file__).with_name("player.html")
 _AS_THEY_ARE: Final = {str, int, bool, type(None)}
 _KINDS: Final = {"rect": "r", "circle": "c", "polygon": "p", "line": "l", "text": "t", "image": "i"}
 
+_SOURCES: Final = re.compile(
+    r"(?<=<script>)(.*?)(?=</script>)|(?<=<style>)(.*?)(?=</style>)", re.DOTALL
+)
 _ANY: Final = re.compile(r".", re.S)
+_GAP: Final = re.compile(r"\s|//|/\*")
 _WORD: Final = re.compile(r"[\w$#]")
 _TOKEN: Final = re.compile(
     r"""\s+|//[^\n]*|/\*.*?\*/|[\w$\#]+|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|.""", re.S
@@ -79,7 +83,7 @@ def minified(html: str) -> str:
     Scripts and styles are those in tags without attributes. Spaces between tags matter only where
     the source has them in one line.
     """
-    parts = re.split(r"(?<=<script>)(.*?)(?=</script>)|(?<=<style>)(.*?)(?=</style>)", html, 0, re.S)
+    parts = _SOURCES.split(html)
     text, scripts, styles = parts[::3], parts[1::3], parts[2::3]
     out = [_minified_markup(text[0])]
     for script, style, markup in zip(scripts, styles, text[1:], strict=True):
@@ -90,7 +94,7 @@ def minified(html: str) -> str:
 
 def _minified_markup(text: str) -> str:
     text = re.sub(r"<!--.*?-->", "", text, flags=re.S)
-    return re.sub(r"\s+", " ", re.sub(r"(?<=>)\s*\n\s*|\s*\n\s*(?=<)", "", text)).strip()
+    return re.sub(r"\s+", " ", re.sub(r"(^|>)\s*\n\s*(<|$)", r"\1\2", text))
 
 
 def _minified_style(text: str) -> str:
@@ -108,14 +112,14 @@ def minified_script(text: str) -> str:
     out = [""]
     gap = ""
     for token in _script_tokens(text):
-        if token.isspace() or token.startswith(("//", "/*")):
+        if _GAP.match(token):
             gap = "\n" if "\n" in gap + token else " "
             continue
         before = out[-1][-1:]
         if gap and before:
             if gap == "\n" and before in _ENDS and token[0] in _BEGINS:
                 out.append("\n")
-            elif _WORD.match(before) and _WORD.match(token) or before == token[0] in ("+", "-"):
+            elif (_WORD.match(before) and _WORD.match(token)) or before == token[0] in ("+", "-"):
                 out.append(" ")
         out.append(token)
         gap = ""
@@ -128,7 +132,7 @@ def _script_tokens(text: str) -> Iterator[str]:
     braces: list[bool] = []  # for each open brace: is it one of a template?
     while at < len(text):
         kind = _TOKEN
-        if text[at] == "/" and text[at : at + 2] not in ("//", "/*"):
+        if text[at] == "/" and not _GAP.match(text, at):
             is_division = last[-1:] in _ENDS and last not in _BEFORE_REGEX
             kind = _ANY if is_division else _REGEX
         elif text[at] == "`" or (text[at] == "}" and braces and braces.pop()):
@@ -137,9 +141,9 @@ def _script_tokens(text: str) -> Iterator[str]:
         if found is None:
             raise ValueError(f"the script cannot be read at {text[at : at + 40]!r}")
         token = found[0]
-        if token == "{" or token.endswith("${") and kind is _TEMPLATE:
+        if token == "{" or (kind is _TEMPLATE and token.endswith("${")):
             braces.append(token != "{")
-        if not token.isspace() and not token.startswith(("//", "/*")):
+        if not _GAP.match(token):
             last = token
         at = found.end()
         yield token

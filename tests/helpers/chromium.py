@@ -58,8 +58,13 @@ class Chromium:
         self._session = self.call("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
             self.call(f"{domain}.enable")
+        self.go(url)
+
+    def go(self, url: str) -> None:
+        """Opens a page and waits until it is loaded."""
+        self.value("window.isOld = true")
         self.call("Page.navigate", url=url)
-        self.wait_for("location.href != 'about:blank' && document.readyState == 'complete'")
+        self.wait_for("!window.isOld && document.readyState == 'complete'")
 
     def emulate(self, width: int, height: int, *, is_mobile: bool = False, **features: str) -> None:
         """Sets the size of the window, and media features such as `prefers_color_scheme`."""
@@ -127,6 +132,14 @@ class Chromium:
     def screenshot(self, path: Path) -> None:
         """Writes a PNG of the window."""
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
+
+    def box(self, selector: str) -> tuple[float, float, float, float]:
+        """Left, top, width and height of an element, in pixels of the window."""
+        x, y, width, height = self.value(
+            f"(b => [b.x, b.y, b.width, b.height])"
+            f"(document.querySelector({selector!r}).getBoundingClientRect())"
+        )
+        return x, y, width, height
 
     def close(self) -> None:
         """Ends the browser."""

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import html
-import json
 import math
-import os
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from random import Random
 
@@ -19,19 +14,18 @@ from numpy.typing import NDArray
 
 from entity_env.views import Scene
 from entity_env.views.animation import Animation, Still
-from entity_env.views.page import as_iframe
 from entity_env.views.pictures import Painter
 from entity_env.views.scene import Shape
 from entity_env.views.svg import still_svg
+from tests.helpers.chromium import Chromium
 
 pytest.importorskip("PIL")
 from PIL import Image
 
-CHROMIUM = shutil.which("chromium")
 CELLS = 6
 """Cells along each side of a picture; each cell has one shape."""
 UNIT = 64
-"""Pixels per unit of the game, the maximum of a page."""
+"""Pixels per unit of the game."""
 KINDS = ("rect", "circle", "polygon", "line", "text", "image")
 INK = "#102030"
 SQUARE = "data:image/png;base64," + (
@@ -39,8 +33,6 @@ SQUARE = "data:image/png;base64," + (
     "F2PnAAAAAElFTkSuQmCC"
 )
 """Two rows of two pixels: red; blue and green."""
-
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
 
 def one_of_each(seed: int) -> list[tuple[str, list[Shape]]]:
@@ -81,25 +73,11 @@ def add_shape(scene: Scene, kind: str, x: float, y: float, rng: Random) -> None:
             scene.image(x - w / 2, y - h / 2, w, h, SQUARE, rotate=turn)
 
 
-def screenshot(page: Path, size: tuple[int, int]) -> NDArray[np.int64]:
-    """Screenshot of Chromium, `(height, width, 3)`."""
-    shot = page.with_suffix(".png")
-    run_chromium(f"--window-size={size[0]},{size[1]}", f"--screenshot={shot}", page.as_uri())
-    with Image.open(shot) as image:
+def screenshot(browser: Chromium, path: Path) -> NDArray[np.int64]:
+    """What the window shows, `(height, width, 3)`."""
+    browser.screenshot(path)
+    with Image.open(path) as image:
         return np.asarray(image.convert("RGB"), np.int64)
-
-
-def run_chromium(*arguments: str) -> str:
-    profile = f"--user-data-dir={os.environ.get('PYTEST_TMP', '/tmp')}/chromium-{os.getpid()}"
-    how = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", profile]
-    done = subprocess.run(
-        [str(CHROMIUM), *how, "--virtual-time-budget=3000", *arguments],
-        capture_output=True,
-        check=True,
-        text=True,
-        timeout=50,
-    )
-    return done.stdout
 
 
 def animation_of(shapes: list[Shape], size: float = CELLS) -> Animation:
@@ -108,32 +86,40 @@ def animation_of(shapes: list[Shape], size: float = CELLS) -> Animation:
     return Animation("shapes", (), (size, size), 1, ground, shapes, [still, still])
 
 
-def drawn_by(renderer: str, animation: Animation, folder: Path) -> NDArray[np.int64]:
+def drawn_by(
+    renderer: str, animation: Animation, browser: Chromium, folder: Path
+) -> NDArray[np.int64]:
     size = UNIT * CELLS
+    file, shot = folder / "page.html", folder / "page.png"
     if renderer == "svg":
-        file = folder / "a.html"
         svg = still_svg(animation.size, [*animation.ground, *animation.shapes], "shapes")
         svg = re.sub(r'width="480" height="480"', f'width="{size}" height="{size}"', svg, count=1)
         file.write_text(f'<body style="margin:0">{svg}')
-        return screenshot(file, (size + 100, size + 100))[:size, :size]
-    file = folder / "page.html"
+        browser.go(file.as_uri())
+        return screenshot(browser, shot)[:size, :size]
     file.write_text(animation.html())
-    shot = screenshot(file, (1100, 700))
-    left = 12 + (1100 - 24 - 320 - 18 - size) // 2
-    return shot[12 : 12 + size, left : left + size]
+    # The board takes the height that the rest of the page leaves.
+    browser.emulate(1000, 600)
+    browser.go(file.as_uri())
+    browser.wait_for("document.body.dataset.ready")
+    browser.emulate(1000, 600 + size - round(browser.box("#view")[3]))
+    browser.wait_for(f"document.getElementById('board').height == {size}")
+    left, top = (round(each) for each in browser.box("#board")[:2])
+    return screenshot(browser, shot)[top : top + size, left : left + size]
 
 
-@needs_chromium
 @pytest.mark.slow
 @pytest.mark.parametrize("renderer", ["svg", "page"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_pillow_draws_what_browsers_draw(renderer: str, seed: int, tmp_path: Path) -> None:
+def test_pillow_draws_what_browsers_draw(
+    renderer: str, seed: int, browser: Chromium, tmp_path: Path
+) -> None:
     cells = one_of_each(seed)
     animation = animation_of([shape for _, shapes in cells for shape in shapes])
     size = UNIT * CELLS
     painter = Painter(animation.size, animation.ground, pixels=(size, size))
     ours = np.asarray(painter.image(animation.shapes), np.int64)
-    theirs = drawn_by(renderer, animation, tmp_path)
+    theirs = drawn_by(renderer, animation, browser, tmp_path)
     for i, (kind, shapes) in enumerate(cells):
         part = np.s_[i // CELLS * UNIT :, i % CELLS * UNIT :]
         one, other = (picture[part][:UNIT, :UNIT] for picture in (ours, theirs))
@@ -224,93 +210,3 @@ def test_shapes_far_outside_cost_nothing() -> None:
     image = np.asarray(Painter((1, 1), pixels=(8, 8)).image(scene.shapes[:3]))
     assert (image == [255, 0, 0]).all()
     Painter((1, 1), pixels=(8, 8)).image(scene.shapes)
-
-
-@needs_chromium
-@pytest.mark.slow
-def test_a_page_works_alone_and_inside_another(tmp_path: Path) -> None:
-    title = "</script><script>document.title='wrong'</script><!--"
-    scene = Scene(2, 2)
-    scene.circle(1, 1, 0.5, "#000")
-    shapes = scene.shapes
-    page = Animation(
-        title, [(title, title)], (2, 2), 1, [], shapes, [Still(0, i, i, [0], []) for i in range(5)]
-    )
-    file = tmp_path / "a.html"
-    file.write_text(page.html())
-    dom = run_chromium("--dump-dom", f"{file.as_uri()}#3")
-    [ready] = re.findall(r'data-ready="([\d.]+)"', dom)
-    assert float(ready) <= 300
-    assert ">3/4</output>" in dom
-    assert "&lt;/script&gt;&lt;script&gt;document.title='wrong'&lt;/script&gt;&lt;!--</h1>" in dom
-    alone = screenshot(file, (1100, 300))
-    assert (alone[12:140].sum(axis=2) == 0).any()
-    outer = tmp_path / "outer.html"
-    outer.write_text(f'<!doctype html><body style="margin:0">{as_iframe(page.html(), 300)}')
-    framed = screenshot(outer, (1100, 300))
-    assert (framed[12:140].sum(axis=2) == 0).any()
-
-
-PRESS = """<script>
-const wait = setInterval(() => {
-  if (!document.body.dataset.ready) return;
-  clearInterval(wait);
-  const press = key => dispatchEvent(new KeyboardEvent("keydown", {key})), out = [];
-  const at = () => out.push(document.getElementById("out").textContent);
-  for (const key of ["ArrowRight", "End", "ArrowRight", "ArrowLeft", "Home", "ArrowLeft"]) {
-    press(key); at();
-  }
-  location.hash = "#2";
-  setTimeout(() => {
-    at();
-    const canvas = document.getElementById("c"), box = canvas.getBoundingClientRect();
-    const move = (x, y) => canvas.dispatchEvent(new PointerEvent("pointermove",
-      {clientX: box.left + x * box.width, clientY: box.top + y * box.height}));
-    for (const [x, y] of [[.5, .5], [.05, .05], [.5, .72]]) {
-      move(x, y); out.push(document.getElementById("tip").textContent);
-    }
-    press(" ");
-    document.body.dataset.out = JSON.stringify(out);
-  }, 50);
-  setTimeout(() => { at(); document.body.dataset.out = JSON.stringify(out); }, 2500);
-}, 10);
-</script>"""
-
-
-@needs_chromium
-@pytest.mark.slow
-def test_keys_the_address_and_the_pointer(tmp_path: Path) -> None:
-    scene = Scene(2, 2)
-    scene.rect(0.5, 0.5, 1, 1, "#000", rotate=45, of=0)  # below 1.5 only because it is rotated
-    words = ["Food x=1 </b>"]
-    stills = [Still(0, i, i, [0], words) for i in range(5)]
-    page = Animation("a", (), (2, 2), 1, [], scene.shapes, stills).html()
-    file = tmp_path / "a.html"
-    file.write_text(page.replace("</html>", f"{PRESS}</html>"))
-    dom = run_chromium("--dump-dom", file.as_uri())
-    [out] = re.findall(r'data-out="([^"]*)"', dom)
-    keys = ["1/4", "4/4", "4/4", "3/4", "0/4", "0/4", "2/4"]
-    assert json.loads(html.unescape(out)) == [*keys, words[0], "", words[0], "4/4"]
-
-
-@needs_chromium
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("address", "flag", "plays"),
-    [
-        ("?play", "--mute-audio", True),
-        ("?play#1", "--mute-audio", True),
-        ("?play", "--force-prefers-reduced-motion", False),
-        ("#1", "--mute-audio", False),
-    ],
-)
-def test_a_page_plays_at_once_where_its_address_says_so(
-    tmp_path: Path, address: str, flag: str, plays: bool
-) -> None:
-    stills = [Still(0, i, i, [], []) for i in range(5)]
-    file = tmp_path / "a.html"
-    file.write_text(Animation("a", (), (2, 2), 1, [], [], stills).html())
-    dom = run_chromium(flag, "--dump-dom", f"{file.as_uri()}{address}")
-    assert ("❚❚</button>" in dom) == plays
-    [shown] = re.findall(r">(\d)/4</output>", dom)
-    assert (shown != address[-1:].replace("y", "0")) == plays

@@ -72,9 +72,7 @@ def look(browser: Chromium, width: int, scheme: str) -> None:
 
 def go(browser: Chromium, url: str) -> None:
     """Opens a page and waits until its scripts have run."""
-    browser.value("window.isOld = true")
-    browser.call("Page.navigate", url=url)
-    browser.wait_for("!window.isOld && document.readyState == 'complete'")
+    browser.go(url)
     browser.value(f"{axe_core()};{SCRIPT};0")
 
 

@@ -83,7 +83,9 @@ class Page(NamedTuple):
 
         Runs only the player's scripts, whatever the page's data.
         """
-        return cls(html, f"{_policy(player_sources())}; frame-ancestors 'self'; sandbox allow-scripts")
+        return cls(
+            html, f"{_policy(player_sources())}; frame-ancestors 'self'; sandbox allow-scripts"
+        )
 
 
 def _policy(html: str) -> str:
