@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from entity_env.views import Scene
 from entity_env.views.animation import Animation, Still
-from entity_env.views.bars import ActorBars, Bar
 from entity_env.views.page import as_iframe, page
+from entity_env.views.parts.bars import ActorBars, Bar
 from tests.helpers.chromium import Chromium
 
 pytest.importorskip("PIL")
