@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from itertools import groupby
 from typing import Final
 
 from entity_env.views.scene import BASELINE, Point, Shape, rgba
@@ -14,7 +15,7 @@ _PIXELS: Final = 480
 def still_svg(size: Point, shapes: Sequence[Shape], title: str) -> str:
     """One picture, also for dark pages; `size` is in units of the game."""
     pairs: dict[tuple[str, str], int] = {}
-    body = "".join(_element(shape, pairs) for shape in shapes)
+    body = _elements(shapes, pairs)
     style = _dark_style(pairs)
     return _document(size, f"<style>{style}</style>{body}" if style else body, title)
 
@@ -50,10 +51,10 @@ def animated_svg(
     ids: dict[str, int] = {}
     pairs: dict[tuple[str, str], int] = {}
     id_of = [ids.setdefault(_element(shape, pairs), len(ids)) for shape in shapes]
-    below = [_element(shape, pairs) for shape in ground]
+    below = _elements(ground, pairs)
     symbols = [element.replace(" ", f' id="s{i}" ', 1) for element, i in ids.items()]
     style += _dark_style(pairs)
-    parts = [f"<style>{style}</style><defs>", *symbols, "</defs>", *below]
+    parts = [f"<style>{style}</style><defs>", *symbols, "</defs>", below]
     for k, still in enumerate(stills):
         name = (' id="e"' if k == num - 1 else "") + (' class="m"' if k == num // 2 else "")
         uses = "".join(f'<use href="#s{id_of[i]}"/>' for i in still)
@@ -99,13 +100,43 @@ def _dark_rule(name: str, color: str) -> str:
     return f"{name}:#{red:02x}{green:02x}{blue:02x}{opacity}"
 
 
-def _element(shape: Shape, pairs: dict[tuple[str, str], int]) -> str:
-    """The element; `pairs` numbers the colors that differ on dark pages."""
-    x, y = (_decimals(value) for value in shape.center)
+def _elements(shapes: Iterable[Shape], pairs: dict[tuple[str, str], int]) -> str:
+    """All elements; cells of the same color are one path, which is shorter."""
+    parts = []
+    for color, group in groupby(shapes, _cell_color):
+        run = list(group)
+        if not color or len(run) == 1:
+            parts += [_element(shape, pairs) for shape in run]
+            continue
+        boxes = ((*shape.center, *shape.size) for shape in run)
+        cells = (map(_decimals, (x - w / 2, y - h / 2, w, h, -w)) for x, y, w, h in boxes)
+        path = "".join("M{} {}h{}v{}h{}z".format(*cell) for cell in cells)
+        parts.append(f'<path d="{path}"{_paints(run[0], pairs)}/>')
+    return "".join(parts)
+
+
+def _cell_color(shape: Shape) -> str:
+    """The color of an upright, opaque rectangle without a border, else ""."""
+    is_plain = shape.kind == "rect" and not (shape.stroke or shape.rotate or shape.radius)
+    if not is_plain or not shape.fill:
+        return ""
+    alphas = {rgba(shape.fill, dark=is_dark)[3] for is_dark in (False, True)}
+    return shape.fill if alphas == {255} else ""
+
+
+def _paints(shape: Shape, pairs: dict[tuple[str, str], int]) -> str:
+    """Attributes of the fill and the stroke."""
     paint = _paint("fill", shape.fill, always=True) + _paint("stroke", shape.stroke)
     if " " in shape.fill or " " in shape.stroke:
         number = pairs.setdefault((shape.fill, shape.stroke), len(pairs))
         paint += f' class="d{number}"'
+    return paint
+
+
+def _element(shape: Shape, pairs: dict[tuple[str, str], int]) -> str:
+    """The element; `pairs` numbers the colors that differ on dark pages."""
+    x, y = (_decimals(value) for value in shape.center)
+    paint = _paints(shape, pairs)
     if shape.stroke:
         paint += f' stroke-width="{_decimals(shape.width)}" stroke-linejoin="round"'
     if shape.rotate:
