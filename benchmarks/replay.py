@@ -32,6 +32,7 @@ from entity_env.games import snake
 from entity_env.games.azul import azul
 from entity_env.replay import Replay, TrainingReplays, record
 from entity_env.vec import VecEnv
+from entity_env.views.page import page
 
 _AGENT = ROOT / "examples" / "ship" / "snake.agent"
 _AZUL_AGENT = ROOT / "examples" / "azul" / "azul.agent"
@@ -188,12 +189,10 @@ def pages(rounds: int) -> dict[str, float]:
         .html()
         for seed in range(_NUM_AZUL_EPISODES)
     ]
-    views = ROOT / "entity_env" / "views"
-    player = sum(file.stat().st_size for file in views.iterdir() if file.suffix in (".html", ".js"))
     figures = {
         "html_kb_snake": statistics.median(map(len, of_snake)) / 1e3,
         "html_kb_azul": statistics.median(map(len, of_azul)) / 1e3,
-        "player_kb": player / 1e3,
+        "player_kb": len(page("", "", {})) / 1e3,
     }
     if shutil.which("chromium") is not None:
         figures["html_ready_ms"] = max(

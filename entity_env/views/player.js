@@ -1,7 +1,6 @@
 // The player: shows the frames that animation.py wrote, one at a time.
 
 const PLAY = "M7 4v16l13-8z", PAUSE = "M6 4h4v16H6zM14 4h4v16h-4z";
-const started = performance.now();
 
 // What animation.py wrote, and the picture that is shown; `side` is the agent whose observations
 // are shown, null = all in turn.
@@ -108,7 +107,8 @@ function showState() {
   }
   const chosen = (frame.b || []).flatMap(group => group[1].filter(row => row[2]).map(row => data.words[row[0]]));
   if (chosen.length) state.append(make("div", "chosen: " + chosen.slice(0, 4).join(", "), "dim"));
-  for (const words of [frame.u, frame.e]) if (words) state.append(make("div", words));
+  if (frame.u) state.append(make("div", frame.u, "dim"));
+  if (frame.e) state.append(make("div", frame.e));
 }
 
 const percent = share => share > 0 && share < 0.001 ? "<0.1%" : +(100 * share).toPrecision(2) + "%";
