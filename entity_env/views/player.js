@@ -85,7 +85,11 @@ function showBoard() {
   board.setAttribute("aria-label", data.title + ", " + $("state").textContent);
 }
 
+// Tells the entity where the pointer is, or was when a finger left the board.
+let pointer = null;
+
 function showEntity(event) {
+  pointer = event;
   const frame = frames[now], entity = entityAt(shapesOf(frame), pointOf(event, $("board"), data.size));
   showTip($("tip"), data.words[(frame.n || [])[entity]], event);
 }
@@ -93,7 +97,7 @@ function showEntity(event) {
 // ---------------------------------------------------------------- the panel
 
 function showState() {
-  const frame = frames[now], state = $("state"), swatch = make("i");
+  const frame = frames[now], state = make("div"), swatch = make("i");
   const facts = [
     data.agents > 1 && nameOf(frame.g),
     "step " + frame.t,
@@ -109,6 +113,8 @@ function showState() {
   if (chosen.length) state.append(make("div", "chosen: " + chosen.slice(0, 4).join(", "), "dim"));
   if (frame.u) state.append(make("div", frame.u, "dim"));
   if (frame.e) state.append(make("div", frame.e));
+  // Equal words are not announced again.
+  if (state.innerHTML != $("state").innerHTML) $("state").replaceChildren(...state.childNodes);
 }
 
 const percent = share => share > 0 && share < 0.001 ? "<0.1%" : +(100 * share).toPrecision(2) + "%";
@@ -163,6 +169,7 @@ function show() {
   showBars();
   showCurve();
   showSeen();
+  if (pointer) showEntity(pointer);
   $("at").value = now;
   $("at").ariaValueText = "step " + frames[now].t;
   $("out").textContent = now + "/" + end();
@@ -269,8 +276,8 @@ const KEYS = {
   " ": playOrPause,
   ArrowLeft: () => jump(now - 1, -1),
   ArrowRight: () => jump(now + 1),
-  PageUp: () => jump(now - tenth(), -1),
-  PageDown: () => jump(now + tenth()),
+  PageUp: () => jump(now + tenth()),
+  PageDown: () => jump(now - tenth(), -1),
   Home: () => jump(0),
   End: () => jump(end(), -1),
   l: () => setLoop(!loops),
@@ -283,7 +290,8 @@ function pressed(event) {
   const tag = event.target.tagName, isSlider = event.target.type == "range";
   if (event.altKey || event.ctrlKey || event.metaKey || tag == "SELECT" || $("keys").open) return;
   if (tag == "INPUT" && !isSlider && event.target.type != "checkbox") return;
-  // Space presses what has the focus.
+  // The panel is scrolled by these keys, and space presses what has the focus.
+  if (event.key.startsWith("Page") && event.target.closest?.("aside") && event.target.id != "curve") return;
   if (event.key == " " && !isSlider && ["BUTTON", "SUMMARY", "INPUT"].includes(tag)) return;
   if (!Object.hasOwn(KEYS, event.key)) return;
   if (event.key != "Escape") event.preventDefault();
@@ -310,7 +318,11 @@ function listen() {
     jump(now);
   };
   $("board").onpointermove = $("board").onpointerdown = showEntity;
-  $("board").onpointerleave = () => showTip($("tip"), "");
+  $("board").onpointerleave = event => {
+    if (event.pointerType != "mouse") return;
+    pointer = null;
+    showTip($("tip"), "");
+  };
   $("curve").onpointerdown = $("curve").onpointermove = scrub;
   addEventListener("keydown", pressed);
   addEventListener("hashchange", readAddress);

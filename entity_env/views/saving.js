@@ -42,7 +42,14 @@ function newCanvas(pixels) {
   return [canvas, () => fitCanvas(canvas, data.size, [pixels, pixels], 1)];
 }
 
-function savePng() {
+// Waits for the images of all pictures; those that are broken are left out.
+async function loadImages() {
+  const shapes = [...data.ground, ...data.shapes].filter(shape => shape[0] == "i");
+  await Promise.all(shapes.map(shape => pictureOf(shape, render).decode().catch(() => null)));
+}
+
+async function savePng() {
+  await loadImages();
   const [canvas, clear] = newCanvas(PNG_PIXELS);
   paintPicture(clear(), now);
   canvas.toBlob(blob => download(blob, "-" + now + ".png"));
@@ -68,6 +75,7 @@ async function saveGif() {
 
 // All pictures as a GIF; null if it is canceled. Gives the page time after every picture.
 async function gifBlob(report) {
+  await loadImages();
   const [canvas, clear] = newCanvas(GIF_PIXELS), indices = gifIndices();
   canvas.getContext("2d", {willReadFrequently: true});
   const pixelsOf = i => {

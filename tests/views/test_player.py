@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from entity_env.cli.browser.server import Page, PageServer
 from entity_env.views import Scene
 from entity_env.views.animation import Animation, Still
 from entity_env.views.page import as_iframe, page
@@ -42,7 +43,7 @@ TO_BASE64 = """(async blob => {
 
 
 def animation(num: int = 5, *bars: Bar, agents: int = 1, **more: Any) -> Animation:  # noqa: ANN401
-    """A disc that goes along the diagonal; agents take turns."""
+    """A disc that moves along the diagonal; agents take turns."""
     scene = Scene(SIZE, SIZE)
     for i in range(num):
         x = 0.5 + i * (SIZE - 1) / max(num - 1, 1)
@@ -113,8 +114,8 @@ def test_keys_and_the_address_move_between_steps(show: Open) -> None:
     browser = show(animation(31), "#3")
     assert (at(browser), text_of(browser, "#out")) == (3, "3/30")
     for key, step in [
-        *(("ArrowRight", 4), ("End", 30), ("ArrowRight", 30), ("ArrowLeft", 29), ("PageUp", 25)),
-        *(("PageDown", 29), ("Home", 0), ("ArrowLeft", 0), ("ArrowRight", 1)),
+        *(("ArrowRight", 4), ("End", 30), ("ArrowRight", 30), ("ArrowLeft", 29), ("PageDown", 25)),
+        *(("PageUp", 29), ("Home", 0), ("ArrowLeft", 0), ("ArrowRight", 1)),
     ]:
         browser.press(key)
         assert (key, at(browser)) == (key, step)
@@ -186,7 +187,7 @@ def test_ten_thousand_steps_open_and_are_scrubbed_without_drawing_curves_again(s
     assert text_of(browser, "#out") == "5000/9999"
     browser.value("window.drawn = layer; window.calls = 0; paintPlot = () => calls++; 0")
     for _ in range(20):
-        browser.press("PageUp")
+        browser.press("PageDown")
         browser.press("ArrowRight")
     assert at(browser) == 1
     assert browser.value("[drawn == layer, calls]") == [True, 0]
@@ -253,7 +254,7 @@ def test_colors_follow_the_palette(show: Open) -> None:
 
 
 def test_the_pointer_tells_the_entity(show: Open) -> None:
-    browser = show(animation(1))
+    browser = show(animation(3))
     left, top, width, _ = browser.box("#board")
 
     def point(x: float, y: float) -> str:
@@ -262,6 +263,21 @@ def test_the_pointer_tells_the_entity(show: Open) -> None:
         return str(browser.value("$('tip').hidden ? '' : $('tip').textContent"))
 
     assert [point(0.5, 0.5), point(2, 2), point(0.7, 0.6)] == ["Disc </b>", "", "Disc </b>"]
+    browser.press("ArrowRight")  # the disc moves, the pointer stays
+    browser.wait_for("now == 1 && pending == 0")
+    assert browser.value("$('tip').hidden") is True
+
+
+def test_a_tap_tells_the_entity_after_the_finger_has_left(show: Open) -> None:
+    browser = show(animation(1))
+    left, top, width, _ = browser.box("#board")
+    at = {"x": left + width / 8, "y": top + width / 8}
+    browser.call("Emulation.setTouchEmulationEnabled", enabled=True)
+    browser.call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[at])
+    browser.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+    browser.call("Emulation.setTouchEmulationEnabled", enabled=False)
+    browser.wait_for("!$('tip').hidden")
+    assert text_of(browser, "#tip") == "Disc </b>"
 
 
 # ------------------------------------------------------------------ the panel
@@ -470,6 +486,20 @@ def test_a_damaged_page_says_so(browser: Chromium, tmp_path: Path) -> None:
     file.write_text(html)
     browser.go(file.as_uri())
     browser.wait_for("document.body.innerText.startsWith('This page cannot be read')")
+
+
+def test_a_server_lets_the_player_run_and_nothing_else(browser: Chromium) -> None:
+    shown = Page.of_animation(animation(3, UP).html())
+    with PageServer(lambda route: shown if route == "" else None, lambda answer: "") as server:
+        browser.go(server.url)
+        browser.wait_for("document.body.dataset.ready")
+        browser.press("ArrowRight")
+        assert at(browser) == 1
+        assert browser.value("getComputedStyle(document.body).display") == "grid"
+        assert browser.value("[$('png').hidden, $('gif').hidden]") == [True, True]
+        assert browser.problems == []
+        browser.value("document.body.append(Object.assign(make('script'), {text: 'window.x = 1'}))")
+        assert browser.value("window.x") is None
 
 
 def test_titles_never_become_markup(show: Open) -> None:
