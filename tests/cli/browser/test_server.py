@@ -13,7 +13,7 @@ import pytest
 from entity_env.cli.browser import server as module
 from entity_env.cli.browser.server import Feed, Page, PageServer
 from entity_env.errors import ReplayError
-from entity_env.views.page import template
+from entity_env.views.page import page as page_of
 from tests.cli.browser.page import WAIT_S, LivePage, request
 from tests.helpers.descriptors import num_files
 from tests.helpers.leaks import holdings, leaked_since
@@ -335,8 +335,10 @@ def test_a_feed_replaces_what_was_not_read() -> None:
 
 
 def test_scripts_in_an_animation_are_not_those_that_its_policy_allows() -> None:
-    evil = template().replace("@TITLE@", "</title><script>alert(1)</script>")
-    assert Page.of_animation(evil).policy == Page.of_animation("").policy
+    html = page_of("title", "", {})
+    evil = html.replace("</title>", "</title><script>alert(1)</script>")
+    assert evil != html
+    assert Page.of_animation(evil).policy == Page.of_animation(html).policy
     policy = Page.of_animation(evil).policy
     assert "sandbox allow-scripts;" in f"{policy};"
     assert "connect-src" not in policy
