@@ -311,6 +311,7 @@ function listen() {
     close: () => $("keys").close(),
   };
   for (const id in clicks) $(id).onclick = clicks[id];
+  $("more").onclick = event => event.target.tagName == "BUTTON" && toggleMenu(false);
   $("at").oninput = () => jump(+$("at").value);
   $("att").onchange = $("seen").ontoggle = render;
   $("side").onchange = () => {
