@@ -156,7 +156,7 @@ def as_iframe(html: str, height: int = 620) -> str:
 
 
 def shapes_as_json(shapes: Iterable[Shape]) -> list[Any]:
-    """Shapes in the format of `shapes.js`, with at most four decimals."""
+    """Shapes in the format of `board.js`, with at most four decimals."""
     return [_rounded(shape_fields(shape)) for shape in shapes]
 
 
