@@ -162,10 +162,7 @@ def _choice_bars(
     bars = []
     for i in shown:
         choice = choices[i]
-        if isinstance(choice, str):
-            words = label_of(name, choice, look)
-        else:
-            words = words_of(choice, look)
+        words = label_of(name, choice, look) if isinstance(choice, str) else words_of(choice, look)
         path = tuple((spot.x, spot.y) for spot in pointer.path(name, actor, choice))
         is_allowed = allowed is None or bool(allowed[i])
         share = None if probs is None else float(probs[i])

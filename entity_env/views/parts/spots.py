@@ -129,8 +129,10 @@ class Pointer:
             return [choice] if actor is None else [actor, choice]
         step = self._step(action, choice)
         mover = self._lone_entity if actor is None else actor
-        place = None if mover is None else self.drawing.place_of(mover)
-        if step is None or place is None or mover is None or not self._has_cells:
+        if step is None or mover is None or not self._has_cells:
+            return []
+        place = self.drawing.place_of(mover)
+        if place is None:
             return []
         # The place itself, since several entities in a cell are drawn next to each other.
         return (
