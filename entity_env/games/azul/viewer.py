@@ -10,7 +10,7 @@ Example:
     Azul, round 1: Player 1 to take tiles
     <BLANKLINE>
     Factories   1 YRKW   2 BBYR   3 BYKW   4 RWWW   5 BYRK
-    Centre      start marker
+    Center      start marker
     Bag 80      B 16  Y 16  R 16  K 17  W 15    Lid empty
     <BLANKLINE>
     > Player 1: 0 points                  |    Player 2: 0 points
@@ -134,7 +134,7 @@ def legal_moves(state: GameState) -> list[str]:
         if place != FLOOR:
             places.append(str(place + 1))
     rows = [
-        f"{'centre' if source == CENTRE else source + 1:>6}  "
+        f"{'center' if source == CENTRE else source + 1:>6}  "
         + "   ".join(" ".join([LETTERS[colour], *places]) for colour, places in groups.items())
         for source, groups in lines.items()
     ]
@@ -144,7 +144,7 @@ def legal_moves(state: GameState) -> list[str]:
 def read_move(text: str, state: GameState) -> int:
     """Id of a legal move given as text: "2 red 3", "c k floor", "f1 blue line 2".
 
-    Source: a factory's number or `centre`. Color: a name or a letter of `LETTERS`. Place: a line's
+    Source: a factory's number or `center`. Color: a name or a letter of `LETTERS`. Place: a line's
     number or `floor`. First letters are enough.
 
     Raises:
@@ -153,7 +153,7 @@ def read_move(text: str, state: GameState) -> int:
     found = _MOVE.fullmatch(text.strip().lower())
     if found is None:
         raise UsageError(
-            f"write source, color and place, such as '2 red 3' or 'centre k floor': got {text!r}"
+            f"write source, color and place, such as '2 red 3' or 'center k floor': got {text!r}"
         )
     action = Action(
         _source(found["source"], len(state.factories)),
@@ -170,7 +170,7 @@ def _source(text: str, num_factories: int) -> int:
     if text.startswith("c"):
         return CENTRE
     if not 1 <= int(text) <= num_factories:
-        raise UsageError(f"there are factories 1 to {num_factories}, and the centre: got {text}")
+        raise UsageError(f"there are factories 1 to {num_factories}, and the center: got {text}")
     return int(text) - 1
 
 
@@ -251,7 +251,7 @@ def _table(state: GameState, paint: _Paint) -> list[str]:
     rows = [factories[i : i + 5] for i in range(0, len(factories), 5)]
     return [
         *(f"{'' if i else 'Factories':11} {'   '.join(row)}" for i, row in enumerate(rows)),
-        f"Centre      {'  '.join(centre) or 'empty'}",
+        f"Center      {'  '.join(centre) or 'empty'}",
         f"Bag {sum(state.bag):<7} {paint.counts(state.bag)}    Lid {paint.counts(state.lid)}",
     ]
 

@@ -107,7 +107,7 @@ def test_a_person_plays_a_round_and_leaves() -> None:
     assert "there are lines 1 to 5, and the floor: got 9" in out
     assert "write source, color and place" in out
     assert "floor  takes all of these" in out
-    assert "blue from the centre to line 2: there is none" in out
+    assert "blue from the center to line 2: there is none" in out
     assert "Azul, round 1: you to take tiles" in out
     assert re.search(r"^you     step 0  score 0  2 white from factory 1 to line 2", out, re.M)
     assert re.search(r"^greedy  step 0  score 0  \d \w+ from ", out, re.M)
@@ -147,7 +147,7 @@ def test_the_list_of_what_is_legal_is_complete(state: GameState) -> None:
             listed |= {(source, colour, place) for place in places}
         assert len(line) < 80
     legal = {
-        ("centre" if s == 9 else str(s + 1), "BYRKW"[c], str(d + 1))
+        ("center" if s == 9 else str(s + 1), "BYRKW"[c], str(d + 1))
         for s, c, d in legal_actions(state)
         if d < 5
     }

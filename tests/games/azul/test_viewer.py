@@ -66,7 +66,7 @@ def test_a_position_made_by_hand() -> None:
     state = position([mine, board()], factories=[(2, 0, 1, 0, 1)], centre=(0, 3, 0, 0, 0), marker=0)
     lines = draw_state(state, colours=False).split("\n")
     assert lines[2] == "Factories   1 BBRW   2 ----   3 ----   4 ----   5 ----"
-    assert lines[3] == "Centre      Y 3"
+    assert lines[3] == "Center      Y 3"
     left = [line.split("|")[0].rstrip() for line in lines[6:]]
     assert left == [
         "> Player 1: 12 points, starts next",
@@ -122,7 +122,7 @@ def test_what_is_legal_is_listed_by_source() -> None:
     state = position([mine, board()], factories=[(2, 0, 1, 0, 1)], centre=(0, 3, 0, 0, 0))
     assert legal_moves(state) == [
         "     1  B 4 5   R 1 4 5   W 1 4 5",
-        "centre  Y 1 3 4 5",
+        "center  Y 1 3 4 5",
         " floor  takes all of these",
     ]
 
@@ -151,7 +151,7 @@ def describe_move_as_typed(source: str, name: str, place: str) -> str:
     [
         ("", "write source, color and place"),
         ("1 red", "write source, color and place"),
-        ("6 red 1", "there are factories 1 to 5, and the centre: got 6"),
+        ("6 red 1", "there are factories 1 to 5, and the center: got 6"),
         ("0 red 1", "factories 1 to 5"),
         ("1 bl 1", "colors are blue, yellow"),
         ("1 green 1", "got 'green'"),
@@ -171,7 +171,7 @@ def test_what_is_no_legal_move_is_explained(text: str, message: str) -> None:
 
 def test_moves_in_words() -> None:
     assert describe_move(0) == "blue from factory 1 to line 1"
-    assert describe_move(299) == "white from the centre to the floor"
+    assert describe_move(299) == "white from the center to the floor"
     assert len({describe_move(i) for i in range(len(ACTIONS))}) == 300
     with pytest.raises(InvalidActionId):
         describe_move(300)

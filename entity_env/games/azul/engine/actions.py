@@ -102,7 +102,7 @@ class Action(NamedTuple):
 
     def in_words(self, first: int) -> str:
         """The action as text; factories and lines are numbered from `first`."""
-        source = "the centre" if self.source == CENTRE else f"factory {self.source + first}"
+        source = "the center" if self.source == CENTRE else f"factory {self.source + first}"
         place = "the floor" if self.destination == FLOOR else f"line {self.destination + first}"
         return f"{COLOURS[self.colour]} from {source} to {place}"
 

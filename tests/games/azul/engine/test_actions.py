@@ -106,7 +106,7 @@ def test_a_plain_tuple_is_an_action() -> None:
 
 
 def test_an_action_reads_as_a_player_says_it() -> None:
-    assert str(Action(9, 0, 5)) == "blue from the centre to the floor"
+    assert str(Action(9, 0, 5)) == "blue from the center to the floor"
     assert str(Action(3, 4, 0)) == "white from factory 3 to line 0"
 
 

@@ -187,7 +187,7 @@ def test_a_person_is_asked_until_the_answer_is_legal() -> None:
     assert ACTIONS[action_id] == (0, colour, 2)
     assert "Player 1: 0 points" in told[0]
     assert [text.split(":")[0] for text in told[1:]] == [
-        "write source, color and place, such as '2 red 3' or 'centre k floor'",
+        "write source, color and place, such as '2 red 3' or 'center k floor'",
         "the colors are blue, yellow, red, black, white, or B Y R K W",
-        "blue from the centre to line 1",
+        "blue from the center to line 1",
     ]
