@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -11,30 +10,35 @@ from rich.text import Text
 
 from entity_env.games.azul.engine.actions import Action, ActionEncoder
 from entity_env.games.azul.engine.rules import (
+    CENTRE,
     COLOURS,
-    FLOOR_COSTS,
-    FLOOR_SLOTS,
     MARKER,
+    MIN_PLAYERS,
     NO_COLOUR,
     NOBODY,
     NUM_LINES,
     TILES_PER_COLOUR,
 )
 from entity_env.games.azul.engine.state import GameState, Player, count_tiles
+from entity_env.games.azul.entities import MoveId
 from entity_env.games.azul.kernels import packed_state as at
 from entity_env.games.azul.kernels.engine import end_of_game_packed
 from entity_env.games.azul.kernels.packed_state import NUM_WORDS
-from entity_env.games.azul.viewer import UNKNOWN, describe_move, draw_state
-from entity_env.views import Look, Scene, SeenEntity, SeenObservation
-
-_TILES: Final = dict(
-    zip(COLOURS, ("#1c7ed6", "#fcc419", "#e03131", "#343a40", "#e3fafc"), strict=True)
+from entity_env.games.azul.picture import (
+    INK,
+    SIDES,
+    TableLayout,
+    draw_broken,
+    draw_ground,
+    draw_marker,
+    draw_tile,
+    layout_of,
+    samples,
 )
-_PAPER, _BOARD, _SLOT, _EDGE, _MINE = "#fdf8ef", "#ffffff", "#f1f3f5", "#dee2e6", "#1971c2"
-_SOURCES_A_ROW: Final = 6
-_SOURCE: Final = 2.75
-_BOARD_SIZE: Final = (8.5, 8.7)
-_COSTS: Final = np.diff(FLOOR_COSTS).tolist()
+from entity_env.games.azul.viewer import UNKNOWN, describe_move, draw_state
+from entity_env.views import Chosen, Look, Scene, SeenEntity, SeenObservation, Spot
+
+_MAX_NAME: Final = 16
 
 
 # ------------------------------------------------------------------ the position
@@ -138,116 +142,126 @@ def _draw_text(seen: SeenObservation, width: int) -> Text | None:
     return Text.from_ansi(drawn)
 
 
+# ------------------------------------------------------------------ words
+
+
 def _describe(entity: SeenEntity) -> str:
-    """An option in words: `2 red from factory 1 to line 3`."""
-    return f"{_number(entity, 'count'):g} {describe_move(move_of(entity))}"
+    """What people call it: `2 red from factory 1 to line 3`; "" = its features."""
+    match entity.type:
+        case "Option":
+            return f"{_number(entity, 'count'):g} {describe_move(move_of(entity))}"
+        case "Group":
+            source = int(_number(entity, "source"))
+            return _group_words(source, _colour(entity), int(_number(entity, "count")))
+        case "Line" if count := int(_number(entity, "count")):
+            row = int(_number(entity, "row")) + 1
+            return f"line {row}: {count} of {row} {COLOURS[_colour(entity)]}"
+        case "Line":
+            return f"line {_number(entity, 'row') + 1:g}: empty"
+    return ""
+
+
+def _group_words(source: int, colour: int, count: int) -> str:
+    place = "the center" if source == CENTRE else f"factory {source + 1}"
+    return f"{count} {COLOURS[colour]} from {place}"
 
 
 # ------------------------------------------------------------------ picture
 
 
+def _layout(seen: SeenObservation) -> TableLayout:
+    tables = seen["Table"]
+    return TableLayout(int(_number(tables[0], "num_players")) if tables else MIN_PLAYERS)
+
+
 def _size(seen: SeenObservation) -> tuple[float, float]:
-    """Two boards side by side, with the factories above."""
-    return 17.0, _top(seen) + _BOARD_SIZE[1] * math.ceil(len(seen["Seat"]) / 2)
-
-
-def _ground(scene: Scene) -> None:
-    scene.rect(0, 0, scene.width, scene.height, _PAPER)
+    return _layout(seen).size
 
 
 def _draw(seen: SeenObservation, scene: Scene) -> None:
+    layout = layout_of(scene)
+    groups = {(_number(group, "source"), _colour(group)): group for group in seen["Group"]}
     for i, source in enumerate(seen["Source"]):
-        row, column = divmod(i, _SOURCES_A_ROW)
-        _draw_source(source, scene, 1.6 + _SOURCE * column, 1.6 + _SOURCE * row)
+        number = CENTRE if source["is_centre"] else i
+        for colour, place in layout.tiles(number, _counts(source, "tiles")):
+            draw_tile(scene, *place, COLOURS[colour], groups.get((number, colour)))
+        if source["has_marker"]:
+            left, top, width, _ = layout.centre
+            draw_marker(scene, left + width - 0.55, top + 0.5, source)
     for seat in seen["Seat"]:
-        row, column = divmod(_player_of(seat, seen), 2)
-        left, top = 0.3 + _BOARD_SIZE[0] * column, _top(seen) + _BOARD_SIZE[1] * row
-        _draw_board(seat, seen, scene, left, top)
-
-
-def _top(seen: SeenObservation) -> float:
-    return 0.6 + _SOURCE * math.ceil(len(seen["Source"]) / _SOURCES_A_ROW)
-
-
-def _draw_source(source: SeenEntity, scene: Scene, x: float, y: float) -> None:
-    scene.circle(x, y, 1.2, "#e7f5ff" if source["is_centre"] else "#efe3cd", of=source)
-    tiles = [
-        colour
-        for colour, count in zip(COLOURS, _counts(source, "tiles"), strict=True)
-        for _ in range(count)
-    ]
-    columns = max(2, math.ceil(math.sqrt(len(tiles))))
-    step = 1.5 / columns
-    for i, colour in enumerate(tiles):
-        row, column = divmod(i, columns)
-        rows = math.ceil(len(tiles) / columns)
-        place = x + (column - (columns - 1) / 2) * step, y + (row - (rows - 1) / 2) * step
-        _draw_tile(scene, *place, colour, source, step * 0.9)
-    if source["has_marker"]:
-        scene.circle(x, y + 0.9, 0.25, "#ffffff", stroke="#888888", of=source)
-        scene.text(x, y + 0.9, "1", size=0.35)
-
-
-def _draw_board(
-    seat: SeenEntity, seen: SeenObservation, scene: Scene, left: float, top: float
-) -> None:
-    player = _player_of(seat, seen)
-    edge = _MINE if player == seen.agent_id else _EDGE
-    scene.rect(left, top, 8.1, 8.3, _BOARD, stroke=edge, radius=0.2)
-    name = seen.agent_names[player] if seen.agent_names else f"player {player + 1}"
-    scene.text(left + 0.3, top + 0.6, name, anchor="start")
-    scene.text(left + 7.8, top + 0.6, f"{seat['score']:g} points", anchor="end")
-    for line, y in _rows(seat, seen, "Line", top):
-        row, count = int(_number(line, "row")), int(_number(line, "count"))
-        for i in range(row + 1):
-            x = left + 3.55 - i * 0.76
-            colour = COLOURS[_colour(line)] if i < count else None
-            _draw_tile(scene, x, y, colour, line)
-    for wall, y in _rows(seat, seen, "WallRow", top):
-        row = int(_number(wall, "row"))
+        _draw_seat(seat, seen, scene, layout)
+    for line in seen["Line"]:
+        row, player = int(_number(line, "row")), _player_of(line, seen)
+        for i in range(int(_number(line, "count"))):
+            draw_tile(scene, *layout.line(player, row, i), COLOURS[_colour(line)], line)
+    for wall in seen["WallRow"]:
+        row, player = int(_number(wall, "row")), _player_of(wall, seen)
         for column, has_tile in enumerate(_counts(wall, "cells")):
-            colour = COLOURS[(column - row) % NUM_LINES]
-            _draw_tile(scene, left + 4.5 + column * 0.76, y, colour, wall, is_faint=not has_tile)
-    for slot, cost in enumerate(_COSTS[:FLOOR_SLOTS]):
-        is_taken = slot < _number(seat, "floor")
-        x = left + 0.4 + slot * 0.85
-        scene.rect(x, top + 6.7, 0.72, 0.72, "#ffa8a8" if is_taken else _SLOT, radius=0.1, of=seat)
-        scene.text(x + 0.36, top + 7.75, -cost, "#868e96", size=0.35)
+            if has_tile:
+                colour = COLOURS[(column - row) % NUM_LINES]
+                draw_tile(scene, *layout.wall(player, row, column), colour)
+
+
+def _draw_seat(seat: SeenEntity, seen: SeenObservation, scene: Scene, layout: TableLayout) -> None:
+    player = _player_of(seat, seen)
+    left, top = layout.board(player)
+    name = seen.agent_names[player] if seen.agent_names else f"agent {player}"
+    name = name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
+    if player == seen.agent_id and not seen.observation.done:
+        corners = [(left + 0.3, top + 0.3), (left + 0.65, top + 0.5), (left + 0.3, top + 0.7)]
+        scene.polygon(corners, SIDES[player])
+    scene.text(left + 0.8, top + 0.5, name, INK, anchor="start", of=seat)
+    scene.text(left + 9.0, top + 0.5, f"{_number(seat, 'score'):g} points", INK, anchor="end")
+    for slot in range(int(_number(seat, "floor"))):
+        draw_broken(scene, *layout.floor(player, slot))
     if seat["holds_marker"]:
-        scene.circle(left + 7.2, top + 7.06, 0.3, "#ffffff", stroke="#888888", of=seat)
-        scene.text(left + 7.2, top + 7.06, "1", size=0.4)
+        draw_marker(scene, left + 8.7, layout.floor(player, 0)[1])
 
 
-def _rows(
-    seat: SeenEntity, seen: SeenObservation, name: str, top: float
-) -> Iterator[tuple[SeenEntity, float]]:
-    """Lines or wall rows of a seat, with their heights."""
-    for entity in seen[name]:
-        if entity["seat"] == seat["seat"]:
-            yield entity, top + 1.6 + _number(entity, "row") * 0.85
+# ------------------------------------------------------------------ choices
 
 
-def _draw_tile(
-    scene: Scene,
-    x: float,
-    y: float,
-    colour: str | None,
-    of: SeenEntity,
-    side: float = 0.7,
-    *,
-    is_faint: bool = False,
-) -> None:
-    fill = _SLOT if colour is None else _TILES[colour] + ("38" if is_faint else "")
-    stroke = "" if colour is None or is_faint else "#00000033"
-    corner = x - side / 2, y - side / 2
-    scene.rect(*corner, side, side, fill, stroke=stroke, radius=0.1, of=of)
+def _spots(
+    seen: SeenObservation, action: str, actor: SeenEntity | None, choice: Chosen
+) -> list[Spot]:
+    """From the tiles that are taken to the place where they go."""
+    move = MoveId[choice].value if isinstance(choice, str) else move_of(choice)
+    source, colour, place = ActionEncoder.decode(move)
+    groups, places = _places(seen)
+    return [groups[source, colour], places[place]] if (source, colour) in groups else []
+
+
+@lru_cache(maxsize=2)
+def _places(seen: SeenObservation) -> tuple[dict[tuple[int, int], Spot], list[Spot]]:
+    """Spots of the tiles of each source and color, and of the observer's lines and floor."""
+    if not seen["Table"]:
+        return {}, []
+    layout = _layout(seen)
+    groups = {}
+    for i, source in enumerate(seen["Source"]):
+        number, counts = CENTRE if source["is_centre"] else i, _counts(source, "tiles")
+        for colour, place in layout.tiles(number, counts):
+            words = _group_words(number, colour, counts[colour])
+            groups.setdefault((number, colour), Spot(*place, words))
+    lines = {_number(e, "row"): _number(e, "count") for e in seen["Line"] if not e["seat"]}
+    [on_floor] = [_number(seat, "floor") for seat in seen["Seat"] if not seat["seat"]]
+    counts = [*(int(lines[row]) for row in range(NUM_LINES)), int(on_floor)]
+    names = [*(f"line {row + 1}" for row in range(NUM_LINES)), "the floor"]
+    places = [
+        Spot(*layout.destination(seen.agent_id, place, count), name)
+        for place, (count, name) in enumerate(zip(counts, names, strict=True))
+    ]
+    return groups, places
 
 
 look = Look(
     size=_size,
     draw=_draw,
-    ground=_ground,
+    ground=draw_ground,
     draw_text=_draw_text,
     describe=_describe,
+    spots=_spots,
+    legend=samples,
+    labels={"MoveId": {move.name: describe_move(move.value) for move in MoveId}},
     is_open=True,
 )

@@ -1,6 +1,7 @@
 """Azul's look: the position is reconstructed from any player's observation, and drawn."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -22,10 +23,11 @@ from entity_env.games.azul import (
 )
 from entity_env.games.azul.engine.actions import ActionEncoder
 from entity_env.games.azul.engine.rules import MARKER
+from entity_env.games.azul.entities import MoveId
 from entity_env.games.azul.look import look, move_of, position_of
 from entity_env.games.azul.players.named import players
 from entity_env.games.azul.viewer import UNKNOWN
-from entity_env.views import Scene, SeenObservation, find_look
+from entity_env.views import Scene, SeenObservation, Spot, find_look
 from tests.games.azul.recorded_games import observation_of, states
 
 SPACE = azul.obs_space()
@@ -123,13 +125,53 @@ def test_the_picture_has_all_tiles_within_its_bounds(state: GameState, seat: int
     look.ground(scene)
     look.draw(seen, scene)
     for shape in scene.shapes:
-        ((x, y),) = [shape.center]
+        x, y = shape.center
         assert 0 <= x <= scene.width
         assert 0 <= y <= scene.height
-    tiles = [shape for shape in scene.shapes if shape.stroke == "#00000033"]
+    tiles = [
+        shape
+        for shape in scene.shapes
+        if shape.kind == "rect" and shape.stroke and shape.size == (0.72, 0.72)
+    ]
     on_sources = sum(map(sum, state.factories)) + sum(state.centre)
     on_boards = sum(sum(p.line_counts) + p.wall.bit_count() for p in state.players)
     assert len(tiles) == on_sources + on_boards
+    assert len({shape.center for shape in tiles}) == len(tiles), "none hides another"
+
+
+def rounded(place: Sequence[float | str]) -> tuple[float, float]:
+    return round(float(place[0]), 6), round(float(place[1]), 6)
+
+
+@settings(max_examples=30)
+@given(state=states(max_moves=100))
+def test_a_move_points_from_its_tiles_to_a_free_place(state: GameState) -> None:
+    """In two steps, each with its words."""
+    if state.is_over:
+        return
+    seen = seen_by(state, state.current_player)
+    assert callable(look.size)
+    assert look.draw is not None
+    assert look.spots is not None
+    scene = Scene(*look.size(seen))
+    look.draw(seen, scene)
+    tiles = {rounded(shape.center) for shape in scene.shapes if shape.size == (0.72, 0.72)}
+    found = set()
+    for option in seen["Option"]:
+        start, end = look.spots(seen, "SelectOption", None, option)
+        assert isinstance(start, Spot)
+        assert isinstance(end, Spot)
+        action = ActionEncoder.decode(move_of(option))
+        assert rounded(start) in tiles
+        line = state.players[seen.agent_id].line_counts
+        is_free = action.destination < 5 and line[action.destination] <= action.destination
+        assert not is_free or rounded(end) not in tiles
+        words = f"{start.words} to {end.words}"
+        assert words == f"{option['count']:g} {describe_move(move_of(option))}"
+        by_id = look.spots(seen, "MoveId", None, [*MoveId][move_of(option)].name)
+        assert by_id == [start, end]
+        found.add((start, end))
+    assert len(found) == len(seen["Option"])
 
 
 def test_an_observation_without_a_table_has_no_text() -> None:
