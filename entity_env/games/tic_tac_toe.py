@@ -74,7 +74,7 @@ class Theirs:
 Owners = Mapping[Square, int]
 """Agent that owns each taken square."""
 
-_LINES: Final = (
+LINES: Final = (
     *(tuple(Square((x, y)) for x in range(3)) for y in range(3)),
     *(tuple(Square((x, y)) for y in range(3)) for x in range(3)),
     tuple(Square((i, i)) for i in range(3)),
@@ -102,7 +102,7 @@ def play(agents: Sequence[Agent], *, seed: int) -> None:
 
 
 def _has_won(owners: Owners, agent: int) -> bool:
-    return any(all(owners.get(square) == agent for square in line) for line in _LINES)
+    return any(all(owners.get(square) == agent for square in line) for line in LINES)
 
 
 def _observe(owners: Owners, agent: int, score: int = 0) -> Obs:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.text import Text
 
-from entity_env.views import Look, Scene, SeenEntity, SeenObservation
+from entity_env.views import Chosen, Look, Scene, SeenEntity, SeenObservation
 
 GREENS: Final = ("#0c1a14", "#3f7d5b", "#9ccf7f", "#eaf7d0")
 """Shades of a screen with a dark background, such as an XO-CHIP's."""
@@ -137,19 +137,87 @@ def _draw_text(seen: SeenObservation, width: int) -> Text | None:
     return text or None
 
 
-def _size(seen: SeenObservation) -> tuple[float, float]:
+# ------------------------------------------------------------------ picture
+
+_BODY, _KEY, _SIGN = "#e9ecef #25262b", "#495057 #ced4da", "#ffffff #1a1b1e"
+_DIFFERS, _SHEEN = "#a61e4d", "#ffffff"
+_MAX_MARKED: Final = 12
+"""Maximum tiles that are marked because they differ from the goal's."""
+_PAD: Final = 3.0
+_DIRECTIONS: Final = {"UP": (0, -1), "DOWN": (0, 1), "LEFT": (-1, 0), "RIGHT": (1, 0)}
+_KEYS: Final = {
+    **{name: (2.4 + 0.85 * dx, 1.5 + 0.85 * dy) for name, (dx, dy) in _DIRECTIONS.items()},
+    **{"START": (7.6, 1.3), "B": (11.7, 1.4), "A": (13.8, 1.1)},
+}
+"""Height of the gamepad and centers of its buttons, for a screen of 16 tiles from left to right."""
+
+
+def _unit(columns: float) -> float:
+    return columns / 16
+
+
+def _screen(seen: SeenObservation) -> tuple[float, float]:
+    """Columns and rows of tiles."""
     rows, columns = np.max([tile.features[:2] for tile in seen["Tile"]], axis=0, initial=0) + 1
     return float(columns), float(rows)
 
 
+def _size(seen: SeenObservation) -> tuple[float, float]:
+    columns, rows = _screen(seen)
+    return columns, rows + _PAD * _unit(columns)
+
+
 def _ground(scene: Scene) -> None:
-    scene.rect(0, 0, scene.width, scene.height, GREENS[0])
+    """The screen, and a gamepad below it."""
+    unit = _unit(scene.width)
+    top = scene.height - _PAD * unit
+    scene.rect(0, 0, scene.width, scene.height, _BODY)
+    scene.rect(0, 0, scene.width, top, GREENS[0])
+    for name, (x, y) in _KEYS.items():
+        _draw_key(scene, name, x * unit, top + y * unit, unit)
+
+
+def _draw_key(scene: Scene, name: str, x: float, y: float, unit: float) -> None:
+    if name in _DIRECTIONS:
+        half = 0.42 * unit
+        scene.rect(x - half, y - half, 2 * half, 2 * half, _KEY, radius=0.1 * unit)
+        (dx, dy), r = _DIRECTIONS[name], 0.24 * unit
+        ends = (dx, dy), (dy - dx, -dx - dy), (-dy - dx, dx - dy)
+        scene.polygon([(x + a * r, y + b * r) for a, b in ends], _SIGN)
+        return
+    half = (1.3 if name == "START" else 0.65) * unit
+    size = (2 * half, 1.3 * unit)
+    scene.rect(x - half, y - 0.65 * unit, *size, _KEY, radius=0.65 * unit)
+    scene.text(x, y + 1.1 * unit, name, _KEY, size=0.6 * unit)
 
 
 def _draw(seen: SeenObservation, scene: Scene) -> None:
+    is_near = sum(tile.features[6] > 0 for tile in seen["Tile"]) <= _MAX_MARKED
     for tile in seen["Tile"]:
         row, column = tile.features[:2].tolist()
-        scene.rect(column, row, 1, 1, _color(_brightness(tile)), of=tile)
+        _draw_tile(scene, column, row, tile)
+        if is_near and tile.features[6]:
+            _draw_mark(scene, column + 1, row, 0.3)
+
+
+def _draw_tile(scene: Scene, x: float, y: float, tile: SeenEntity) -> None:
+    """Nested squares with the areas of the shades, the most common outside."""
+    counts = tile.features[2:6]
+    left = 1.0
+    for shade in np.argsort(-counts, kind="stable").tolist():
+        if left <= 0:
+            break
+        side = left**0.5
+        corner = x + (1 - side) / 2, y + (1 - side) / 2
+        edge = GREENS[0] if side < 1 else ""  # adjacent shades differ too little
+        scene.rect(*corner, side, side, GREENS[shade], stroke=edge, stroke_width=0.04, of=tile)
+        left = round(left - float(counts[shade]) / max(1.0, float(counts.sum())), 6)
+
+
+def _draw_mark(scene: Scene, right: float, top: float, side: float) -> None:
+    """The corner of a tile that differs from the goal's."""
+    corners = [(right, top), (right, top + side), (right - side, top)]
+    scene.polygon(corners, _DIFFERS, stroke=_SHEEN, stroke_width=0.04)
 
 
 def _brightness(tile: SeenEntity) -> float:
@@ -164,4 +232,37 @@ def _color(brightness: float) -> str:
     return f"#{mixed.astype(np.uint8).tobytes().hex()}"
 
 
-look = Look(size=_size, draw=_draw, ground=_ground, draw_text=_draw_text)
+def _spots(
+    seen: SeenObservation, action: str, actor: SeenEntity | None, choice: Chosen
+) -> list[tuple[float, float]]:
+    """The button of the gamepad."""
+    columns, rows = _screen(seen)
+    x, y = _KEYS[str(choice)]
+    return [(x * _unit(columns), rows + y * _unit(columns))]
+
+
+def _words(entity: SeenEntity) -> str:
+    row, column, *_, distance = entity.features.tolist()
+    words = f"{distance:g} from the goal" if distance else "as in the goal"
+    return f"tile in row {row:g}, column {column:g}: {words}"
+
+
+def _legend() -> dict[str, Scene]:
+    found = {"tile, by its shades": Scene(1, 1), "differs from the goal": Scene(1, 1)}
+    tile, mark = found.values()
+    tile.rect(0, 0, 1, 1, GREENS[2])
+    tile.rect(0.25, 0.25, 0.5, 0.5, GREENS[0])
+    mark.rect(0, 0, 1, 1, GREENS[0])
+    _draw_mark(mark, 1, 0, 0.5)
+    return found
+
+
+look = Look(
+    size=_size,
+    draw=_draw,
+    ground=_ground,
+    draw_text=_draw_text,
+    describe=_words,
+    spots=_spots,
+    legend=_legend,
+)

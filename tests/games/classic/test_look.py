@@ -119,11 +119,13 @@ def test_shapes_lie_in_the_picture(name: str, numbers: list[float]) -> None:
 
 
 def test_shapes_move_as_the_text_does() -> None:
-    [_, cart, pole] = scene("cartpole", 1, 0, 0.3, 0).shapes
+    cart, pole, *_ = (shape for shape in scene("cartpole", 1, 0, 0.3, 0).shapes if shape.of == 0)
     assert cart.center[0] == pytest.approx((2.4 + 1) * 4)
     assert pole.points[1][0] > cart.center[0], "a positive angle leans to the right"
     [left] = [
-        shape.points[1] for shape in scene("pendulum", 0, 1, 0).shapes if shape.kind == "line"
+        shape.points[1]
+        for shape in scene("pendulum", 0, 1, 0).shapes
+        if shape.kind == "line" and shape.of == 0
     ]
     assert left == pytest.approx((1, 6))
     high, low = (scene("mountain_car", x, 0).shapes[-1].center for x in (0.5, -0.5))

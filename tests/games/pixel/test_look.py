@@ -9,6 +9,7 @@ from rich.console import Console
 from entity_env import Observation
 from entity_env.games.pixel.entities import obs_space
 from entity_env.games.pixel.look import GREENS, draw_pixels, look
+from entity_env.games.pixel.worlds.world import Button
 from entity_env.views import Scene, SeenObservation
 
 
@@ -117,14 +118,42 @@ def test_tiles_are_drawn_by_their_brightness() -> None:
 
 
 def test_tiles_are_a_picture() -> None:
+    """Each shade is as large as its share of the tile, the most common one outside."""
     seen = tiles(EMPTY, FULL, LITTLE, EMPTY, EMPTY, EMPTY, columns=2)
     assert callable(look.size)
     assert look.draw is not None
-    assert look.size(seen) == (2, 3)
-    scene = Scene(2, 3)
+    width, height = look.size(seen)
+    assert (width, height) == (2, 3 + 3 / 8), "with a gamepad below"
+    scene = Scene(width, height)
     look.draw(seen, scene)
-    dark, bright, little, *others = [shape.fill for shape in scene.shapes]
-    assert (dark, bright, others) == (GREENS[0], GREENS[3], [GREENS[0]] * 3)
-    assert GREENS[0] < little < GREENS[3]
-    assert [shape.center for shape in scene.shapes][:3] == [(0.5, 0.5), (1.5, 0.5), (0.5, 1.5)]
-    assert [shape.of for shape in scene.shapes] == [*range(6)]
+    dark, bright, little, dot, *others = scene.shapes
+    assert (dark.fill, bright.fill, little.fill) == (GREENS[0], GREENS[3], GREENS[0])
+    assert (dot.fill, dot.size) == (GREENS[3], (0.25, 0.25))
+    assert [shape.fill for shape in others] == [GREENS[0]] * 3
+    assert [shape.center for shape in scene.shapes][:4] == [
+        *[(0.5, 0.5), (1.5, 0.5), (0.5, 1.5), (0.5, 1.5)]
+    ]
+    assert [shape.of for shape in scene.shapes] == [0, 1, 2, 2, 3, 4, 5]
+
+
+def test_tiles_that_differ_from_the_goal_are_marked_if_they_are_few() -> None:
+    for num_different, num_marks in ((0, 0), (2, 2), (13, 0)):
+        seen = tiles(*[EMPTY] * 20, columns=5)
+        for tile in seen["Tile"][:num_different]:
+            tile.features[6] = 3
+        assert look.draw is not None
+        scene = Scene(5, 5)
+        look.draw(seen, scene)
+        assert sum(shape.kind == "polygon" for shape in scene.shapes) == num_marks
+
+
+def test_every_button_is_on_the_gamepad() -> None:
+    seen = tiles(*[EMPTY] * 20, columns=5)
+    assert callable(look.size)
+    assert look.spots is not None
+    width, height = look.size(seen)
+    places = [look.spots(seen, "Press", None, button.name)[0] for button in Button]
+    assert len({*places}) == len(Button)
+    for x, y, *_ in map(tuple, places):
+        assert 0 < x < width
+        assert 4 < y < height
