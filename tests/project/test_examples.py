@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from entity_env import Turn
 from entity_env.agents import RandomAgent, against
 from entity_env.cli import main
 from entity_env.games import tic_tac_toe
-from examples import bot, demo, my_game, skirmish
+from entity_env.views import SeenObservation, find_look
+from entity_env.views.drawing import Drawing
+from examples import bot, demo, my_game, skirmish, skirmish_look
 
 GAME = Path(my_game.__file__)
 SMALL = ("--num-envs=4", "--set-train=net={d_model=8,n_layer=1,n_head=1}")
@@ -78,6 +81,28 @@ def test_the_sides_of_the_skirmish_win_what_the_other_loses() -> None:
         assert one.reward == pytest.approx(-other.reward)
         assert one.truncated == other.truncated
     assert sum(each.terminated for each in rewards) > 20
+
+
+def test_units_of_the_skirmish_can_be_told_apart() -> None:
+    """Sides by color, whoever observes; kinds by shape; none hides another in its cell."""
+    turns: list[Turn] = []
+    game, agents = skirmish.skirmish, [RandomAgent(seed=i) for i in range(2)]
+    game.run(*agents, seed=3, watch=turns.append, max_turns=12)
+    space, shared = game.obs_space(), 0
+    drawing = Drawing(find_look(game), space)
+    for turn in turns:
+        seen = SeenObservation(turn.observation, space, turn.agent_id)
+        drawing.include(seen)
+        tokens = {s.of: s for s in reversed(drawing.draw(seen).shapes) if s.of >= 0}
+        assert {*tokens} == {unit.index for unit in seen.entities}
+        assert len({token.center for token in tokens.values()}) == len(tokens)
+        shared += len({tuple(unit.features[-3:-1]) for unit in seen.entities}) < len(tokens)
+        for unit in seen.entities:
+            token = tokens[unit.index]
+            assert token.kind == ("rect" if unit["kind"] == "KNIGHT" else "polygon")
+            agent = turn.agent_id if unit.type == "Unit" else 1 - turn.agent_id
+            assert token.fill == skirmish_look.SIDES[agent]
+    assert shared, "some units shared a cell"
 
 
 @pytest.mark.slow

@@ -120,10 +120,11 @@ $name = Game(play, entities=(Basket, Apple), actions=(Move,), name="$name", vers
 
 from entity_env.views import Look, Style
 
+# Two colors each: for light and for dark pages.
 look = Look(
     styles={
-        "Basket": Style(shape="square", color="#0072b2", glyph="▂"),
-        "Apple": Style(shape="circle", color="#d55e00", glyph="●"),
+        "Basket": Style(shape="square", color="#0072b2 #56b4e9", glyph="▂"),
+        "Apple": Style(shape="circle", color="#c92a2a #ff8787", glyph="●"),
     },
 )
 ''',
