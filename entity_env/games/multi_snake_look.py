@@ -82,7 +82,7 @@ def _words(entity: SeenEntity) -> str:
 
 
 def _legend() -> dict[str, Scene]:
-    found = {name: Scene(1, 1) for name in ("head", "body", "food, only for its snake")}
+    found = {name: Scene(1, 1) for name in ("Head", "Segment", "Food, only for its snake")}
     head, body, food = found.values()
     head.circle(0.5, 0.5, 0.44, _COLORS[0])
     for x in (0.3, 0.7):

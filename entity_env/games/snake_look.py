@@ -80,10 +80,10 @@ def _words(entity: SeenEntity) -> str:
 
 
 def _legend() -> dict[str, Scene]:
-    found = {name: Scene(1, 1) for name in ("head", "body", "food")}
-    found["head"].circle(0.5, 0.5, 0.44, _HEAD)
-    found["body"].rect(0, 0.17, 1, _WIDTH, _SNAKE, radius=_WIDTH / 2)
-    _draw_apple(found["food"], 0.5, 0.5)
+    found = {name: Scene(1, 1) for name in ("Head", "Segment", "Food")}
+    found["Head"].circle(0.5, 0.5, 0.44, _HEAD)
+    found["Segment"].rect(0, 0.17, 1, _WIDTH, _SNAKE, radius=_WIDTH / 2)
+    _draw_apple(found["Food"], 0.5, 0.5)
     return found
 
 

@@ -133,11 +133,13 @@ class Animation:
         drawing = Drawing(look, obs_space)
         for turn in turns:
             drawing.include(SeenObservation(turn.observation, obs_space, turn.agent_id))
+        given = [*names, *[""] * num_agents][:num_agents]
+        shown = shown_names([name or f"agent {i}" for i, name in enumerate(given)])
         pool: dict[Shape, int] = {}
         last: dict[int, Still] = {}
         stills = []
         for turn in turns:
-            still = _still_of(turn, drawing, pool, action_space)
+            still = _still_of(turn, drawing, pool, action_space, shown if names else ())
             if turn.observation.is_blank and turn.agent_id in last:
                 before = last[turn.agent_id]
                 kept = {name: getattr(before, name) for name in ("shapes", "words", "global_words")}
@@ -145,8 +147,6 @@ class Animation:
             last[turn.agent_id] = still
             stills.append(still)
         title = one_line(title) or "game"
-        given = [*names, *[""] * num_agents][:num_agents]
-        names = shown_names([name or f"agent {i}" for i, name in enumerate(given)])
         return cls(
             title,
             [(one_line(name), one_line(value)) for name, value in about],
@@ -156,9 +156,9 @@ class Animation:
             list(pool),
             stills,
             look.is_open,
-            names,
+            shown,
             drawing.legend(),
-            _headline(title, names, turns),
+            _headline(title, shown, turns),
         )
 
     def __len__(self) -> int:
@@ -445,8 +445,9 @@ def _still_of(
     drawing: Drawing,
     pool: dict[Shape, int],
     action_space: Mapping[ActionName, ActionSpace],
+    names: Sequence[str],
 ) -> Still:
-    seen = SeenObservation(turn.observation, drawing.obs_space, turn.agent_id)
+    seen = SeenObservation(turn.observation, drawing.obs_space, turn.agent_id, agent_names=names)
     shapes = drawing.draw(seen).shapes
     pointer = Pointer(drawing, seen, shapes)
     return Still(

@@ -130,7 +130,7 @@ def words_of(entity: SeenEntity, look: Look | None = None) -> str:
     if not words:
         names, features = list(entity.names), list(entity.features)
         style = None if look is None else look.style(entity.type)
-        if style is not None and style.label:
+        if name and style is not None and style.label:
             value = entity[style.label]
             label = describe_number(value) if isinstance(value, float) else str(value or "")
             kept = [i for i, each in enumerate(names) if member_of(each)[0] != style.label]

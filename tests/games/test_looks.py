@@ -262,3 +262,11 @@ def test_a_torque_is_an_arrow() -> None:
     assert end.x < start.x < 6
     assert end.y == start.y == 1
     assert len(pointer.path("Torque", seen.entities[0], [0.0])) == 1
+
+
+def test_pictures_of_a_replay_have_the_names_of_its_agents() -> None:
+    for name in ("rock_paper_scissors", "azul"):
+        replay = Replay.load(DATA / "replays" / f"{name}.replay")
+        shown = replay.animation(GAMES[name])
+        words = [shape.text for shape in shown.shapes_of(0) if shape.kind == "text"]
+        assert {*shown.names} <= {*words}
