@@ -18,6 +18,8 @@ _COLORS: Final = {
 }
 _SIZE: Final = (9.0, 7.0)
 _MAX_NAME: Final = 16
+_WIDEST, _CHAR = 3.7, 0.55
+"""Width of a card's text, and approximate width of a character in units of the text's size."""
 
 
 def _ground(scene: Scene) -> None:
@@ -57,7 +59,8 @@ def _draw_card(
     draw_throw(scene, strength, x, 2.3, 1.0, card)
     scene.text(x, 3.7, strength, _INK, size=0.42, of=card)
     words = "wins 2 instead of 1" if is_open else f"hidden from {_name(seen, seen.agent_id)}"
-    scene.text(x, 4.25, words, _DIM, size=0.34, of=card)
+    size = min(0.34, _WIDEST / (_CHAR * len(words)))
+    scene.text(x, 4.25, words, _DIM, size=size, of=card)
 
 
 def _name(seen: SeenObservation, agent: int) -> str:
@@ -101,7 +104,8 @@ def _legend() -> dict[str, Scene]:
 def _spots(
     seen: SeenObservation, action: str, actor: SeenEntity | None, choice: Chosen
 ) -> list[tuple[float, float]]:
-    return [_place(str(choice))]
+    x, y = _place(str(choice))
+    return [(x, y - 0.2)]
 
 
 def _words(entity: SeenEntity) -> str:

@@ -173,6 +173,16 @@ def test_a_hidden_strength_says_from_whom_it_is_hidden() -> None:
         ]
 
 
+def test_long_names_fit_their_cards() -> None:
+    game, _, [turn, *_] = episode("rock_paper_scissors")
+    names = ["an agent with a very long name", "W" * 40]
+    seen = SeenObservation(turn.observation, game.obs_space(), agent_names=names)
+    texts = [shape for shape in scene_of(game, seen) if shape.kind == "text"]
+    assert any("hidden from an agent with" in shape.text for shape in texts)
+    for shape in texts:
+        assert shape.size[0] * 0.55 * len(shape.text) <= 4.05
+
+
 def test_what_a_person_cannot_see_is_not_drawn() -> None:
     game, _, [turn, *_] = episode("rock_paper_scissors")
     seen = SeenObservation(turn.observation, game.obs_space(), hidden=False)
