@@ -80,6 +80,7 @@ LINES: Final = (
     tuple(Square((i, i)) for i in range(3)),
     tuple(Square((i, 2 - i)) for i in range(3)),
 )
+"""Rows, columns and diagonals."""
 
 
 def play(agents: Sequence[Agent], *, seed: int) -> None:

@@ -198,8 +198,8 @@ def _draw(seen: SeenObservation, scene: Scene) -> None:
         row, player = int(_number(wall, "row")), _player_of(wall, seen)
         for column, has_tile in enumerate(_counts(wall, "cells")):
             if has_tile:
-                colour = COLOURS[(column - row) % NUM_LINES]
-                draw_tile(scene, *layout.wall(player, row, column), colour)
+                name = COLOURS[(column - row) % NUM_LINES]
+                draw_tile(scene, *layout.wall(player, row, column), name)
 
 
 def _draw_seat(seat: SeenEntity, seen: SeenObservation, scene: Scene, layout: TableLayout) -> None:
@@ -225,6 +225,8 @@ def _spots(
     seen: SeenObservation, action: str, actor: SeenEntity | None, choice: Chosen
 ) -> list[Spot]:
     """From the tiles that are taken to the place where they go."""
+    if not isinstance(choice, str | SeenEntity):
+        return []
     move = MoveId[choice].value if isinstance(choice, str) else move_of(choice)
     source, colour, place = ActionEncoder.decode(move)
     groups, places = _places(seen)
@@ -237,7 +239,7 @@ def _places(seen: SeenObservation) -> tuple[dict[tuple[int, int], Spot], list[Sp
     if not seen["Table"]:
         return {}, []
     layout = _layout(seen)
-    groups = {}
+    groups: dict[tuple[int, int], Spot] = {}
     for i, source in enumerate(seen["Source"]):
         number, counts = CENTRE if source["is_centre"] else i, _counts(source, "tiles")
         for colour, place in layout.tiles(number, counts):

@@ -154,6 +154,7 @@ def test_every_button_is_on_the_gamepad() -> None:
     width, height = look.size(seen)
     places = [look.spots(seen, "Press", None, button.name)[0] for button in Button]
     assert len({*places}) == len(Button)
-    for x, y, *_ in map(tuple, places):
-        assert 0 < x < width
-        assert 4 < y < height
+    for place in places:
+        assert isinstance(place, tuple)
+        assert 0 < place[0] < width
+        assert 4 < place[1] < height
