@@ -37,6 +37,7 @@ from entity_env.views.scene import one_line
 _ADDRESS: Final = "127.0.0.1"
 _MAX_BODY: Final = 4096
 _MAX_LINE: Final = 500
+_MAX_NAME: Final = 100
 _MAX_CONNECTIONS: Final = 64
 """Limit for connections that have sent the key."""
 _MAX_KEYLESS: Final = 32
@@ -58,6 +59,7 @@ _HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
+_TEXT: Final = "text/plain; charset=utf-8"
 _NOTHING: Final = "default-src 'none'; base-uri 'none'; form-action 'none'"
 
 Post: TypeAlias = Callable[[object], str]
@@ -97,6 +99,28 @@ def _policy(html: str) -> str:
         if hashes:
             parts.append(f"{name}-src " + " ".join(f"'sha256-{each}'" for each in hashes))
     return "; ".join(parts)
+
+
+class Download(NamedTuple):
+    """A file for the browser to save, never to show.
+
+    Args:
+        name: proposed name of the file; other characters than letters, digits, `.`, `-` and `_` are
+            replaced.
+    """
+
+    name: str
+    content: bytes
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers that make the browser save the file."""
+        name = re.sub(r"[^A-Za-z0-9._-]+", "_", self.name)[:_MAX_NAME]
+        return {"Content-Disposition": f'attachment; filename="{name}"'}
+
+
+Get: TypeAlias = Callable[[str], Page | Download | None]
+"""Returns what a route serves, if it exists."""
 
 
 class Feed:
@@ -159,12 +183,12 @@ class PageServer:
     of each name. `url` + "answer" takes JSON of at most 4 kB by POST.
 
     Args:
-        get: the page of a route, the exact text after `url`, if it exists. Called in other threads;
-            an `EntityEnvError` is shown in one line.
+        get: the page or file of a route, the exact text after `url`, if it exists. Called in other
+            threads; an `EntityEnvError` is shown in one line.
         post: called in other threads.
     """
 
-    def __init__(self, get: Callable[[str], Page | None], post: Post | None = None) -> None:
+    def __init__(self, get: Get, post: Post | None = None) -> None:
         self._feed = Feed()
         self._server = _Server(get, post, self._feed)
         self._thread = threading.Thread(
@@ -227,7 +251,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 32
 
-    def __init__(self, get: Callable[[str], Page | None], post: Post | None, feed: Feed) -> None:
+    def __init__(self, get: Get, post: Post | None, feed: Feed) -> None:
         self.get, self.post, self.feed = get, post, feed
         self.prefix = f"/{secrets.token_urlsafe(24)}/"
         self._open: dict[socket.socket, threading.Thread] = {}
@@ -331,15 +355,18 @@ class _Handler(BaseHTTPRequestHandler):
             self._stream(self.server.feed)
         else:
             try:
-                page = self.server.get(route)
+                found = self.server.get(route)
             except EntityEnvError as error:
                 self._refuse(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
                 return
-            if page is None:
+            if found is None:
                 self._refuse(HTTPStatus.NOT_FOUND, "there is no such page")
-                return
-            headers = {"Content-Security-Policy": page.policy}
-            self._reply(HTTPStatus.OK, "text/html", page.html, headers)
+            elif isinstance(found, Download):
+                kind = "application/octet-stream"
+                self._reply(HTTPStatus.OK, kind, found.content, found.headers)
+            else:
+                headers = {"Content-Security-Policy": found.policy}
+                self._reply(HTTPStatus.OK, "text/html; charset=utf-8", found.html, headers)
 
     def do_POST(self) -> None:
         post, route = self.server.post, self._route()
@@ -357,9 +384,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.BAD_REQUEST, f"expected JSON: {error}")
             return
         if problem:
-            self._reply(HTTPStatus.CONFLICT, "text/plain", f"{one_line(problem)[:_MAX_LINE]}\n")
+            self._reply(HTTPStatus.CONFLICT, _TEXT, f"{one_line(problem)[:_MAX_LINE]}\n")
         else:
-            self._reply(HTTPStatus.NO_CONTENT, "text/plain", "")
+            self._reply(HTTPStatus.NO_CONTENT, _TEXT, "")
 
     def _route(self) -> str | None:
         """The text after the key; None after a refusal."""
@@ -436,16 +463,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refuse(self, status: HTTPStatus, problem: str) -> None:
         self.close_connection = True
-        self._reply(
-            status, "text/plain", f"{one_line(problem)[:_MAX_LINE]}\n", {"Connection": "close"}
-        )
+        self._reply(status, _TEXT, f"{one_line(problem)[:_MAX_LINE]}\n", {"Connection": "close"})
 
     def _reply(
-        self, status: HTTPStatus, kind: str, text: str, headers: dict[str, str] | None = None
+        self,
+        status: HTTPStatus,
+        kind: str,
+        content: str | bytes,
+        headers: dict[str, str] | None = None,
     ) -> None:
-        body = text.encode(errors="replace")
+        body = content.encode(errors="replace") if isinstance(content, str) else content
         self.send_response(status)
-        of_body = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body))}
+        of_body = {"Content-Type": kind, "Content-Length": str(len(body))}
         if status is HTTPStatus.NO_CONTENT:
             of_body = {}
         policy = {"Content-Security-Policy": f"{_NOTHING}; frame-ancestors 'self'; sandbox"}

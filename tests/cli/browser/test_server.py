@@ -52,7 +52,8 @@ def test_a_page_has_a_strict_policy(server: PageServer) -> None:
         assert rule in policy
     assert "frame-ancestors 'none'" in policy
     assert re.search(r"script-src 'sha256-[\w+/]{43}='(;|$)", policy)
-    assert not re.search("unsafe|http:|[*]|frame-src|script-src[^;]*data:", policy)
+    assert not re.search("unsafe|http:|[*]|script-src[^;]*data:", policy)
+    assert "frame-src 'self';" in policy
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"
     assert headers["cache-control"] == "no-store"
