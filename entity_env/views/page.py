@@ -67,14 +67,16 @@ def _packed(text: str) -> str:
 def template(path: Path) -> str:
     """A page without data, as small as it is sent.
 
-    `@board.js@` and other names of scripts and styles in this folder stand for their content.
+    `@board.js@` and other names of scripts and styles in the page's folder, or in this one, stand
+    for their content.
     """
-    text = re.sub(
-        r"@(\w+\.(?:js|css))@",
-        lambda found: _PLAYER.with_name(found[1]).read_text(encoding="utf-8"),
-        path.read_text(encoding="utf-8").replace("@SHAPES@", "@shapes.js@"),
-    )
-    return minified(text)
+    text = path.read_text(encoding="utf-8").replace("@SHAPES@", "@shapes.js@")
+    return minified(re.sub(r"@(\w+\.(?:js|css))@", lambda found: _source(found[1], path), text))
+
+
+def _source(name: str, page: Path) -> str:
+    own = page.with_name(name)
+    return (own if own.is_file() else _PLAYER.with_name(name)).read_text(encoding="utf-8")
 
 
 def minified(html: str) -> str:

@@ -14,6 +14,7 @@ from entity_env.authoring.local_run import Turn, Watch
 from entity_env.cli.display.console import Console, echo
 from entity_env.cli.display.terminal_view import TerminalView, shown_names
 from entity_env.cli.load_game import (
+    ENVIRONMENTS,
     HUMAN,
     EpisodesSeen,
     load_game,
@@ -49,7 +50,8 @@ class Play:
     """Draw the game."""
     look: LookName = None
     think: bool = False
-    """Show the probabilities and the value that agents compute."""
+    """Show the probabilities and the value that agents compute. In a page, a person also sees what
+    the first trained agent would choose in their place."""
     fps: FrameRate = 10
     """Frames per second."""
     episodes: Count = 1
@@ -64,6 +66,11 @@ class Play:
         if self.start.episode_seed is not None and self.episodes > 1:
             raise UsageError(
                 f"--episode-seed plays one episode: leave out --episodes {self.episodes}"
+            )
+        if self.browser and not self.render:
+            raise UsageError(
+                "--browser shows the game in a page: leave out --no-render, or --browser to play "
+                "in the terminal"
             )
         chosen, given = load_game(self.game, self.settings.texts), self.agents.agents
         chosen = game_agents(chosen).seated(chosen, len(given))
@@ -105,6 +112,8 @@ class Play:
             episodes=self.episodes,
             fps=self.fps,
             is_opened=self.is_opened,
+            thinks=self.think,
+            source=self.game if self.game.partition(":")[0] in ENVIRONMENTS else "",
         )
 
 

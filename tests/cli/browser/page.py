@@ -1,12 +1,22 @@
-"""A page as in a browser, in Python: a stream of events, and answers by POST."""
+"""Games in a page, and the page as in a browser, in Python: events, and answers by POST."""
 
 import http.client
 import json
 import re
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
+from unittest import mock
+
+from entity_env import Game
+from entity_env.agents import Agent, RandomAgent
+from entity_env.cli.browser.play import play_in_browser
+from entity_env.cli.browser.server import PageServer
+from entity_env.cli.options import PlayOptions
+from entity_env.core.episode import Episode
+from entity_env.views import find_look
 
 WAIT_S = 30.0
 
@@ -60,6 +70,10 @@ class LivePage:
         assert self.post({"number": number, **answer}) == (204, "")
         self.wait_for(lambda frame: not frame["asked"] or frame["asked"]["number"] > number)
 
+    def again(self) -> None:
+        """Asks for the next episode or run."""
+        self.answer(again=True)
+
     def press(self, key: str) -> None:
         """Answers with the choice that has a key."""
         choices = self.question()["choices"]
@@ -72,6 +86,13 @@ class LivePage:
         self._answers.request("POST", f"{self.path}answer", body, headers)
         response = self._answers.getresponse()
         return response.status, response.read().decode()
+
+    def get(self, route: str) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and content of the response to a GET."""
+        self._answers.request("GET", self.path + route)
+        response = self._answers.getresponse()
+        headers = {key.lower(): value for key, value in response.getheaders()}
+        return response.status, headers, response.read()
 
     def close(self) -> None:
         """Closes the page."""
@@ -89,6 +110,67 @@ class LivePage:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class Played:
+    """A game played in another thread; `options` are those of `play_in_browser`."""
+
+    def __init__(
+        self,
+        game: Game,
+        names: Sequence[str],
+        clock_s: float | None = None,
+        load: Callable[[str, int], Agent] | None = None,
+        **options: object,
+    ) -> None:
+        self.episodes: list[Episode] = []
+        self._error: BaseException | None = None
+        self.url = ""
+        self._has_url = threading.Event()
+        start = PlayOptions(seed=1, step_timeout_s=None, clock_s=clock_s)
+        own = {"look": find_look(game), "start": start, "episodes": 1, "fps": 1000.0}
+        own |= {"is_opened": False, **options}
+        self._load = load or (lambda _, seed: RandomAgent(seed=seed))
+        self._thread = threading.Thread(target=self._play, args=(game, names, own), daemon=True)
+        self._thread.start()
+        assert self._has_url.wait(WAIT_S)
+
+    def _play(self, game: Game, names: Sequence[str], options: dict[str, Any]) -> None:
+        def load(seed: int) -> list[Agent]:
+            return [self._load(name, seed + i) for i, name in enumerate(names)]
+
+        def announce(server: PageServer, title: str, *, is_opened: bool) -> None:
+            self.url = server.url
+            self._has_url.set()
+
+        try:
+            with mock.patch.object(PageServer, "announce", announce):
+                play_in_browser(game, names, load, ended=self.episodes.append, **options)
+        except BaseException as error:  # raised in the test
+            self._error = error
+        finally:
+            self._has_url.set()
+
+    def page(self) -> LivePage:
+        return LivePage(self.url)
+
+    def finish(self) -> list[Episode]:
+        """Takes the first choices until the last episode is over, and joins."""
+        with self.page() as page:
+            while not (frame := page.wait_for(lambda frame: frame["asked"]))["over"]:
+                asked = frame["asked"]
+                if asked["values"]:
+                    page.answer(values=[low for _, low, _ in asked["values"]])
+                else:
+                    page.answer(choice=asked["choices"][0][0])
+        return self.join()
+
+    def join(self) -> list[Episode]:
+        self._thread.join(WAIT_S)
+        assert not self._thread.is_alive()
+        if self._error is not None:
+            raise self._error
+        return self.episodes
 
 
 def request(

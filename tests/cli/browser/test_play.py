@@ -5,13 +5,11 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -19,17 +17,13 @@ import pytest
 from hypothesis import assume, given, strategies as st
 
 from entity_env import Categorical, Continuous, Game, Obs, SelectEntity
-from entity_env.agents import Agent, RandomAgent
+from entity_env.agents import Agent
 from entity_env.agents.human.move_clock import MoveClock
-from entity_env.cli.browser import play as module
-from entity_env.cli.browser.play import GamePage, play_in_browser
-from entity_env.cli.browser.server import PageServer
-from entity_env.cli.options import PlayOptions
-from entity_env.core.episode import Episode
+from entity_env.cli.browser import game_page as module
+from entity_env.cli.browser.game_page import GamePage
 from entity_env.games import cherry_pick, multi_snake, pendulum, rock_paper_scissors, snake
 from entity_env.views import find_look
-from tests.cli.browser.page import WAIT_S, LivePage, request
-from tests.helpers.chromium import PROGRAM, Chromium
+from tests.cli.browser.page import WAIT_S, LivePage, Played, request
 from tests.helpers.leaks import holdings, leaked_since
 
 EVIL = "</script><script>alert(1)</script>"
@@ -40,54 +34,6 @@ def short_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_RELOAD_S", 0.1)
     monkeypatch.setattr(module, "_WAKE_S", 0.05)
     monkeypatch.setattr(module, "_END_S", 0.01)
-
-
-class Played:
-    """A game played in another thread."""
-
-    def __init__(
-        self,
-        game: Game,
-        names: Sequence[str],
-        clock_s: float | None = None,
-        **options: object,
-    ) -> None:
-        self.episodes: list[Episode] = []
-        self._error: BaseException | None = None
-        self.url = ""
-        self._has_url = threading.Event()
-        start = PlayOptions(seed=1, step_timeout_s=None, clock_s=clock_s)
-        own = {"look": find_look(game), "start": start, "episodes": 1, "fps": 1000.0}
-        own |= {"is_opened": False, **options}
-        self._thread = threading.Thread(target=self._play, args=(game, names, own), daemon=True)
-        self._thread.start()
-        assert self._has_url.wait(WAIT_S)
-
-    def _play(self, game: Game, names: Sequence[str], options: dict[str, Any]) -> None:
-        def load(seed: int) -> list[Agent]:
-            return [RandomAgent(seed=seed + i) for i in range(len(names))]
-
-        def announce(server: PageServer, title: str, *, is_opened: bool) -> None:
-            self.url = server.url
-            self._has_url.set()
-
-        try:
-            with mock.patch.object(PageServer, "announce", announce):
-                play_in_browser(game, names, load, ended=self.episodes.append, **options)
-        except BaseException as error:  # raised in the test
-            self._error = error
-        finally:
-            self._has_url.set()
-
-    def page(self) -> LivePage:
-        return LivePage(self.url)
-
-    def join(self) -> list[Episode]:
-        self._thread.join(WAIT_S)
-        assert not self._thread.is_alive()
-        if self._error is not None:
-            raise self._error
-        return self.episodes
 
 
 @pytest.mark.slow
@@ -109,11 +55,12 @@ def test_snake_is_played_by_keys() -> None:
                 page.press("up")
             assert page.events["frame"]["seats"][0][3] == "over"
             assert page.events["frame"]["moves"][-1] == "you: UP"
-            label = page.question()["choices"][0][1]
-            if label == "Next episode":
-                page.press("enter")
+            page.question()
+            action = page.events["frame"]["over"]["actions"][0]
+            if action == "next":
+                page.again()
                 assert page.events["frame"]["episode"] == "episode 2 of 2"
-        assert label == "Play again"
+        assert action == "again"
     assert [episode.number for episode in game.join()] == [0, 1]
     assert leaked_since(before) == []
 
@@ -128,9 +75,9 @@ def test_with_a_clock_the_game_goes_on_without_an_answer() -> None:
             page.press("up")
             frame = page.wait_for(lambda frame: frame["turn"] is None)
             assert set(frame["moves"]) == {"you: UP"}
-            if "Next episode" in str(frame["asked"]):
+            if "next" in frame["over"]["actions"]:
                 assert frame["asked"].get("left_s") is None
-                page.press("enter")
+                page.again()
     assert len(game.join()) == 2
 
 
@@ -139,14 +86,14 @@ def test_the_clock_stands_still_while_no_page_is_there() -> None:
     clock = MoveClock(0.01)
     clock.begin(0)
     clock.begin(1)
-    asked: dict[str, object] = {"title": "", "choices": []}
+    asked: dict[str, object] = {"title": "", "choices": [], "values": []}
     is_there = [True, True, False, False]
     with (
         page.server,
         mock.patch.object(page.server, "wait_for_page", side_effect=lambda _: is_there.pop()),
         mock.patch.object(MoveClock, "restart", autospec=True) as restart,
     ):
-        answer = page._wait_for_answer({}, [], asked, lambda answer: answer, 0, clock)
+        answer = page._wait_for_answer(asked, lambda answer: answer, clock)
     assert (answer, is_there) == (None, [])
     restart.assert_called_once_with(clock)
 
@@ -159,9 +106,10 @@ def test_play_again_is_the_next_run(capsys: pytest.CaptureFixture[str]) -> None:
             while page.question() and page.events["frame"]["turn"] is not None:
                 page.press("left")
             assert page.events["frame"]["episode"] == "episode 1"
-            assert page.question()["choices"] == [[0, "Play again", ["enter", " "], -1]]
+            page.question()
+            assert page.events["frame"]["over"]["actions"] == ["again", "watch", "save"]
             if len(game.episodes) == 1:
-                page.press("enter")
+                page.again()
     first, second = game.join()
     assert (first.number, second.number) == (0, 0)
     assert first.seed != second.seed
@@ -212,15 +160,15 @@ def test_an_entity_is_selected() -> None:
         asked = page.question()
         cherries = asked["choices"]
         assert len(cherries) == 16
-        assert [keys for *_, keys, _ in cherries][8:11] == [["9"], ["a"], ["b"]]
+        assert [keys for _, _, keys, *_ in cherries][8:11] == [["9"], ["a"], ["b"]]
         frame = page.events["frame"]
         assert frame["actors"] == [0]
-        for _, label, _, index in cherries:
+        for _, label, _, index, _ in cherries:
             assert frame["words"][str(index)] == label
             assert index in {shape[7] for shape in frame["shapes"]}
         while page.events["frame"]["turn"] is not None:
-            best = max(page.question()["choices"], key=lambda each: float(each[1].split("=")[1]))
-            page.answer(choice=best[0])
+            labels = {each[0]: re.split("[= ]", each[1])[-1] for each in page.question()["choices"]}
+            page.answer(choice=max(labels, key=lambda choice: float(labels[choice])))
     [episode] = game.join()
     assert episode.reward == pytest.approx(1)
 
@@ -287,22 +235,25 @@ def test_actors_are_asked_one_after_another() -> None:
     agent_saw.clear()
     game = Played(units_game, ["human"])
     with game.page() as page:
-        for title, actor, labels in (
-            ("Side 1 of 2: Unit x=0", 0, ["A", "C"]),
-            ("Side 2 of 2: Unit x=1", 1, ["B", "C"]),
-            ("SelectTarget 1 of 2: Unit x=0", 0, ["Target power=7", "hidden"]),
-            ("SelectTarget 2 of 2: Unit x=1", 1, ["Target power=7", "hidden", "Target power=9"]),
-        ):
-            asked, frame = page.question(), page.events["frame"]
-            assert (asked["title"], frame["actors"]) == (title, [actor])
-            assert [each[1] for each in asked["choices"]] == labels
-            assert frame["seats"] == [["you", 0, "5", ""]]
-            assert "77777" not in str(page.events)
-            page.answer(choice=asked["choices"][-1][0])
-        page.answer(values=[-1, 0])
-        assert page.question()["title"] == "Push 2 of 2: Unit x=1"
-        page.answer(values=[0.5, 5])
-        assert page.events["frame"]["seats"] == [["you", 1, "6", "over"]]
+        for actor, last in enumerate((["A", "C"], ["B", "C"])):
+            for number, title, labels in (
+                (1, "Side", last),
+                (2, "SelectTarget", ["Target power=7", "hidden", *["Target power=9"] * actor]),
+            ):
+                asked, frame = page.question(), page.events["frame"]
+                title = f"{title} {actor + 1} of 2: Unit x={actor}"
+                assert (asked["title"], frame["actors"]) == (title, [actor])
+                assert (asked["progress"], asked["can_undo"]) == (
+                    [3 * actor + number, 6],
+                    3 * actor + number > 1,
+                )
+                assert [each[1] for each in asked["choices"]] == labels
+                assert frame["seats"][0][:4] == ["you", 0, "5", ""]
+                assert "77777" not in str(page.events)
+                page.answer(choice=asked["choices"][-1][0])
+            assert page.question()["title"] == f"Push {actor + 1} of 2: Unit x={actor}"
+            page.answer(values=[-1, 0] if actor == 0 else [0.5, 5])
+        assert page.events["frame"]["seats"][0][:4] == ["you", 1, "6", "over"]
     game.join()
     assert agent_saw[0][0] == [Side.C, Side.C]
     assert agent_saw[0][1] == [1, 2]
@@ -324,7 +275,10 @@ def test_only_legal_answers_are_taken() -> None:
         asked = page.question()
         assert [each[0] for each in asked["choices"]] == [0, 2]
 
-        @given(JSON | st.fixed_dictionaries({"number": st.just(1), "choice": JSON | st.just(1)}))
+        own = {"number": st.just(1), "choice": JSON | st.just(1)}
+        others = {"undo": JSON | st.just(True), "again": JSON | st.just(True)}
+
+        @given(JSON | st.fixed_dictionaries(own, optional=others))
         def illegal(answer: object) -> None:
             choice = answer.get("choice") if isinstance(answer, dict) else None
             assume(type(choice) is not int or choice not in (0, 2))
@@ -333,10 +287,10 @@ def test_only_legal_answers_are_taken() -> None:
             assert text.count("\n") == 1
 
         illegal()
-        for _ in range(4):
+        for _ in range(2):
             page.answer(choice=page.question()["choices"][0][0])
-        page.answer(values=[0, 0])
-        page.answer(values=[0, 0])
+            page.answer(choice=page.question()["choices"][0][0])
+            page.answer(values=[0, 0])
     game.join()
     assert agent_saw[0][0] == [Side.A, Side.B]
 
@@ -378,9 +332,9 @@ def test_a_page_that_is_opened_again_shows_where_the_game_is() -> None:
 def test_agents_are_watched() -> None:
     game = Played(multi_snake, ["random"] * multi_snake.num_agents, episodes=3)
     with game.page() as page:
-        frame = page.wait_for(lambda frame: "Play again" in str(frame["asked"]))
+        frame = page.wait_for(lambda frame: frame["asked"])
         assert frame["episode"] == "episode 3 of 3"
-        assert all(end == "over" for *_, end in frame["seats"])
+        assert all(end == "over" for _, _, _, end, _ in frame["seats"])
     assert len(game.join()) == 3 * multi_snake.num_agents
 
 
@@ -406,17 +360,17 @@ def test_others_are_watched_after_the_end_of_the_only_person() -> None:
     game = Played(race, ["human", "random", "random"], fps=20.0)
     with game.page() as page:
         assert page.question()["title"] == "Side"
-        assert page.events["frame"]["seats"] == [
+        assert [seat[:4] for seat in page.events["frame"]["seats"]] == [
             ["you", 0, "0", ""],
             ["random 1", 0, "0", ""],
             ["random 2", 0, "0", ""],
         ]
         page.press("a")
-        while "Play again" not in str(page.events["frame"]["asked"]):
+        while not page.events["frame"]["asked"]:
             shown.append((page.events["frame"]["turn"], len(page.events["frame"]["moves"])))
             page.read()
         assert "Unit" not in str(page.events)
-        assert page.events["frame"]["seats"] == [
+        assert [seat[:4] for seat in page.events["frame"]["seats"]] == [
             ["you", 1, "10", "over"],
             ["random 1", 2, "11", "over"],
             ["random 2", 3, "12", "over"],
@@ -460,44 +414,6 @@ def test_an_error_of_the_game_ends_it() -> None:
     with pytest.raises(Exception, match="here"):
         game.join()
     assert leaked_since(before) == []
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(PROGRAM is None, reason="without Chromium")
-def test_a_browser_plays(tmp_path: Path) -> None:
-    game = Played(cherry_pick.with_settings(num_good=2, num_bad=2), ["human"])
-    with Chromium(game.url, tmp_path) as browser:
-        browser.wait_for("S && S.asked")
-        x, y = browser.value(
-            "(() => {const s = S.shapes.find(s => s[7] == 2), r = c.getBoundingClientRect();"
-            "return [r.left + s[1] * r.width / ground.size[0],"
-            " r.top + s[2] * r.height / ground.size[1]]})()"
-        )
-        number = browser.value("S.asked.number")
-        browser.click(x, y)
-        browser.wait_for(f"S.asked.number > {number}")
-        browser.press("1")
-        browser.wait_for("S.asked.choices[0][1] == 'Play again'")
-        assert browser.value("document.querySelectorAll('#moves li').length") == 2
-        assert browser.problems == []  # such as scripts or styles blocked by the policy
-        browser.value("fetch('http://127.0.0.1:1/').catch(() => 0)")
-        while "Content Security Policy" not in str(browser.problems):
-            browser.value("0")  # reads the browser's messages
-    assert game.join()[0].length == 2
-
-
-@pytest.mark.skipif(PROGRAM is None, reason="without Chromium")
-def test_a_browser_plays_in_real_time(tmp_path: Path) -> None:
-    game = Played(snake, ["human"], clock_s=0.3)
-    with Chromium(game.url, tmp_path) as browser:
-        browser.wait_for("S && S.asked")
-        assert browser.value("document.getElementById('left').hidden") is True
-        browser.press("w")
-        browser.wait_for("S.asked && S.asked.left_s > 0")
-        assert browser.value("document.getElementById('left').hidden") is False
-        browser.wait_for("S.asked && S.asked.choices[0][1] == 'Play again'")
-        assert browser.problems == []
-    assert game.join()[0].length > 1
 
 
 # ------------------------------------------------------------------ the command
