@@ -8,6 +8,8 @@
 - Pages: HTML pages of that agent, and of the Azul agent against random opponents, with
   probabilities and values. `html_ready_ms` is the slower of the two in headless Chromium, from the
   first script to the first picture; it is left out without Chromium.
+- Clicks: `click_to_frame_ms` is the time from sending a person's answer in a page of Azul, against
+  a random opponent, to receiving the event with the next question.
 """
 
 from __future__ import annotations
@@ -22,17 +24,22 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from time import process_time, thread_time
+from time import perf_counter, process_time, thread_time
+from typing import Any
 
 from benchmarks.common import median, report, rounds_and_json
 from benchmarks.peers.environment import ROOT
 from entity_env.agents import RandomAgent, load_agent
 from entity_env.agents.ppo import PPOConfig, TrainProgress, train
+from entity_env.cli.browser.game_page import GamePage
+from entity_env.cli.browser.play import BrowserAgent
 from entity_env.games import snake
 from entity_env.games.azul import azul
 from entity_env.replay import Replay, TrainingReplays, record
 from entity_env.vec import VecEnv
+from entity_env.views import find_look
 from entity_env.views.page import page
+from tests.cli.browser.page import LivePage
 
 _AGENT = ROOT / "examples" / "ship" / "snake.agent"
 _AZUL_AGENT = ROOT / "examples" / "azul" / "azul.agent"
@@ -56,6 +63,7 @@ def main() -> None:
         **overheads,
         **files(rounds),
         **pages(rounds),
+        "click_to_frame_ms": median(click_to_frame_ms, rounds),
     }
     report("Replays", figures, _PACKAGES, as_json)
 
@@ -214,6 +222,34 @@ def ready_ms(html: str) -> float:
     if found is None:
         raise SystemExit("the page did not become ready")
     return float(found[1])
+
+
+# ------------------------------------------------------------------ clicks
+
+
+def click_to_frame_ms() -> float:
+    """Milliseconds from an answer in a page to the next question, median over a game of Azul."""
+    shown = GamePage(
+        azul, ["human", "random"], find_look(azul), fps=10, episodes=1, ended=lambda _: None
+    )
+    agents = [BrowserAgent(shown), RandomAgent(seed=1)]
+    watch = shown.begin_run(["human", "random"], agents, "")
+    game = threading.Thread(target=partial(azul.run, *agents, seed=1, watch=watch))
+    times = []
+    with shown.server, LivePage(shown.server.url) as live:
+        game.start()
+        while not (frame := live.wait_for(lambda frame: frame["asked"] or frame["over"]))["over"]:
+            number = frame["asked"]["number"]
+            begin = perf_counter()
+            live.post({"number": number, "choice": frame["asked"]["choices"][0][0]})
+            live.wait_for(partial(_is_next, number))
+            times.append((perf_counter() - begin) * 1e3)
+        game.join()
+    return statistics.median(times)
+
+
+def _is_next(number: int, frame: dict[str, Any]) -> bool:
+    return bool(frame["over"] or (frame["asked"] and frame["asked"]["number"] > number))
 
 
 if __name__ == "__main__":
