@@ -175,7 +175,7 @@ SCENES: Final[Mapping[str, Scene]] = {
     "play_browser.png": Served(
         "entity-env play robots.py --agent human --browser --no-open --seed 1",
         "document.querySelectorAll('#choices button').length",
-        (900, 430),
+        (1000, 500),
     ),
     "watch.png": Served(
         "entity-env watch runs/first --no-open",
