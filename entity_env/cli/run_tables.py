@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from entity_env.agents.intervals import Interval
 from entity_env.agents.ppo.hints import command_to_try, hints_of
 from entity_env.agents.training.tracking.rewards import MeanReward
-from entity_env.agents.training.tracking.runs import Setting, TrainingRun, read_run
+from entity_env.agents.training.tracking.runs import TrainingRun, read_run
 from entity_env.agents.training.tracking.seed_groups import SeedGroup, seed_groups
 from entity_env.errors import CheckpointError, UsageError
 
@@ -183,12 +183,14 @@ def differing(runs: Sequence[TrainingRun]) -> tuple[list[str], list[dict[str, st
             if len({repr(each.get(name, ...)) for each in own}) > 1:
                 differing[name] = None
     values = [
-        {plain(name): _value(each[name]) for name in differing if name in each} for each in settings
+        {plain(name): setting_text(each[name]) for name in differing if name in each}
+        for each in settings
     ]
     return list(map(plain, differing)), values
 
 
-def _value(value: Setting) -> str:
+def setting_text(value: object) -> str:
+    """A setting in at most 60 characters, on one line."""
     text = f"{value:.6g}" if isinstance(value, float) else plain(str(value))
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 

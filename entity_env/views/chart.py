@@ -7,13 +7,15 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-COLOURS: Final = (*("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#999999"),)
-"""Colors that colorblind people can distinguish (Okabe and Ito 2008), the faint ones last."""
+COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#737373")
+"""Colors that colorblind people can distinguish (Okabe and Ito 2008), 3:1 or more on white."""
+DARK_COLOURS: Final = ("#56B4E9", "#E69F00", "#2FBF95", "#D997B9", "#A3A3A3")
+"""`COLOURS` on a dark page."""
 
 _DASHES: Final = ("", "6 3", "2 2", "8 3 2 3")
 _UNITS: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -69,27 +71,28 @@ class Axis:
         return (value - self.low) / (self.high - self.low)
 
 
-@dataclass(frozen=True)
-class Mark:
-    """A point on a line, with its text and link.
-
-    Args:
-        x: position along the line.
-        text: shown under the pointer.
-        href: address to open on a click; "" = none.
-    """
-
-    x: float
-    text: str
-    href: str = ""
-
-
-class Series:
-    """A line of a chart.
+class Points(NamedTuple):
+    """Points of a chart, each with an interval.
 
     Args:
         x, y: `(num_points,)` finite, `x` increasing.
-        low, high: `(num_points,)` bounds of the band around it; None = no band.
+        low, high: `(num_points,)` bounds; NaN = unknown.
+    """
+
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+
+class Series:
+    """A line of a chart, with its band, the lines behind it, and dots.
+
+    Args:
+        x, y: `(num_points,)` finite, `x` increasing.
+        low, high: `(num_points,)` bounds of the band around it, NaN = unknown; None = no band.
+        members: lines that this one summarizes, drawn thin: `x` and `y` of each, as above.
+        dots: drawn in the color of the line, with their intervals.
         is_dashed: for example for a reference.
     """
 
@@ -101,7 +104,8 @@ class Series:
         *,
         low: ArrayLike | None = None,
         high: ArrayLike | None = None,
-        marks: Sequence[Mark] = (),
+        members: Sequence[tuple[ArrayLike, ArrayLike]] = (),
+        dots: Points | None = None,
         is_dashed: bool = False,
     ) -> None:
         self.name = name
@@ -111,19 +115,56 @@ class Series:
         self.low = self.y if low is None else np.asarray(low, np.float64)
         self.high = self.y if high is None else np.asarray(high, np.float64)
         self.has_band = low is not None
-        self.marks = tuple(marks)
+        self.members = tuple(Series(name, *each) for each in members)
+        self.dots = dots
+
+    @property
+    def is_empty(self) -> bool:
+        """True if there is nothing to draw."""
+        return not len(self.x) and (self.dots is None or not len(self.dots.x))
+
+    @property
+    def all_x(self) -> NDArray[np.float64]:
+        """Positions of everything that is drawn along `x`."""
+        dots = [] if self.dots is None else [self.dots.x]
+        return np.concatenate([self.x, *(each.x for each in self.members), *dots])
+
+    @property
+    def all_y(self) -> NDArray[np.float64]:
+        """Heights of everything that is drawn, without unknown bounds.
+
+        A band counts up to half of the lines' span above and below them: it may be much wider.
+        """
+        dots = [] if self.dots is None else [*self.dots[1:]]
+        lines = np.concatenate([self.y, *(each.y for each in self.members), *dots])
+        lines = lines[np.isfinite(lines)]
+        band = np.concatenate([self.low, self.high])
+        band = band[np.isfinite(band)]
+        if not len(band) or not len(lines):
+            return lines
+        room = float(np.ptp(lines)) / 2 or math.inf
+        return np.concatenate([lines, np.clip(band, lines.min() - room, lines.max() + room)])
+
+    def without_band(self) -> Series:
+        """The line without its band."""
+        found = copy.copy(self)
+        found.low, found.high, found.has_band = self.y, self.y, False
+        return found
 
     def thinned(self, num_points: int = _MAX_POINTS) -> Series:
-        """The line with at most `num_points` points, each the mean of a stretch; marks are kept."""
-        if len(self.x) <= num_points:
+        """The line with at most `num_points` points, each the mean of a stretch; dots are kept."""
+        if len(self.x) <= num_points and not self.members:
             return self
+        thin = copy.copy(self)
+        thin.members = tuple(each.thinned(num_points) for each in self.members)
+        if len(self.x) <= num_points:
+            return thin
         starts = np.linspace(0, len(self.x), num_points, endpoint=False).astype(np.int64)
         sizes = np.diff(starts, append=len(self.x))
 
         def means(values: NDArray[np.float64]) -> NDArray[np.float64]:
             return np.add.reduceat(values, starts) / sizes
 
-        thin = copy.copy(self)
         thin.x, thin.y = means(self.x), means(self.y)
         thin.low, thin.high = means(self.low), means(self.high)
         return thin
@@ -194,15 +235,10 @@ def svg_chart(
 
     The height excludes the legend below. Lines cycle through `COLOURS`, then repeat them dashed.
     """
-    shown = {i: each.thinned() for i, each in enumerate(lines) if len(each.x)}
+    shown = {i: each.thinned() for i, each in enumerate(lines) if not each.is_empty}
     legend = list(enumerate(lines)) if has_legend else []
     left, right, top, below = _MARGINS
-    ends = [float(v) for each in shown.values() for v in (each.x[0], each.x[-1])]
-    if ends and 0 < min(ends) < _NEAR_ZERO * max(ends):
-        ends.append(0.0)
-    x = Axis.around(ends, is_whole=True)
-    y = Axis.around(v for each in shown.values() for v in (each.low.min(), each.high.max()))
-    plot = Plot(x, y, left, top, width - right, height - below)
+    plot = Plot(*axes_of([*shown.values()]), left, top, width - right, height - below)
     middle = (plot.left + plot.right) / 2
     parts = [
         svg_begin(width, height + _ROW * len(legend), background),
@@ -216,52 +252,102 @@ def svg_chart(
             f'<text x="{middle:g}" y="{(plot.top + plot.bottom) / 2:g}" text-anchor="middle" '
             'opacity="0.7">no points</text>'
         )
-    for i, each in shown.items():
-        parts += svg_line(each, i, plot)
+    parts += svg_lines(shown.items(), plot)
     for i, each in legend:
         at = height + _ROW * i + 2
         parts.append(
-            f'<path d="M{left:g} {at}h24" stroke-width="2.5" {_style(i, each)}/>'
+            f'<path d="M{left:g} {at}h24" stroke-width="2.5" {line_style(i, each)}/>'
             f'<text x="{left + 32:g}" y="{at + 4}">{escape(each.name)}</text>'
         )
     return "\n".join((*parts, "</svg>\n"))
 
 
+def axes_of(
+    lines: Sequence[Series], bounds: tuple[float, float] = (-math.inf, math.inf)
+) -> tuple[Axis, Axis]:
+    """The axes around everything that lines draw, with heights limited to `bounds`."""
+    x = np.concatenate([np.zeros(0), *(each.all_x for each in lines)])
+    ends = [float(x.min()), float(x.max())] if len(x) else []
+    if ends and 0 < ends[0] < _NEAR_ZERO * ends[1]:
+        ends[0] = 0.0
+    y = np.clip(np.concatenate([np.zeros(0), *(each.all_y for each in lines)]), *bounds)
+    return Axis.around(ends, is_whole=True), Axis.around(y.tolist())
+
+
+def svg_lines(lines: Iterable[tuple[int, Series]], plot: Plot) -> list[str]:
+    """Several lines with their numbers, see `svg_line`: first all bands, then all lines."""
+    lines = list(lines)
+    bands = [_band(line, i, plot) for i, line in lines if line.has_band]
+    return bands + [part for i, line in lines for part in _strokes(line, i, plot)]
+
+
 def svg_line(line: Series, number: int, plot: Plot) -> list[str]:
-    """A line with its band and marks, in the color of its number; an `is_dashed` line has the text
-    color."""
+    """A line with its band, members and dots, in the color of its number.
+
+    An `is_dashed` line has the text color. All of it consists of lines and areas, so a page can
+    stretch it: a dot is a line without length.
+    """
+    return svg_lines([(number, line)], plot)
+
+
+def _strokes(line: Series, number: int, plot: Plot) -> list[str]:
     name = f"<title>{escape(line.name)}</title>"
-    parts = []
-    if line.has_band:
-        points = plot.path(line.x, line.high) + " " + plot.path(line.x[::-1], line.low[::-1])
-        colour = COLOURS[number % len(COLOURS)]
-        parts.append(f'<polygon points="{points}" fill="{colour}" fill-opacity="0.2"/>')
+    parts, style = [], line_style(number, line)
+    for each in line.members:
+        points = plot.path(each.x, each.y)
+        parts.append(f'<polyline points="{points}" stroke-width="1" opacity="0.5" {style}/>')
     if len(line.x) == 1:
-        across, up = plot.at(line.x[0], line.y[0])
-        parts.append(
-            f'<circle cx="{across:.1f}" cy="{up:.1f}" r="3" {_style(number, line)}>{name}</circle>'
-        )
-    else:
+        parts.append(_dot(plot, line.x[0], line.y[0], number, name))
+    elif len(line.x):
         parts.append(
             f'<polyline points="{plot.path(line.x, line.y)}" stroke-width="2" '
-            f'stroke-linejoin="round" {_style(number, line)}>{name}</polyline>'
+            f'stroke-linejoin="round" {style}>{name}</polyline>'
         )
-    for mark in line.marks:
-        x = min(max(mark.x, line.x[0]), line.x[-1])
-        across, up = plot.at(x, float(np.interp(x, line.x, line.y)))
-        dot = (
-            f'<circle cx="{across:.1f}" cy="{up:.1f}" r="5" stroke="white" '
-            f'fill="{COLOURS[number % len(COLOURS)]}"><title>{escape(mark.text)}</title></circle>'
-        )
-        parts.append(f'<a href="{escape(mark.href)}">{dot}</a>' if mark.href else dot)
+    for x, y, low, high in zip(*(line.dots or ()), strict=True):
+        interval = ""
+        if math.isfinite(low) and math.isfinite(high):
+            (across, bottom), (_, top) = plot.at(x, low), plot.at(x, high)
+            parts.append(
+                f'<path d="M{across:.1f} {bottom:.1f}V{top:.1f}" stroke-width="1.5" '
+                f'stroke="{_colour(number)}"/>'
+            )
+            interval = f" ({low:.4g} to {high:.4g})"
+        text = f"{line.name}, at {x:,.0f}: {y:.4g}{interval}"
+        parts.append(_dot(plot, x, y, number, f"<title>{escape(text)}</title>"))
     return parts
 
 
-def _style(number: int, line: Series) -> str:
+def _band(line: Series, number: int, plot: Plot) -> str:
+    """The areas between the bounds that are known, inside the plot."""
+    is_known = np.isfinite(line.low) & np.isfinite(line.high)
+    low, high = (np.clip(each, plot.y.low, plot.y.high) for each in (line.low, line.high))
+    ends = np.flatnonzero(np.diff(np.concatenate([[0], is_known, [0]])))
+    areas = []
+    for begin, end in ends.reshape(-1, 2).tolist():
+        x, there, back = line.x[begin:end], high[begin:end], low[begin:end]
+        points = plot.path(x, there) + " " + plot.path(x[::-1], back[::-1])
+        areas.append(f'<polygon points="{points}" fill="{_colour(number)}" fill-opacity="0.2"/>')
+    return "".join(areas)
+
+
+def _dot(plot: Plot, x: float, y: float, number: int, title: str) -> str:
+    across, up = plot.at(x, y)
+    return (
+        f'<path d="M{across:.1f} {up:.1f}h0.01" stroke-width="7" stroke-linecap="round" '
+        f'stroke="{_colour(number)}">{title}</path>'
+    )
+
+
+def _colour(number: int) -> str:
+    return COLOURS[number % len(COLOURS)]
+
+
+def line_style(number: int, line: Series) -> str:
+    """Attributes of a line of this number: color and dashes."""
     dash = _DASHES[number // len(COLOURS) % len(_DASHES)]
     dash = dash or _DASHES[1] * line.is_dashed
     dashes = f' stroke-dasharray="{dash}"' if dash else ""
-    colour = "currentColor" if line.is_dashed else COLOURS[number % len(COLOURS)]
+    colour = "currentColor" if line.is_dashed else _colour(number)
     return f'stroke="{colour}" fill="none"{dashes}'
 
 

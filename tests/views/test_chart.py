@@ -1,5 +1,6 @@
 """Charts: points match their values, ticks are round, texts fit, any number works."""
 
+import math
 import re
 import xml.etree.ElementTree as ElementTree
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from entity_env.views.chart import COLOURS, Axis, Mark, Series, svg_chart, text_chart
+from entity_env.views.chart import COLOURS, Axis, Points, Series, axes_of, svg_chart, text_chart
 
 SPACE = "{http://www.w3.org/2000/svg}"
 numbers = st.floats(-1e100, 1e100)
@@ -100,20 +101,67 @@ def test_more_lines_than_colours_are_dashed() -> None:
     assert len(looks) == len(lines)
 
 
-def test_texts_are_escaped_and_marks_can_be_clicked() -> None:
+def test_texts_are_escaped() -> None:
     name = '</svg></script><b>&"'
-    mark = Mark(512.0, name, '#"><script>')
-    line = Series(name, [0, 512, 1024], [0, 3, 4], marks=[mark])
-    text = svg_chart(name, [line], x_label=name)
+    dots = Points(*map(np.array, ([512.0], [3.0], [2.0], [4.0])))
+    text = svg_chart(name, [Series(name, [0, 512, 1024], [0, 3, 4], dots=dots)], x_label=name)
     assert "<script" not in text
     svg = ElementTree.fromstring(text)
-    [link] = svg.iter(f"{SPACE}a")
-    assert link.get("href") == mark.href
-    assert link.findtext(f"{SPACE}circle/{SPACE}title") == name
+    assert [each.text for each in svg.iter(f"{SPACE}title")] == [
+        name,
+        f"{name}, at 512: 3 (2 to 4)",
+    ]
+
+
+def test_dots_lie_where_their_values_are_with_their_intervals() -> None:
+    line = Series("a", [0, 100, 200], [0, 1, 4])
+    line.dots = Points(*map(np.array, ([100.0, 200.0], [1.0, 4.0], [0.0, math.nan], [4.0, 5.0])))
+    svg = ElementTree.fromstring(svg_chart("t", [line]))
     [drawn] = svg.iter(f"{SPACE}polyline")
-    circle = link.find(f"{SPACE}circle")
-    assert circle is not None
-    assert points(drawn)[1] == (float(str(circle.get("cx"))), float(str(circle.get("cy"))))
+    [_, middle, end] = points(drawn)
+    dots = [each for each in svg.iter(f"{SPACE}path") if each.get("stroke-linecap")]
+    assert [each.get("d") for each in dots] == [f"M{x:.1f} {y:.1f}h0.01" for x, y in (middle, end)]
+    intervals = [each for each in svg.iter(f"{SPACE}path") if each.get("stroke-width") == "1.5"]
+    (_, bottom), *_, (_, top) = points(drawn)
+    assert [each.get("d") for each in intervals] == [f"M{middle[0]:.1f} {bottom:.1f}V{top:.1f}"]
+
+
+def test_a_band_has_gaps_where_it_is_unknown() -> None:
+    low = [0.0, 0.0, math.nan, 0.0, 0.0, 0.0]
+    line = Series("a", range(6), [1.0] * 6, low=low, high=[2.0, 2.0, 2.0, math.nan, 2.0, 2.0])
+    svg = ElementTree.fromstring(svg_chart("t", [line]))
+    assert [len(points(each)) for each in svg.iter(f"{SPACE}polygon")] == [4, 4]
+    line = Series("a", [0, 1], [1, 1], low=[math.nan] * 2, high=[math.nan] * 2)
+    assert "polygon" not in svg_chart("t", [line])
+
+
+def test_bands_are_behind_all_lines() -> None:
+    lines = [Series(name, [0, 1], [1, 2], low=[0, 1], high=[2, 3]) for name in "ab"]
+    tags = re.findall("<(polygon|polyline)", svg_chart("t", lines))
+    assert tags == ["polygon", "polygon", "polyline", "polyline"]
+
+
+def test_members_are_thin_lines() -> None:
+    line = Series("a", [0, 1], [1, 2], members=[([0, 1], [0, 1]), ([0, 2], [2, 9])])
+    found = list(ElementTree.fromstring(svg_chart("t", [line])).iter(f"{SPACE}polyline"))
+    assert [each.get("stroke-width") for each in found] == ["1", "1", "2"]
+    assert len({each.get("stroke") for each in found}) == 1
+    x, y = axes_of([line])
+    assert (x.high, y.low, y.high) == (2, 0, 10)
+
+
+def test_a_wide_band_does_not_flatten_the_lines() -> None:
+    line = Series("a", [0, 1], [0, 10], low=[-1000, -1000], high=[1000, 1000])
+    _, y = axes_of([line])
+    assert (y.low, y.high) == (-5, 15)
+    _, y = axes_of([line], (0, 12))
+    assert (y.low, y.high) == (0, 15)
+    svg = ElementTree.fromstring(svg_chart("t", [line]))
+    [band] = svg.iter(f"{SPACE}polygon")
+    ticks = [
+        float(str(each.get("y"))) - 4 for each in svg.iter(f"{SPACE}text") if each.text == "-5"
+    ]
+    assert max(y for _, y in points(band)) == pytest.approx(ticks[0], abs=0.1)
 
 
 @given(curves, st.integers(40, 120), st.booleans())

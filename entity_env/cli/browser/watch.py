@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -9,11 +10,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from entity_env.agents.training.tracking.runs import CURVES_FILE, REPLAY_FOLDERS, RUN_FILE
+from entity_env.agents.training.tracking.runs import (
+    CURVES_FILE,
+    REPLAY_FOLDERS,
+    RUN_FILE,
+    TrainingRun,
+)
 from entity_env.cli.browser.server import Page, PageServer
 from entity_env.cli.commands.replay import replay_animation
 from entity_env.cli.game_errors import GameFailed
-from entity_env.cli.report import STYLE, replay_id, report_body
+from entity_env.cli.report import replay_id, report_body, report_style
 from entity_env.cli.run_tables import SEARCH_DEPTH, find_runs, plain
 from entity_env.errors import EntityEnvError, ReplayError, UsageError
 from entity_env.replay.new_process import PLAY_LIMITS, PlayLimits
@@ -64,7 +70,7 @@ class RunPage:
         self._folders = folders
         self._games = games
         self._limits = limits
-        self._page = Page.of(_PAGE, STYLE)
+        self._page = Page.of(_PAGE, report_style())
         self._state: State = ()
         self._files: dict[str, Path] = {}
         self._pages: dict[tuple[Path, int], Page] = {}
@@ -82,11 +88,11 @@ class RunPage:
             return
         self._state = state
         runs, problems = find_runs(self._folders)
-        replays = [path for run in runs for path in _replays(run.path)]
-        self._files = {replay_id(path): path for path in replays}
-        report = report_body(runs, (), dict.fromkeys(replays, ""))
+        replays = [(path, run) for run in runs for path in _replays(run.path)]
+        self._files = {replay_id(path): path for path, _ in replays}
+        report = report_body(runs, (), {path: "" for path, _ in replays})
         self.server.send("report", {"html": report, "problems": [*map(plain, problems)]})
-        self.server.send("replays", [[name, plain(str(p))] for name, p in self._files.items()])
+        self.server.send("replays", [_shown(path, run) for path, run in replays])
 
     def _get(self, route: str) -> Page | None:
         if not route:
@@ -110,6 +116,17 @@ class RunPage:
             while len(self._pages) > _MAX_PAGES:
                 self._pages.pop(next(iter(self._pages)))
         return page
+
+
+def _shown(path: Path, run: TrainingRun) -> dict[str, str]:
+    """A replay in the list of the page."""
+    name = (
+        path.relative_to(run.path).with_suffix("").as_posix().removeprefix(f"{REPLAY_FOLDERS[0]}/")
+    )
+    step = re.fullmatch(r"step-(\d{1,18})", name)
+    title = f"step {int(step[1]):,}" if step else plain(name)
+    texts = {"path": plain(str(path)), "run": plain(str(run.path)), "title": title}
+    return {"id": replay_id(path), **texts}
 
 
 def _replays(run: Path) -> Iterator[Path]:

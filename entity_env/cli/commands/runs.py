@@ -103,8 +103,9 @@ class Report:
 
     RUN is the folder of a training run, or a folder of runs.  [default: runs]
 
-    Runs of the same game that differ only in their seed are drawn as one line, their mean, with a
-    band.
+    Runs of the same game that differ only in their seed are drawn as thin lines, with their mean
+    and its interval. The page also shows command, settings, seeds, machine and versions of the
+    runs, without absolute paths.
     """
 
     folders: RunFolders = ()

@@ -24,6 +24,7 @@ from entity_env.agents.rogue_net.checkpoints.folder import (
 from entity_env.agents.rogue_net.config import RelposEncodingConfig
 from entity_env.agents.training.presets import DEFAULT_OPPONENTS, PRESETS, Preset
 from entity_env.agents.training.tracking.recorders import RECORDERS
+from entity_env.agents.training.tracking.runs import DEFAULT_CONFIG
 from entity_env.authoring.game import Game
 from entity_env.authoring.identity import about_game
 from entity_env.cli.command import CliOption, Section
@@ -261,7 +262,8 @@ class Train:
         limits = (copies.step_timeout_s, copies.on_error)
         num_envs, start, reasons = defaults_of(game, preset, sizes, *limits, resumed)
         compiled = {"compile": os.environ.get(COMPILE_VARIABLE) or "background"}
-        asked = PPOConfig(**given.applied(origin.start(game, compiled | start)))
+        default = origin.start(game, compiled | start)
+        asked = PPOConfig(**given.applied(default))
         config = origin.checked(asked.changed(self._typed_settings()), resume)
         if resume:
             words = "; ".join([f"resuming {out}", *given.changes(start, config)])
@@ -275,6 +277,7 @@ class Train:
         about: dict[str, object] = {"options": given.stored, "opponents": shares, "game": self.game}
         about |= {"num_envs": num_envs, "command": sys.argv, **about_game(game)}
         about |= {"defaults": list(reasons)} if reasons else {}
+        about |= {} if resume else {DEFAULT_CONFIG: PPOConfig(**default).to_json()}
         run = PlannedRun(
             game,
             num_envs,

@@ -19,6 +19,7 @@ from entity_env.errors import UsageError
 from entity_env.games import snake
 from entity_env.replay import record
 from tests.cli.browser.page import WAIT_S, LivePage, request
+from tests.helpers.chromium import PROGRAM, Chromium
 from tests.helpers.leaks import holdings, leaked_since
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
@@ -55,9 +56,14 @@ def test_points_and_replays_appear(run: Path, watched: RunPage) -> None:
         assert [page.read(), page.read()] == ["report", "replays"]
         report = page.events["report"]["html"]
         assert ">2.500<" in report
-        [[name, path]] = page.events["replays"]
-        assert path == str(run / "replays" / "step-1500.replay")
-        assert f'href="#{name}"' in report  # the mark on the curve
+        [replay] = page.events["replays"]
+        assert replay == {
+            "id": replay["id"],
+            "path": str(run / "replays" / "step-1500.replay"),
+            "run": str(run),
+            "title": "step 1,500",
+        }
+        assert f'href="#{replay["id"]}"' in report  # the mark on the curve
         watched.update()  # no changes, so nothing is sent
         point(run, 3000, 7.25)
         (run / "failures").mkdir()
@@ -65,9 +71,7 @@ def test_points_and_replays_appear(run: Path, watched: RunPage) -> None:
         watched.update()
         assert [page.read(), page.read()] == ["report", "replays"]
         assert ">7.250<" in page.events["report"]["html"]
-        assert [path for _, path in page.events["replays"]][1:] == [
-            str(run / "failures" / "2.replay")
-        ]
+        assert [each["title"] for each in page.events["replays"]] == ["step 1,500", "failures/2"]
         (run / "failures" / "2.replay").unlink()
         watched.update()
         page.read(), page.read()
@@ -210,3 +214,46 @@ def test_the_command_ends_with_ctrl_c(run: Path) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+FOCUSED = "document.activeElement.getAttribute('href') ?? document.activeElement.dataset.id"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(PROGRAM is None, reason="needs Chromium")
+def test_updates_keep_focus_scroll_and_the_replay(
+    run: Path, watched: RunPage, tmp_path: Path
+) -> None:
+    with Chromium(watched.server.url, tmp_path / "profile", (390, 700)) as page:
+        page.emulate(390, 700, is_mobile=True)
+        page.wait_for("!!document.querySelector('#replays button')")
+        assert page.value("document.title") == "1 training run"
+        page.value("document.querySelector('#replays button').click()")
+        page.wait_for("document.querySelector('#player').clientHeight > 0")
+        assert page.value("document.querySelector('#player').clientHeight <= innerHeight")
+        page.value("window.frame = document.querySelector('#player').contentWindow")
+        page.value("document.querySelector('#report .plot a').focus()")
+        page.value("scrollTo(0, 400)")
+        focused = page.value(FOCUSED)
+        assert focused.startswith("#replay-")
+        point(run, 3000, 7.25)
+        shutil.copy(run / "replays" / "step-1500.replay", run / "replays" / "step-3000.replay")
+        watched.update()
+        page.wait_for("document.querySelectorAll('#replays button').length == 2")
+        page.wait_for("document.querySelector('#report').textContent.includes('7.250')")
+        assert page.value(FOCUSED) == focused
+        assert page.value("scrollY") == 400
+        assert page.value("window.frame == document.querySelector('#player').contentWindow")
+        pressed = "[...document.querySelectorAll('#replays button')].map(b => b.ariaPressed)"
+        assert page.value(pressed) == ["true", "false"]
+        page.value("document.querySelectorAll('#replays button')[1].focus()")
+        point(run, 4000, 8.25)
+        watched.update()
+        page.wait_for("document.querySelector('#report').textContent.includes('8.250')")
+        assert page.value(FOCUSED) == watched_id(watched, "step-3000.replay")
+        assert page.value("document.documentElement.scrollWidth") <= 390
+        assert [each for each in page.problems if "favicon" not in each] == []
+
+
+def watched_id(watched: RunPage, name: str) -> str:
+    return next(each for each, path in watched._files.items() if path.name == name)

@@ -12,7 +12,7 @@ from entity_env.cli import main, run_summary
 from entity_env.cli.commands import runs
 from entity_env.cli.display.console import Console
 from entity_env.cli.run_tables import find_runs, run_table
-from tests.cli.test_report import EVIL, make
+from tests.cli.report.made_runs import EVIL, make
 
 
 def run(*args: str) -> Result:

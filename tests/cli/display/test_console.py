@@ -28,7 +28,7 @@ from entity_env.cli.display.terminal_view import Frames
 from entity_env.errors import ReplayError
 from entity_env.replay import Replay
 from tests import DATA
-from tests.cli.test_report import make
+from tests.cli.report.made_runs import make
 from tests.helpers.readers import GOOD
 
 EVIL = "\x1b]0;pwn\x07\x9b31m\0\u202e\r\n\ud800[bold]"

@@ -22,6 +22,7 @@ from entity_env.agents.training.tracking.rewards import RandomPlay
 from entity_env.agents.training.tracking.runs import (
     AGREEMENT,
     CURVES_FILE,
+    DEFAULT_CONFIG,
     RANDOM_PLAY,
     REWARD,
     RUN_FILE,
@@ -40,7 +41,7 @@ _LOSS_CURVES: Final = {"teacher_agreement": AGREEMENT}
 """Exceptions to the name `losses/FIELD` of curves."""
 _BEGIN: Final = b'{"step":'
 """Start of every line in our curve files."""
-_OF_THE_BEGIN: Final = ("init_from", "compiled_from_step", RANDOM_PLAY)
+_OF_THE_BEGIN: Final = ("init_from", "compiled_from_step", DEFAULT_CONFIG, RANDOM_PLAY)
 """Facts about the start of a run, kept when it is resumed."""
 
 

@@ -30,6 +30,10 @@ EVALUATED: Final = "evaluation/mean_reward"
 """Curve of evaluations."""
 AGREEMENT: Final = "teacher/agreement"
 """Curve of agreement with the teacher's choices."""
+_COUNTS: Final = {REWARD: "episode/window", EVALUATED: "evaluation/num_episodes"}
+"""Curves of the numbers of episodes behind the means."""
+DEFAULT_CONFIG: Final = "default_config"
+"""Key in `run.json` of the trainer settings that the run would have had by default."""
 RANDOM_PLAY: Final = "random_play"
 """Key in `run.json` of random play's results."""
 _MAX_RUN_BYTES: Final = 1 << 20
@@ -129,12 +133,12 @@ class TrainingRun:
     @property
     def final_reward(self) -> MeanReward | None:
         """Mean over the last finished training episodes; None if unknown."""
-        return self._mean_reward("episode", "window", -1)
+        return self._mean_reward(REWARD, -1)
 
     @property
     def final_evaluation(self) -> MeanReward | None:
         """Result of the last evaluation; None if there was none."""
-        return self._mean_reward("evaluation", "num_episodes", -1)
+        return self._mean_reward(EVALUATED, -1)
 
     @property
     def best_evaluation(self) -> MeanReward | None:
@@ -146,7 +150,13 @@ class TrainingRun:
         if curve is None:
             return None
         last = int(np.argmax(curve.values[::-1])) + 1
-        return self._mean_reward("evaluation", "num_episodes", -last)
+        return self._mean_reward(EVALUATED, -last)
+
+    def mean_rewards(self, name: str) -> list[MeanReward]:
+        """Every point of the curve `REWARD` or `EVALUATED`, with its interval."""
+        num_points = len(self.curves.get(name, _NO_CURVE).steps)
+        found = (self._mean_reward(name, i) for i in range(num_points))
+        return [each for each in found if each is not None]
 
     @property
     def random_play(self) -> RandomPlay | None:
@@ -182,13 +192,14 @@ class TrainingRun:
         title = f"{self.name}: mean episode reward"
         return svg_chart(title, [line], x_label="decisions", has_legend=False)
 
-    def _mean_reward(self, kind: str, count: str, index: int) -> MeanReward | None:
-        curve = self.curves.get(f"{kind}/mean_reward")
+    def _mean_reward(self, name: str, index: int) -> MeanReward | None:
+        curve = self.curves.get(name)
         if curve is None:
             return None
+        kind, count = name.partition("/")[0], _COUNTS[name]
         step = int(curve.steps[index])
         deviation = self._at(f"{kind}/std_reward", step)
-        num_episodes = 0 if deviation is None else int(self._at(f"{kind}/{count}", step) or 0)
+        num_episodes = 0 if deviation is None else int(self._at(count, step) or 0)
         return MeanReward.of(
             float(curve.values[index]),
             deviation or 0.0,
