@@ -263,15 +263,21 @@ def svg_chart(
 
 
 def axes_of(
-    lines: Sequence[Series], bounds: tuple[float, float] = (-math.inf, math.inf)
+    lines: Sequence[Series],
+    bounds: tuple[float, float] = (-math.inf, math.inf),
+    num_ticks: int = _NUM_TICKS,
 ) -> tuple[Axis, Axis]:
-    """The axes around everything that lines draw, with heights limited to `bounds`."""
+    """The axes around everything that lines draw, with heights limited to `bounds`.
+
+    Args:
+        num_ticks: of the second axis, about.
+    """
     x = np.concatenate([np.zeros(0), *(each.all_x for each in lines)])
     ends = [float(x.min()), float(x.max())] if len(x) else []
     if ends and 0 < ends[0] < _NEAR_ZERO * ends[1]:
         ends[0] = 0.0
     y = np.clip(np.concatenate([np.zeros(0), *(each.all_y for each in lines)]), *bounds)
-    return Axis.around(ends, is_whole=True), Axis.around(y.tolist())
+    return Axis.around(ends, is_whole=True), Axis.around(y.tolist(), num_ticks=num_ticks)
 
 
 def svg_lines(lines: Iterable[tuple[int, Series]], plot: Plot) -> list[str]:

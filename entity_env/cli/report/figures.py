@@ -21,7 +21,8 @@ _SIDE: Final = 1000
 """Width and height of the stretched drawing."""
 _LARGE: Final = 320
 _SMALL: Final = 150
-_NUM_TICKS: Final = 4
+_LARGE_TICKS: Final = 8
+_SMALL_TICKS: Final = 4
 
 
 class Mark(NamedTuple):
@@ -57,11 +58,11 @@ def figure(
     words = words or curve_words(name)
     if not is_large and sum(each.has_band for each in lines) > 1:  # too small for several
         lines = [each.without_band() for each in lines]
-    has_points = not all(each.is_empty for each in lines)
+    drawn = [each for each in lines if not each.is_empty]
     title = words.words[:1].upper() + words.words[1:]
     about = [f"<code>{escape(plain(name))}</code>"] if words.words != plain(name) else []
     if words.normal:
-        shaded = " (shaded)" if words.has_range and has_points else ""
+        shaded = " (shaded)" if words.has_range and drawn else ""
         about.append(f"normal: {escape(words.normal)}{shaded}")
     parts = [
         f'<figure class="{"large" if is_large else "one"}">',
@@ -69,7 +70,7 @@ def figure(
         f'<span class="about">{", ".join(about)}</span></figcaption>',
         *(_legend(lines) if is_large else ()),
     ]
-    x, y = axes_of([each for each in lines if not each.is_empty], words.bounds)
+    x, y = axes_of(drawn, words.bounds, _LARGE_TICKS if is_large else _SMALL_TICKS)
     links = list(_marks(lines, marks, x, y))
     # An element with links inside is not an image.
     role, label = "group" if links else "img", escape(f"{title}: {_ends(lines)}")
@@ -80,7 +81,7 @@ def figure(
         *_drawing(lines, words, Plot(x, y, 0, 0, _SIDE, _SIDE)),
         *links,
     ]
-    if not has_points:
+    if not drawn:
         parts.append('<text x="50%" y="50%" text-anchor="middle">no points</text>')
     return "\n".join([*parts, "</svg></div></figure>"])
 

@@ -124,7 +124,8 @@ def report_body(
         rows = [(labels, (), texts) for labels, _, texts in table.rows]
         table = table._replace(settings=(), rows=rows)
     parts += ["<h2>Runs</h2>", *_html_table("Runs", table), _note(_RUN_NOTE), *compared]
-    parts += ["<h2>How they were made</h2>", *_all_facts(games)]
+    parts += [f"<h2>How {'it was' if len(runs) == 1 else 'they were'} made</h2>"]
+    parts += _all_facts(games)
     return "\n".join((*parts, *_hints(shared)))
 
 
@@ -147,7 +148,8 @@ def _section(
     if not names and not is_joint and any(EVALUATED in run.curves for run in runs):
         others = [EVALUATED, *others]
     groups = run_groups(runs)
-    marks = [[each.mark for each in replays[group.runs[0].path]] for group in groups]
+    found = ([replays[run.path] for run in group.runs if replays[run.path]] for group in groups)
+    marks = [[each.mark for each in own[0]] if own else [] for own in found]
     notes = [_LINE] if first == REWARD and any(len(group.runs) == 1 for group in groups) else []
     if any(line.dots is not None for line in lines):
         notes.append(_DOTS)
@@ -264,6 +266,7 @@ def _hints(runs: Sequence[TrainingRun]) -> list[str]:
 
 
 def _note(text: str) -> str:
+    text = text.replace(" %", "\N{NO-BREAK SPACE}%")
     return f'<p class="note">{escape(text)}</p>'
 
 

@@ -227,7 +227,7 @@ def test_updates_keep_focus_scroll_and_the_replay(
     with Chromium(watched.server.url, tmp_path / "profile", (390, 700)) as page:
         page.emulate(390, 700, is_mobile=True)
         page.wait_for("!!document.querySelector('#replays button')")
-        assert page.value("document.title") == "1 training run"
+        assert page.value("document.title") == f"1 training run of {EVIL}"
         page.value("document.querySelector('#replays button').click()")
         page.wait_for("document.querySelector('#player').clientHeight > 0")
         assert page.value("document.querySelector('#player').clientHeight <= innerHeight")

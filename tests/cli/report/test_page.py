@@ -87,7 +87,7 @@ def test_a_page_needs_no_other_file(seeds: Sequence[TrainingRun]) -> None:
     assert {"3 training runs of snake", "Mean episode reward", "9.000 ± 0.198"} <= set(page.texts)
     assert page.tags.count("tr") == 3 + 4 + 2  # tables over seeds, of all runs, of settings
     assert text.index("Results over seeds") < text.index("<h2>Runs</h2>")
-    assert any("Student's 95 % interval of the mean" in each for each in page.texts)
+    assert any("Student's 95\xa0% interval of the mean" in each for each in page.texts)
 
 
 def test_settings_of_a_few_groups_are_compared_row_by_row(seeds: Sequence[TrainingRun]) -> None:
