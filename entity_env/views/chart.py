@@ -133,12 +133,11 @@ class Series:
     def all_y(self) -> NDArray[np.float64]:
         """Heights of everything that is drawn, without unknown bounds.
 
-        A band counts up to half of the lines' span above and below them: it may be much wider.
+        Intervals count up to half of the values' span above and below: they may be much wider.
         """
-        dots = [] if self.dots is None else [*self.dots[1:]]
-        lines = np.concatenate([self.y, *(each.y for each in self.members), *dots])
-        lines = lines[np.isfinite(lines)]
-        band = np.concatenate([self.low, self.high])
+        dots = Points(*np.zeros((4, 0))) if self.dots is None else self.dots
+        lines = np.concatenate([self.y, *(each.y for each in self.members), dots.y])
+        band = np.concatenate([self.low, self.high, dots.low, dots.high])
         band = band[np.isfinite(band)]
         if not len(band) or not len(lines):
             return lines
@@ -312,7 +311,8 @@ def _strokes(line: Series, number: int, plot: Plot) -> list[str]:
     for x, y, low, high in zip(*(line.dots or ()), strict=True):
         interval = ""
         if math.isfinite(low) and math.isfinite(high):
-            (across, bottom), (_, top) = plot.at(x, low), plot.at(x, high)
+            ends = (min(max(each, plot.y.low), plot.y.high) for each in (low, high))
+            (across, bottom), (_, top) = (plot.at(x, each) for each in ends)
             parts.append(
                 f'<path d="M{across:.1f} {bottom:.1f}V{top:.1f}" stroke-width="1.5" '
                 f'stroke="{_colour(number)}"/>'

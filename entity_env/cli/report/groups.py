@@ -76,12 +76,15 @@ class RunGroup:
             return _dots_of(runs[0], name)
         common = set.intersection(*(set(run.curves[name].steps.tolist()) for run in runs))
         if not common:
-            parts = [_dots_of(run, name) for run in runs]
-            return Points(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+            parts = zip(*(_dots_of(run, name) for run in runs), strict=True)
+            every = np.array([np.concatenate(part) for part in parts])
+            return Points(*every[:, np.argsort(every[0], kind="stable")])
         steps = sorted(common)
         found = [dict(zip(*map(np.ndarray.tolist, run.curves[name]), strict=True)) for run in runs]
-        means = [mean_of([values[step] for values in found]) for step in steps]
-        return Points(np.array(steps, np.float64), *np.array(means).T)
+        means = np.array([mean_of([values[step] for values in found]) for step in steps])
+        if len(runs) < LEAST_FOR_BAND:
+            means[:, 1:] = math.nan
+        return Points(np.array(steps, np.float64), *means.T)
 
 
 def _dots_of(run: TrainingRun, name: str) -> Points:

@@ -149,13 +149,22 @@ def test_dots_of_several_runs_are_means_over_them(tmp_path: Path) -> None:
     assert [dots.low[0], dots.high[0]] == pytest.approx([wanted.low, wanted.high])
 
 
+def test_dots_of_two_runs_have_no_interval(tmp_path: Path) -> None:
+    for i in range(2):
+        evaluated(tmp_path / str(i), i, seed=i)
+    dots = group_of(tmp_path).line(EVALUATED).dots
+    assert dots is not None
+    assert (dots.y.tolist(), np.isnan(dots.low).all(), np.isnan(dots.high).all()) == ([0.5], 1, 1)
+
+
 def test_dots_at_different_steps_are_those_of_each_run(tmp_path: Path) -> None:
     for i in range(2):
         folder = make(tmp_path / str(i), [], seed=i)
-        add(folder, {"step": 10 + i, EVALUATED: i})
+        add(folder, {"step": 10 + i, EVALUATED: i}, {"step": 20 + i, EVALUATED: 2 + i})
     dots = group_of(tmp_path).line(EVALUATED).dots
     assert dots is not None
-    assert sorted(zip(dots.x.tolist(), dots.y.tolist(), strict=True)) == [(10, 0), (11, 1)]
+    assert dots.x.tolist() == [10, 11, 20, 21]
+    assert dots.y.tolist() == [0, 1, 2, 3]
 
 
 def test_random_play_is_a_dashed_line_where_it_compares(tmp_path: Path) -> None:
