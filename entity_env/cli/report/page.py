@@ -117,6 +117,7 @@ def report_body(
     games = game_runs(shared)
     for game, own in games.items():
         parts += _section(game, own, names, replays)
+    parts.append(_note(_NORMAL))
     if (seeds := seed_table(shared)) is not None:
         parts += ["<h2>Results over seeds</h2>", *_html_table("Results over seeds", seeds)]
     table, compared = run_table(shared), [*_comparisons(games)]
@@ -165,7 +166,7 @@ def _section(
         *_teachers(runs),
     ]
     small = [figure(name, curve_lines(runs, name)) for name in others]
-    return [*parts, '<div class="small">', *small, "</div>", _note(_NORMAL)] if small else parts
+    return [*parts, '<div class="small">', *small, "</div>"] if small else parts
 
 
 def _teachers(runs: Sequence[TrainingRun]) -> list[str]:
