@@ -142,7 +142,9 @@ class Series:
         if not len(band) or not len(lines):
             return lines
         room = float(np.ptp(lines)) / 2 or math.inf
-        return np.concatenate([lines, np.clip(band, lines.min() - room, lines.max() + room)])
+        low, high = float(lines.min()) - room, float(lines.max()) + room
+        inside: NDArray[np.float64] = np.clip(band, low, high)
+        return np.concatenate([lines, inside])
 
     def without_band(self) -> Series:
         """The line without its band."""

@@ -14,7 +14,7 @@ class CurveWords(NamedTuple):
     """Description of a curve.
 
     Args:
-        words: what it shows.
+        words: its content.
         normal: the normal course, as in docs/not_learning.md; "" = depends on the game.
         low, high: range of normal values; NaN = none.
         bounds: ends of the axis; values beyond them are drawn at the edge.
@@ -69,7 +69,7 @@ _PARTS: Final = {"mean": "mean", "min": "smallest value", "max": "largest value"
 
 
 def curve_words(name: str) -> CurveWords:
-    """What a curve shows; its name if it is unknown."""
+    """Description of a curve; its name if it is unknown."""
     if found := _WORDS.get(name):
         return found
     if metric := _METRIC.fullmatch(name):

@@ -1,7 +1,7 @@
 """Charts that fill the width of a page, with texts of one size at every width.
 
 Lines are stretched, texts are not: positions are percentages of the drawing. Titles and legends are
-HTML, so that they wrap.
+HTML, which wraps.
 """
 
 from __future__ import annotations

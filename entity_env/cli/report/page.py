@@ -55,8 +55,8 @@ _SELF_PLAY: Final = (
     "do: what one of them wins, another one may lose. entity-env eval plays against other agents."
 )
 _NORMAL: Final = (
-    f"What normal curves look like, and what to do about others: {PAGE}, section “Then: the "
-    "curves” (#then-the-curves)."
+    f"Normal curves, and remedies for others: {PAGE}, section “Then: the curves” "
+    "(#then-the-curves)."
 )
 _HINTS: Final = (
     "Why a run may not learn, from its figures so far, and settings to try. The rules are "

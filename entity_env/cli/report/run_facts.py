@@ -72,9 +72,9 @@ def _game(run: TrainingRun) -> str:
     parts = [run.game, *map(plain, words)]
     if identity.get("version") not in (None, ""):
         parts.append(f"version {identity['version']}")
-    for name, words in (("package", ""), ("git", "commit "), ("sha256", "source ")):
+    for name, begin in (("package", ""), ("git", "commit "), ("sha256", "source ")):
         if isinstance(value := identity.get(name), str):
-            parts.append(f"{words}{value[:_NUM_DIGITS] if words == 'source ' else value}")
+            parts.append(f"{begin}{value[:_NUM_DIGITS] if name == 'sha256' else value}")
     return ", ".join(plain(each) for each in parts if each)
 
 
