@@ -99,8 +99,9 @@ def replay_pages(
                     )
                     break
             try:
-                facts = (f"after {step:,} decisions of training",)
-                pages[path] = replace(replay_animation(path, games, left), facts=facts).html()
+                drawn = replay_animation(path, games, left)
+                about = [("trained for", f"{step:,} decisions"), *drawn.about]
+                pages[path] = replace(drawn, about=about).html()
             except (EntityEnvError, GameFailed, OSError) as error:
                 problems.append(f"{path} cannot be shown: {error}")
             bar.count()
