@@ -136,7 +136,7 @@ class Pointer:
             return []
         # The place itself, since several entities in a cell are drawn next to each other.
         return (
-            [mover, mover] if step == _HERE else [mover, (place[0] + step[0], place[1] + step[1])]
+            [mover, mover] if not any(step) else [mover, (place[0] + step[0], place[1] + step[1])]
         )
 
     def _step(self, action: ActionName, label: str) -> tuple[float, float] | None:
