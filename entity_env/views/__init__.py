@@ -15,13 +15,17 @@ if TYPE_CHECKING:
     from entity_env.views.describe import describe_entity as describe_entity
     from entity_env.views.load_look import find_look as find_look
     from entity_env.views.look import Board as Board, Look as Look, Style as Style
-    from entity_env.views.parts.spots import Chosen as Chosen, Spot as Spot
     from entity_env.views.scene import (
         DECORATION as DECORATION,
         Scene as Scene,
         data_uri as data_uri,
     )
-    from entity_env.views.seen import SeenEntity as SeenEntity, SeenObservation as SeenObservation
+    from entity_env.views.seen import (
+        Chosen as Chosen,
+        SeenEntity as SeenEntity,
+        SeenObservation as SeenObservation,
+        Spot as Spot,
+    )
 
 # Imported on first use: shipped games and agents need only the text for entities.
 _LATE = {
@@ -30,8 +34,7 @@ _LATE = {
     "find_look": "load_look",
     **dict.fromkeys(("Board", "Look", "Style"), "look"),
     **dict.fromkeys(("DECORATION", "Scene", "data_uri"), "scene"),
-    **dict.fromkeys(("Chosen", "Spot"), "parts.spots"),
-    **dict.fromkeys(("SeenEntity", "SeenObservation"), "seen"),
+    **dict.fromkeys(("Chosen", "SeenEntity", "SeenObservation", "Spot"), "seen"),
 }
 
 __all__ = list(_LATE)

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, EntityName, ObsSpace
 from entity_env.errors import EntityEnvError, SchemaError, UsageError, shown
 from entity_env.views.scene import Scene, is_color, is_data_uri
-from entity_env.views.seen import SeenEntity, SeenObservation, first_enum, member_of
+from entity_env.views.seen import Chosen, Place, SeenEntity, SeenObservation, first_enum, member_of
 
 if TYPE_CHECKING:
     from rich.text import Text
-
-    from entity_env.views.parts.spots import Chosen, Place
 
 StyleShape: TypeAlias = Literal["circle", "square", "diamond", "triangle", "ground"]
 

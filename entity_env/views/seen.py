@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from entity_env.core.observation import EntityID, Observation, PlainObservation
 from entity_env.core.spaces import GLOBAL_ENTITY, EntityName, ObsSpace
@@ -65,6 +65,25 @@ class SeenEntity:
             return self[name]
         except KeyError as error:
             raise AttributeError(error.args[0]) from None
+
+
+class Spot(NamedTuple):
+    """One place of a choice.
+
+    Args:
+        x, y: coordinates of the game on a board; units of the scene if the look gives its `size`.
+        words: this part of a choice of several parts; "" = the choice itself.
+    """
+
+    x: float
+    y: float
+    words: str = ""
+
+
+Place: TypeAlias = "Spot | tuple[float, float] | SeenEntity"
+"""One place of a choice; an entity stands for the center of its first shape."""
+Chosen: TypeAlias = "str | SeenEntity | Sequence[float]"
+"""A label, a selected entity, or the numbers of a continuous action."""
 
 
 class SeenObservation:

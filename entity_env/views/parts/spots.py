@@ -5,22 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from entity_env.errors import SchemaError, shown
 from entity_env.views.look import GROUND
-from entity_env.views.seen import SeenEntity
+from entity_env.views.seen import Chosen, Place, SeenEntity, Spot
 
 if TYPE_CHECKING:
     from entity_env.core.spaces import ActionName
     from entity_env.views.drawing import Drawing
     from entity_env.views.scene import Point, Scene, Shape
     from entity_env.views.seen import SeenObservation
-
-Place: TypeAlias = "Spot | tuple[float, float] | SeenEntity"
-"""One place of a choice; an entity stands for the center of its first shape."""
-Chosen: TypeAlias = "str | SeenEntity | Sequence[float]"
-"""A label, a selected entity, or the numbers of a continuous action."""
 
 _MARK, _HALO = "#000000 #ffffff", "#ffffff #000000"
 _RING: Final = 0.46
@@ -39,19 +34,6 @@ _DIRECTIONS: Final[dict[str, tuple[float, float]]] = {
     **dict.fromkeys(("downright", "rightdown", "southeast", "se"), (1, -1)),
     **dict.fromkeys(("stay", "wait", "noop", "none", "pass", "idle", "nothing"), _HERE),
 }
-
-
-class Spot(NamedTuple):
-    """One place of a choice.
-
-    Args:
-        x, y: coordinates of the game on a board; units of the scene if the look gives its `size`.
-        words: this part of a choice of several parts; "" = the choice itself.
-    """
-
-    x: float
-    y: float
-    words: str = ""
 
 
 class Pointer:
