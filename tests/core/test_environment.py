@@ -101,7 +101,7 @@ def test_no_entities_stay_none() -> None:
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        (ObsSpace([], {"E": Entity(["x"])}), "names entity 'E'; there are A, B, C, D"),
+        (ObsSpace([], {"E": Entity(["x"])}), "names entity 'E', expected one of A, B, C, D"),
         (ObsSpace([], {"A": Entity(["z"])}), "names feature 'z' of entity 'A', which has"),
         (ObsSpace(["v"], {}), "names feature 'v' of the globals"),
     ],
