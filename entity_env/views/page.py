@@ -70,7 +70,7 @@ def template(path: Path) -> str:
     `@board.js@` and other names of scripts and styles in the page's folder, or in this one, stand
     for their content.
     """
-    text = path.read_text(encoding="utf-8").replace("@SHAPES@", "@shapes.js@")
+    text = path.read_text(encoding="utf-8")
     return minified(re.sub(r"@(\w+\.(?:js|css))@", lambda found: _source(found[1], path), text))
 
 

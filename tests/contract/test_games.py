@@ -279,9 +279,10 @@ def test_a_game_imports_what_a_user_would(game: Game) -> None:
 
 
 def modules() -> Iterator[str]:
-    """Files with games: modules other than lists, and packages with a module `game`."""
+    """Files with games: modules other than lists and looks, and packages with a module `game`."""
     for path in Path(games.__file__).parent.glob("*.py"):
-        if not path.name.startswith("_") and path.stem not in ("registry", "versions"):
+        is_game = path.stem not in ("registry", "versions") and not path.stem.endswith("_look")
+        if is_game and not path.name.startswith("_"):
             yield path.stem
     for path in Path(games.__file__).parent.glob("*/game.py"):
         yield path.parent.name

@@ -21,10 +21,10 @@ from entity_env.games.multi_snake_look import body_of
 from entity_env.games.tic_tac_toe import Square
 from entity_env.games.tic_tac_toe_look import winning_line
 from entity_env.replay import Replay
-from entity_env.views import Look, SeenObservation, find_look
+from entity_env.views import Look, SeenObservation, Spot, find_look
 from entity_env.views.animation import Animation
 from entity_env.views.drawing import Drawing
-from entity_env.views.parts.spots import Pointer, Spot
+from entity_env.views.parts.spots import Pointer
 from entity_env.views.scene import Shape
 from tests import DATA
 

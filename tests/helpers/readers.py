@@ -30,7 +30,8 @@ from entity_env.agents.training.tracking.runs import read_run
 from entity_env.agents.training.tracking.settings_file import read_settings
 from entity_env.cli.display.console import Console
 from entity_env.cli.display.terminal_view import Frames
-from entity_env.cli.report import report_csv, report_html, report_svg
+from entity_env.cli.report.files import report_csv, report_svg
+from entity_env.cli.report.page import report_html
 from entity_env.errors import (
     CheckpointError,
     EntityEnvError,

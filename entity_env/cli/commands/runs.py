@@ -17,13 +17,9 @@ from entity_env.agents.training.tracking.runs import TrainingRun
 from entity_env.cli.command import Argument, CliOption
 from entity_env.cli.display.console import Console, echo, plain_table
 from entity_env.cli.options import DrawingLimits, File, IsOpened
-from entity_env.cli.report import (
-    replay_pages,
-    report_csv,
-    report_html,
-    report_svg,
-    require_curves,
-)
+from entity_env.cli.report.files import report_csv, report_svg, require_curves
+from entity_env.cli.report.page import report_html
+from entity_env.cli.report.replays import replay_pages
 from entity_env.cli.run_tables import (
     TextTable,
     find_runs,

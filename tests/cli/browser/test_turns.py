@@ -264,9 +264,8 @@ def test_the_rules_are_those_of_the_docstring() -> None:
     ]
     rules = rules_of(snake)
     assert rules[0].startswith("Snake: ")
-    assert (
-        rules.index("Reward:") < rules.index("Ends when:") < rules.index("Entities and features:")
-    )
+    ends = [rules.index(f"{end} when:") for end in ("Terminated", "Truncated")]
+    assert rules.index("Reward:") < ends[0] < ends[1] < rules.index("Entities and features:")
     assert not any("entity-env" in line for line in rules_of(load_game(SKIRMISH)))
 
 

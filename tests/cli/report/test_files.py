@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from entity_env.agents.training.tracking.runs import CURVES_FILE, REWARD, TrainingRun
-from entity_env.cli.report import report_csv, report_svg, require_curves
+from entity_env.cli.report.files import report_csv, report_svg, require_curves
 from entity_env.errors import UsageError
 from tests.cli.report.made_runs import EVIL, make, make_seeds, runs_of
 

@@ -10,7 +10,8 @@ import pytest
 from entity_env.agents import RandomAgent
 from entity_env.agents.ppo.hints import Hint, hint_facts
 from entity_env.agents.training.tracking.runs import CURVES_FILE, TrainingRun
-from entity_env.cli.report import replay_pages, report_html
+from entity_env.cli.report.page import report_html
+from entity_env.cli.report.replays import replay_pages
 from entity_env.games import snake
 from entity_env.replay import record
 from tests.cli.report.made_runs import evaluated, make, random_play, runs_of

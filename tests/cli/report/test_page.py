@@ -21,15 +21,11 @@ from entity_env.agents.training.tracking.runs import (
     REWARD,
     TrainingRun,
 )
-from entity_env.cli.report import (
-    replay_pages,
-    replays,
-    report_body,
-    report_csv,
-    report_html,
-    report_svg,
-)
+from entity_env.cli.report import replays
 from entity_env.cli.report.curve_words import _WORDS, curve_title, curve_words
+from entity_env.cli.report.files import report_csv, report_svg
+from entity_env.cli.report.page import report_body, report_html
+from entity_env.cli.report.replays import replay_pages
 from entity_env.cli.run_tables import runs_json
 from entity_env.games import snake
 from entity_env.replay import PlayLimits, Replay, record
