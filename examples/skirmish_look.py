@@ -6,7 +6,7 @@ from entity_env.views import Board, Look, Scene, SeenEntity, SeenObservation
 
 # Two colors each: for light and for dark pages.
 PAPER, CELL, INK = "#f8f9fa #1a1b1e", "#e9ecef #25262b", "#ffffff #16181a"
-SIDES = ("#0072b2 #56b4e9", "#c2410c #ffa94d")  # of agent 0 and agent 1, whoever observes
+SIDES = ("#0072b2 #56b4e9", "#c2410c #ffa94d")  # of agent 0 and agent 1, for every observer
 LOST = "#6c757d #868e96"
 HEALTH = {"KNIGHT": 6, "ARCHER": 3}
 

@@ -249,7 +249,7 @@ class GamePage:
         return sorted({int(i) for each in found for i in each if i < num_entities})
 
     def _thoughts(self, turn: Turn) -> list[Json] | None:
-        """What a network would choose: that of the agent, or of the first one for a person."""
+        """Choices of the agent's network; of the first network for a person."""
         if not self._thinks:
             return None
         shown = self._last_seen.shown

@@ -202,7 +202,7 @@ class ShownObservation:
     # ------------------------------------------------------------------ thoughts
 
     def bars(self, agent: Agent, actions: Actions) -> list[Json] | None:
-        """What an agent's network would choose here; None without a network.
+        """Probabilities of an agent's network for the choices here; None without a network.
 
         Per action and actor `[title, [[choice, probability, 1 if chosen], ...], number of other
         choices]`; first the value that it predicts, without choices. Without an action, the most

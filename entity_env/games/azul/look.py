@@ -146,7 +146,7 @@ def _draw_text(seen: SeenObservation, width: int) -> Text | None:
 
 
 def _describe(entity: SeenEntity) -> str:
-    """What people call it: `2 red from factory 1 to line 3`; "" = its features."""
+    """Name of an entity, such as `2 red from factory 1 to line 3`; "" = its features."""
     match entity.type:
         case "Option":
             return f"{_number(entity, 'count'):g} {describe_move(move_of(entity))}"

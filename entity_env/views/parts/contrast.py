@@ -58,7 +58,7 @@ def outline_of(fill: str) -> str:
 
 
 def _outline(fill: str, *, dark: bool) -> str:
-    """Darker than the fill; on a dark page lighter, if the fill cannot be told from the page."""
+    """Darker than the fill; on a dark page lighter, if the fill looks like the page."""
     red, green, blue, alpha = rgba(fill, dark=dark)
     cells = [rgba(each, dark=dark)[:3] for each in (PAPER, CELL)]
     enough = _MARGIN * SHAPE_CONTRAST
