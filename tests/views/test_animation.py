@@ -360,6 +360,8 @@ def test_a_panel_has_the_value_the_chosen_and_the_likely_choices(
     assert sum(text.startswith("M") and text != "Move" for text in texts) == min(num_choices, 5)
     assert any(text.startswith("value ") for text in texts) == (value is not None)
     width, height = panel.size
+    [paper] = [shape for shape in panel.ground if shape.size == (width, height)]
+    assert panel.ground.index(paper) == 0
     for shape in [*panel.ground, *shapes]:
         half = [size / 2 for size in shape.size] if shape.kind == "rect" else [0, 0]
         assert half[0] <= shape.center[0] + 1e-6 <= width - half[0] + 2e-6

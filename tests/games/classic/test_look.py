@@ -1,6 +1,7 @@
 """Pictures of the classic games: text and shapes that agree."""
 
 import io
+import math
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,20 @@ def test_a_car_stands_on_the_hill() -> None:
     row = [next(i for i, line in enumerate(p.splitlines()) if "●" in line) for p in (bottom, top)]
     assert row[0] > row[1]
     assert "⚑" in bottom
+
+
+def test_the_hill_goes_from_the_left_end_through_the_valley_to_the_flag() -> None:
+    lines = [f"{line:33}" for line in picture("mountain_car", -0.5, 0).splitlines()]
+    assert max(map(len, lines)) == 33
+    heights = [max(i for i, line in enumerate(lines) if line[x] in "─●") for x in range(33)]
+    valley = [x for x, height in enumerate(heights) if height == max(heights)]
+    lowest = sum(valley) // len(valley)
+    assert -1.2 + lowest / 32 * 1.8 == pytest.approx(-math.pi / 6, abs=0.06)  # sin(3 x) = -1
+    assert heights == sorted(heights[:lowest]) + sorted(heights[lowest:], reverse=True)
+
+
+def test_the_track_of_a_cart_is_as_wide_as_its_picture() -> None:
+    assert picture("cartpole", 0, 0, 0, 0).splitlines()[-1] == "─" * 33
 
 
 @each_game
