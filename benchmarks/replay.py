@@ -7,17 +7,22 @@
   processor time per decision to replay and compare them. A trained agent plays the episodes.
 - Pages: HTML pages of that agent, and of the Azul agent against random opponents, with
   probabilities and values. `html_ready_ms` is the slower of the two in headless Chromium, from the
-  first script to the first picture; it is left out without Chromium.
+  first script to the first picture.
+- Faults of pages: `axe_violations` are elements that break rules of axe-core, in the pages of all
+  golden replays, at two widths and in both palettes. `contrast_failures` are texts and shapes that
+  are hard to see, in the same replays and palettes.
 - Clicks: `click_to_frame_ms` is the time from sending a person's answer in a page of Azul, against
   a random opponent, to receiving the event with the next question.
+
+Needs Chromium and axe-core (`pip install --no-deps axe-playwright-python`).
 """
 
 from __future__ import annotations
 
 import re
-import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -39,7 +44,11 @@ from entity_env.replay import Replay, TrainingReplays, record
 from entity_env.vec import VecEnv
 from entity_env.views import find_look
 from entity_env.views.page import page
+from entity_env.views.parts.contrast import contrast_failures
 from tests.cli.browser.page import LivePage
+from tests.helpers.chromium import PROGRAM, Chromium
+from tools.docs.check_site import axe_core
+from tools.golden_replays import GAMES_BY_NAME, OUT, slug
 
 _AGENT = ROOT / "examples" / "ship" / "snake.agent"
 _AZUL_AGENT = ROOT / "examples" / "azul" / "azul.agent"
@@ -55,6 +64,10 @@ _PACKAGES = ["entity-env", "numpy", "torch"]
 def main() -> None:
     """Measures and reports."""
     rounds, as_json = rounds_and_json(__doc__ or "")
+    if missing := [
+        name for name, has in (("Chromium", PROGRAM), ("axe-core", axe_core())) if not has
+    ]:
+        raise SystemExit(f"install {' and '.join(missing)}: these figures need a browser")
     overheads = {
         f"recording_overhead_pct_{num_envs}": overhead(num_envs, rounds) for num_envs in _NUM_ENVS
     }
@@ -63,6 +76,7 @@ def main() -> None:
         **overheads,
         **files(rounds),
         **pages(rounds),
+        **faults(),
         "click_to_frame_ms": median(click_to_frame_ms, rounds),
     }
     report("Replays", figures, _PACKAGES, as_json)
@@ -202,11 +216,10 @@ def pages(rounds: int) -> dict[str, float]:
         "html_kb_azul": statistics.median(map(len, of_azul)) / 1e3,
         "player_kb": len(page("", "", {})) / 1e3,
     }
-    if shutil.which("chromium") is not None:
-        figures["html_ready_ms"] = max(
-            statistics.median(ready_ms(html) for _ in range(rounds))
-            for html in (of_snake[0], of_azul[0])
-        )
+    figures["html_ready_ms"] = max(
+        statistics.median(ready_ms(html) for _ in range(rounds))
+        for html in (of_snake[0], of_azul[0])
+    )
     return figures
 
 
@@ -216,12 +229,56 @@ def ready_ms(html: str) -> float:
         file = Path(folder) / "page.html"
         file.write_text(html, encoding="utf-8")
         options = ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/user")
-        command = ["chromium", *options, "--virtual-time-budget=5000", "--dump-dom", file.as_uri()]
+        command = [
+            str(PROGRAM),
+            *options,
+            "--virtual-time-budget=5000",
+            "--dump-dom",
+            file.as_uri(),
+        ]
         shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     found = re.search(r'data-ready="([\d.]+)"', shown.stdout)
     if found is None:
         raise SystemExit("the page did not become ready")
     return float(found[1])
+
+
+def faults() -> dict[str, float]:
+    """Faults of the pages of all golden replays."""
+    animations = [
+        Replay.load(OUT / f"{slug(name)}.replay").animation(game)
+        for name, game in GAMES_BY_NAME.items()
+    ]
+    hard_to_see = sum(
+        len(contrast_failures(each.size, [*each.ground, *each.shapes_of(index)], dark=dark))
+        for each in animations
+        for index in range(len(each))
+        for dark in (False, True)
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        for number, each in enumerate(animations):
+            each.write(Path(folder) / f"{number}.html")
+        urls = [(Path(folder) / f"{number}.html").as_uri() for number in range(len(animations))]
+        with Chromium(urls[0], Path(folder) / "profile") as browser:
+            violations = sum(num_violations(browser, url) for url in urls)
+    return {"axe_violations": violations, "contrast_failures": hard_to_see}
+
+
+def num_violations(browser: Chromium, url: str) -> int:
+    """Elements of a page that break rules of axe-core, at two widths and in both palettes."""
+    found = 0
+    for width in (1280, 390):
+        for scheme in ("light", "dark"):
+            browser.emulate(width, 900, is_mobile=width == 390, prefers_color_scheme=scheme)
+            browser.go(url)
+            browser.wait_for("document.body.dataset.ready")
+            run = "axe.run(document, {resultTypes: ['violations']})"
+            nodes = "found.violations.flatMap(rule => rule.nodes.map(node => [rule.id, node.html]))"
+            broken = browser.value(f"{axe_core()};{run}.then(found => {nodes})")
+            for rule, element in broken:
+                sys.stderr.write(f"{url}, {width} px, {scheme}: {rule}: {element[:200]}\n")
+            found += len(broken)
+    return found
 
 
 # ------------------------------------------------------------------ clicks

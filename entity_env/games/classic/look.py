@@ -163,7 +163,7 @@ def _draw_mountain_car_scene(seen: SeenObservation, scene: Scene) -> None:
                 x + side * cos(slope) - 0.2 * sin(slope),
                 y + side * sin(slope) + 0.2 * cos(slope),
             )
-            scene.circle(*wheel, 0.22, _INK, of=car)
+            scene.circle(*wheel, 0.22, _INK, stroke=_PAPER, of=car)
 
 
 def _spots_mountain_car(
