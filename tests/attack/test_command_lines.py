@@ -1,6 +1,7 @@
 """Odd command lines work, or fail with one line and the usage, without a traceback."""
 
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -182,7 +183,8 @@ def complaint(result: Result) -> str | None:
     told = result.stderr.splitlines()
     is_of_a_game = isinstance(getattr(error, "__context__", None), GameFailed)
     if result.exit_code == 2:
-        lines = told[:-1] if told and told[-1].startswith("usage: ") else told
+        has_hint = told and re.fullmatch("usage: .*|.* --help lists the options", told[-1])
+        lines = told[:-1] if has_hint else told
         if not (len(lines) == 1 and lines[0].startswith("entity-env: ")):
             return f"it told {told}"
     if result.exit_code == 1 and not is_of_a_game and "Traceback" in result.stderr:
