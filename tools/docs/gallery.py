@@ -46,18 +46,18 @@ def _net(d_model: int, n_head: int = 2) -> str:
 
 _MLP: Final = "--set-train=net.hidden=[24, 24]"
 RECIPES: Final[Mapping[str, Recipe]] = {
-    "multi_snake": Recipe(150_000, (_net(16),)),
-    "treasure_hunt": Recipe(80_000, (_net(16),)),
+    "multi_snake": Recipe(400_000, (_net(16),)),
+    "treasure_hunt": Recipe(200_000, (_net(16),)),
     "cherry_pick": Recipe(50_000, (_net(8),)),
     "rock_paper_scissors": Recipe(25_000, (_net(8),)),
     "tic_tac_toe": Recipe(60_000, (_net(16),)),
     "cartpole": Recipe(60_000, (_MLP,)),
-    "mountain_car": Recipe(200_000, (_net(16),)),
-    "pendulum": Recipe(60_000, (_MLP,)),
+    "mountain_car": Recipe(300_000, (_MLP,)),
+    "pendulum": Recipe(200_000, (_MLP,)),
     "meteors": Recipe(80_000, (_net(16),)),
-    "pixel:grid": Recipe(30_000, (_net(8, 1),)),
-    "pixel:maze": Recipe(40_000, (_net(8, 1),)),
-    "pixel:catch": Recipe(40_000, (_net(8, 1),)),
+    "pixel:grid": Recipe(50_000, (_net(8, 1),)),
+    "pixel:maze": Recipe(60_000, (_net(8, 1),)),
+    "pixel:catch": Recipe(60_000, (_net(8, 1),)),
 }
 """Recipes for small networks; all other settings are the defaults of the game. Agents without a
 file in `AGENTS` have not been trained yet."""
