@@ -13,10 +13,7 @@ HEALTH = {"KNIGHT": 6, "ARCHER": 3}
 
 def ground(scene: Scene) -> None:
     scene.rect(0, 0, scene.width, scene.height, PAPER)
-    for y in range(round(scene.height)):
-        for x in range(round(scene.width)):
-            if (x + y) % 2:
-                scene.rect(x, y, 1, 1, CELL)
+    scene.cells(0, 0, scene.width, scene.height, CELL)
 
 
 def draw(seen: SeenObservation, scene: Scene) -> None:

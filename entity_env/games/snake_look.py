@@ -19,10 +19,7 @@ Place = tuple[float, float]
 def draw_cells(scene: Scene) -> None:
     """An empty board, as the default look has it."""
     scene.rect(0, 0, scene.width, scene.height, _PAPER)
-    for y in range(round(scene.height)):
-        for x in range(round(scene.width)):
-            if (x + y) % 2:
-                scene.rect(x, y, 1, 1, _CELL)
+    scene.cells(0, 0, scene.width, scene.height, _CELL)
 
 
 def cell_of(entity: SeenEntity, scene: Scene) -> Place:

@@ -41,7 +41,7 @@ from entity_env.views.scene import (
     Point,
     Scene,
     Shape,
-    clipped as clipped,
+    clipped,
     faded,
     is_color,
     one_line,
@@ -342,13 +342,8 @@ class Drawing:
             group = describe_number(title) if isinstance(title, float) else title
             scene.text(left + columns / 2, 0.5, f"{self.look.group} {group}", INK)
         is_checked = self._scale == 1 and columns * rows <= _MAX_CHECKED
-        if not is_checked:
-            scene.rect(left, top, columns, rows, CELL)
-            return
-        for y in range(math.ceil(rows)):
-            for x in range(math.ceil(columns)):
-                if (x + y) % 2:
-                    scene.rect(left + x, top + y, min(1, columns - x), min(1, rows - y), CELL)
+        add = scene.cells if is_checked else scene.rect
+        add(left, top, columns, rows, CELL)
 
     def _stack_of(self, entity: SeenEntity) -> object:
         """Key of the place that an entity shares with others; None if it fills its cell."""

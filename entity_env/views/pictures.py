@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from entity_env.errors import MissingExtraError, UsageError
 from entity_env.views.drawing import Drawing
-from entity_env.views.scene import BASELINE, Point, Shape, rgba
+from entity_env.views.scene import BASELINE, Point, Shape, rgba, turned
 from entity_env.views.seen import SeenObservation
 
 if TYPE_CHECKING:
@@ -332,13 +332,7 @@ def corners_of(shape: Shape) -> list[Point]:
             points.append(
                 (corner[0] + radius * math.cos(angle), corner[1] + radius * math.sin(angle))
             )
-    if not shape.rotate:
-        return points
-    cos, sin = math.cos(math.radians(shape.rotate)), math.sin(math.radians(shape.rotate))
-    return [
-        (x + (px - x) * cos - (py - y) * sin, y + (px - x) * sin + (py - y) * cos)
-        for px, py in points
-    ]
+    return [turned(point, (x, y), shape.rotate) for point in points]
 
 
 def _draw_in_box(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -78,11 +79,11 @@ class Shape:
 class Scene:
     """Shapes, in drawing order.
 
-    Every method adds one shape. Positions and sizes are in units of the game; x increases to the
-    right and y downward. Colors are `#rgb`, `#rrggbb`, or with alpha `#rgba` and `#rrggbbaa`; "" =
-    none. Two colors with a space between them are for light and dark pages; one color is for both.
-    `rotate` is in degrees clockwise around the center. `of` is the entity shown, for hovering and
-    attention, or `DECORATION`.
+    Every method but `cells` adds one shape. Positions and sizes are in units of the game; x
+    increases to the right and y downward. Colors are `#rgb`, `#rrggbb`, or with alpha `#rgba` and
+    `#rrggbbaa`; "" = none. Two colors with a space between them are for light and dark pages; one
+    color is for both. `rotate` is in degrees clockwise around the center. `of` is the entity shown,
+    for hovering and attention, or `DECORATION`.
 
     Args:
         look: name of the look, for errors.
@@ -160,6 +161,16 @@ class Scene:
     ) -> None:
         """Straight lines from each point to the next."""
         self._add("line", self._points("line", points, 2), (), "", stroke, width, 0.0, of)
+
+    def cells(self, x: float, y: float, columns: float, rows: float, fill: str) -> None:
+        """Every other cell of a board whose upper left corner is at x, y; one shape per cell."""
+        columns = self._size("cells", "columns", columns)
+        rows = self._size("cells", "rows", rows)
+        for row in range(math.ceil(rows)):
+            for column in range(math.ceil(columns)):
+                if (column + row) % 2:
+                    size = min(1, columns - column), min(1, rows - row)
+                    self.rect(x + column, y + row, *size, fill)
 
     def text(
         self,
@@ -290,6 +301,15 @@ def rgba(color: str, *, dark: bool = False) -> tuple[int, int, int, int]:
     digits = one[1:] if len(one) > 5 else "".join(digit * 2 for digit in one[1:])
     red, green, blue, alpha = bytes.fromhex(digits.ljust(8, "f"))
     return red, green, blue, alpha
+
+
+def turned(point: Point, center: Point, degrees: float) -> Point:
+    """A point rotated clockwise around a center."""
+    if not degrees:
+        return point
+    cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    dx, dy = point[0] - center[0], point[1] - center[1]
+    return center[0] + dx * cos - dy * sin, center[1] + dx * sin + dy * cos
 
 
 @lru_cache(maxsize=4096)

@@ -62,6 +62,19 @@ def test_every_method_adds_one_shape() -> None:
     assert len({*drawn.shapes}) == 6  # they can be keys
 
 
+def test_cells_are_a_checkerboard_and_end_with_the_board() -> None:
+    drawn, boxes = scene(), set()
+    drawn.cells(1, 2, 2.5, 2, "#123456")
+    for shape in drawn.shapes:
+        (x, y), (width, height) = shape.center, shape.size
+        boxes.add((x - width / 2, y - height / 2, width, height))
+    assert boxes == {(2, 2, 1, 1), (1, 3, 1, 1), (3, 3, 0.5, 1)}
+    assert len(drawn.shapes) == 3
+    for columns, rows in ((math.nan, 2), (2, -1), (math.inf, 1)):
+        with pytest.raises(SchemaError, match=r"my_look: Scene.cells: (columns|rows) must be"):
+            drawn.cells(0, 0, columns, rows, "#123456")
+
+
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, 1e7, "1", None, [1], 1j])
 @pytest.mark.parametrize(
     "draw",

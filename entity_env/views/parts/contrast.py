@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from entity_env.views.scene import DECORATION, Point, Shape, rgba
+from entity_env.views.scene import DECORATION, Point, Shape, rgba, turned
 
 PAPER: Final = "#f8f9fa #1a1b1e"
 """Color of a picture, if its look draws none."""
@@ -185,7 +185,7 @@ def _places_around(shape: Shape) -> Iterator[Point]:
     if shape.kind == "text":
         shift = {"start": half_width, "middle": 0.0, "end": -half_width}[shape.anchor]
         for part in (-0.7, 0.0, 0.7):
-            yield _turned((cx + shift + part * half_width, cy), shape.center, shape.rotate)
+            yield turned((cx + shift + part * half_width, cy), shape.center, shape.rotate)
         return
     more = shape.width / 2 + 0.02
     corners = [
@@ -206,12 +206,12 @@ def _places_around(shape: Shape) -> Iterator[Point]:
     for (x, y), (u, v) in pairwise([*corners, corners[0]]):
         for part in (0.2, 0.5, 0.8):
             place = (x + part * (u - x), y + part * (v - y))
-            yield _turned(place, shape.center, shape.rotate)
+            yield turned(place, shape.center, shape.rotate)
 
 
 def _covers(shape: Shape, place: Point) -> tuple[bool, bool]:
     """Whether a place is inside of a shape, and whether it is on its stroke."""
-    x, y = _turned(place, shape.center, -shape.rotate)
+    x, y = turned(place, shape.center, -shape.rotate)
     (cx, cy), (half_width, half_height) = shape.center, _half_size(shape)
     edge = shape.width / 2
     match shape.kind:
@@ -225,14 +225,6 @@ def _covers(shape: Shape, place: Point) -> tuple[bool, bool]:
             return _is_in_polygon(shape.points, (x, y)), on_stroke
     dx, dy = abs(x - cx) - half_width, abs(y - cy) - half_height
     return max(dx, dy) <= 0, -edge <= max(dx, dy) <= edge
-
-
-def _turned(place: Point, center: Point, degrees: float) -> Point:
-    if not degrees:
-        return place
-    cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
-    dx, dy = place[0] - center[0], place[1] - center[1]
-    return center[0] + dx * cos - dy * sin, center[1] + dx * sin + dy * cos
 
 
 def _distance(points: Sequence[Point], place: Point) -> float:
