@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from entity_env.agents.training.tracking.runs import REWARD, Curve, TrainingRun
 from entity_env.cli.load_game import nearest
 from entity_env.cli.report.curve_words import curve_title
-from entity_env.cli.report.groups import curve_lines, game_runs
+from entity_env.cli.report.groups import curve_lines, game_runs, run_groups
 from entity_env.cli.report.shared_names import shared_runs, without_folders
 from entity_env.cli.run_tables import differing, plain
 from entity_env.errors import UsageError
@@ -30,8 +30,9 @@ def require_curves(runs: Sequence[TrainingRun], names: Sequence[str]) -> None:
 def report_svg(runs: Sequence[TrainingRun], names: Sequence[str] = ()) -> str:
     """An SVG with a chart per game and curve; () = only the mean reward."""
     charts = [
-        svg_chart(curve_title(game, name), curve_lines(own, name), x_label="decisions")
+        svg_chart(curve_title(game, name), curve_lines(groups, name), x_label="decisions")
         for game, own in game_runs(shared_runs(runs)).items()
+        for groups in [run_groups(own)]
         for name in names or (REWARD,)
     ]
     if len(charts) == 1:

@@ -158,10 +158,10 @@ def game_runs(runs: Sequence[TrainingRun]) -> dict[str, list[TrainingRun]]:
     return found
 
 
-def curve_lines(runs: Sequence[TrainingRun], name: str, *, dots: str = "") -> list[Series]:
-    """A line for each group of these runs, always in the same order, and those of random play."""
-    lines = [group.line(name, dots=dots) for group in run_groups(runs)]
-    return lines + _random_lines(runs, name, lines)
+def curve_lines(groups: Sequence[RunGroup], name: str, *, dots: str = "") -> list[Series]:
+    """A line for each group of runs of one game, in this order, and those of random play."""
+    lines = [group.line(name, dots=dots) for group in groups]
+    return lines + _random_lines([run for group in groups for run in group.runs], name, lines)
 
 
 def _random_lines(runs: Sequence[TrainingRun], name: str, lines: Sequence[Series]) -> list[Series]:

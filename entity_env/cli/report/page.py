@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from html import escape
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -115,18 +116,19 @@ def report_body(
     }
     parts = [f"<h1>{escape(_headline(shared))}</h1>"]
     games = game_runs(shared)
+    groups = {game: run_groups(own) for game, own in games.items()}
     for game, own in games.items():
-        parts += _section(game, own, names, replays)
+        parts += _section(game, own, groups[game], names, replays)
     parts.append(_note(_NORMAL))
     if (seeds := seed_table(shared)) is not None:
         parts += ["<h2>Results over seeds</h2>", *_html_table("Results over seeds", seeds)]
-    table, compared = run_table(shared), [*_comparisons(games)]
+    table, compared = run_table(shared), [*_comparisons(groups)]
     if compared:  # the settings have their own table
         rows = [(labels, (), texts) for labels, _, texts in table.rows]
         table = table._replace(settings=(), rows=rows)
     parts += ["<h2>Runs</h2>", *_html_table("Runs", table), _note(_RUN_NOTE), *compared]
     parts += [f"<h2>How {'it was' if len(runs) == 1 else 'they were'} made</h2>"]
-    parts += _all_facts(games)
+    parts += _all_facts(chain(*groups.values()))
     return "\n".join((*parts, *_hints(shared)))
 
 
@@ -139,16 +141,16 @@ def _headline(runs: Sequence[TrainingRun]) -> str:
 def _section(
     game: str,
     runs: Sequence[TrainingRun],
+    groups: Sequence[RunGroup],
     names: Sequence[str],
     replays: Mapping[Path, Sequence[ShownReplay]],
 ) -> list[str]:
     first, *others = names or (REWARD, *_telling(runs))
     # In self-play, training and evaluations have different opponents.
     is_joint = not names and not any(map(is_self_play, runs))
-    lines = curve_lines(runs, first, dots=EVALUATED if is_joint else "")
+    lines = curve_lines(groups, first, dots=EVALUATED if is_joint else "")
     if not names and not is_joint and any(EVALUATED in run.curves for run in runs):
         others = [EVALUATED, *others]
-    groups = run_groups(runs)
     found = ([replays[run.path] for run in group.runs if replays[run.path]] for group in groups)
     marks = [[each.mark for each in own[0]] if own else [] for own in found]
     notes = [_LINE] if first == REWARD and any(len(group.runs) == 1 for group in groups) else []
@@ -165,7 +167,7 @@ def _section(
         *_replays([each for run in runs for each in replays[run.path]]),
         *_teachers(runs),
     ]
-    small = [figure(name, curve_lines(runs, name)) for name in others]
+    small = [figure(name, curve_lines(groups, name)) for name in others]
     return [*parts, '<div class="small">', *small, "</div>"] if small else parts
 
 
@@ -217,10 +219,9 @@ def _telling(runs: Sequence[TrainingRun]) -> list[str]:
 # ------------------------------------------------------------------ tables and facts
 
 
-def _comparisons(games: Mapping[str, Sequence[TrainingRun]]) -> Iterator[str]:
+def _comparisons(groups_of: Mapping[str, Sequence[RunGroup]]) -> Iterator[str]:
     """A table of the settings that differ, for each game with a few groups of runs."""
-    for game, runs in games.items():
-        groups = run_groups(runs)
+    for game, groups in groups_of.items():
         names = list(dict.fromkeys(name for group in groups for name in group.settings))
         if names and len(groups) <= _MOST_COMPARED:
             title = f"Settings that differ in {game or 'unknown game'}"
@@ -232,15 +233,14 @@ def _comparisons(games: Mapping[str, Sequence[TrainingRun]]) -> Iterator[str]:
             yield from _html_table(title, TextTable(("setting",), (), labels, rows))
 
 
-def _all_facts(games: Mapping[str, Sequence[TrainingRun]]) -> Iterator[str]:
-    for runs in games.values():
-        for group in run_groups(runs):
-            yield f"<h3>{escape(_group_title(group))}</h3>"
-            yield "<dl>"
-            for fact in run_facts(group.runs):
-                yield f"<dt>{escape(fact.label)}</dt>"
-                yield from (f"<dd>{each}</dd>" for each in _values(fact))
-            yield "</dl>"
+def _all_facts(groups: Iterable[RunGroup]) -> Iterator[str]:
+    for group in groups:
+        yield f"<h3>{escape(_group_title(group))}</h3>"
+        yield "<dl>"
+        for fact in run_facts(group.runs):
+            yield f"<dt>{escape(fact.label)}</dt>"
+            yield from (f"<dd>{each}</dd>" for each in _values(fact))
+        yield "</dl>"
 
 
 def _group_title(group: RunGroup) -> str:

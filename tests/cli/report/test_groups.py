@@ -171,7 +171,9 @@ def test_dots_at_different_steps_are_those_of_each_run(tmp_path: Path) -> None:
 def test_random_play_is_a_dashed_line_where_it_compares(tmp_path: Path) -> None:
     make(tmp_path / "a", [1, 3], about=random_play(2.0))
     evaluated(tmp_path / "b", 5, about=random_play(1.0, is_like_training=False), gamma=0.5)
-    trained, of_evaluation = (curve_lines(runs_of(tmp_path), name) for name in (REWARD, EVALUATED))
+    trained, of_evaluation = (
+        curve_lines(run_groups(runs_of(tmp_path)), name) for name in (REWARD, EVALUATED)
+    )
     [line] = [each for each in trained if each.is_dashed]
     assert (line.name, line.x.tolist(), line.y.tolist()) == ("random play", [100, 200], [2, 2])
     [line] = [each for each in of_evaluation if each.is_dashed]
@@ -179,9 +181,13 @@ def test_random_play_is_a_dashed_line_where_it_compares(tmp_path: Path) -> None:
     assert "stroke-dasharray" in report_svg(runs_of(tmp_path))
     about = {**random_play(8.0), "settings": {"board_size": 9}}
     make(tmp_path / "c", [1, 3], about=about)
-    names = [each.name for each in curve_lines(runs_of(tmp_path), REWARD) if each.is_dashed]
+    names = [
+        each.name for each in curve_lines(run_groups(runs_of(tmp_path)), REWARD) if each.is_dashed
+    ]
     assert sorted(names) == ["random play (board_size=6)", "random play (board_size=9)"]
-    assert not any(each.is_dashed for each in curve_lines(runs_of(tmp_path), "losses/entropy"))
+    assert not any(
+        each.is_dashed for each in curve_lines(run_groups(runs_of(tmp_path)), "losses/entropy")
+    )
 
 
 def test_groups_have_different_names(tmp_path: Path) -> None:
