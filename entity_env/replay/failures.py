@@ -99,6 +99,7 @@ class FailureWriter(ReplayWriter):
         for replay in self.replays:
             if error is not None and replay.failure:
                 path, note = self._folder.save(partial(lambda one: (one, ""), replay))
-                words = f"replay: {path}; --debug -1 stops just before the failure"
-                if words := note if path is None else words:
-                    add_note(error, words)
+                if path is not None:
+                    note = f"replay: {path}; --debug -1 stops just before the failure"
+                if note:
+                    add_note(error, note)

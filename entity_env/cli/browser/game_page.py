@@ -25,7 +25,6 @@ from entity_env.cli.browser.questions import (
 )
 from entity_env.cli.browser.seat_view import SeatView, ShownGame, ShownObservation, said_by_others
 from entity_env.cli.browser.server import Download, Page, PageServer
-from entity_env.cli.display.terminal_view import shown_names
 from entity_env.cli.load_game import HUMAN, EpisodesSeen
 from entity_env.core.action_request import Question
 from entity_env.core.episode import Episode
@@ -34,7 +33,7 @@ from entity_env.core.spaces import ActionName
 from entity_env.errors import SchemaError
 from entity_env.replay import Replay
 from entity_env.replay.file import SUFFIX
-from entity_env.views.describe import describe_actions, describe_number
+from entity_env.views.describe import describe_actions, describe_number, shown_names
 from entity_env.views.look import PALETTE, Look
 from entity_env.views.page import shapes_as_json
 from entity_env.views.scene import Point, clipped

@@ -30,7 +30,7 @@ from entity_env.views.look import Look
 from entity_env.views.page import shapes_as_json
 from entity_env.views.parts.spots import Pointer
 from entity_env.views.scene import clipped, one_line
-from entity_env.views.seen import SeenEntity, SeenObservation
+from entity_env.views.seen import SeenEntity, SeenObservation, seen_entities
 
 _MAX_WORDS: Final = 100
 _MAX_ENTITIES: Final = 200
@@ -262,9 +262,7 @@ class SeatView:
 def said_by_others(turn: Turn, page: ShownGame) -> str:
     """The actions of a turn in words; selections show only types, since entities may be hidden."""
     observation, space = turn.observation, page.game.obs_space()
-    counts = ((name, observation.num_entities(name)) for name in space.entities)
-    types = [name for name, number in counts for _ in range(number)]
-    type_of = dict(zip(observation.entity_ids(space), types, strict=True))
+    type_of = {entity.id: entity.type for entity in seen_entities(observation, space)}
     words = []
     for name, action in turn.actions.items():
         if isinstance(action, SelectEntityAction):

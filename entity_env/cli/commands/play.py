@@ -12,7 +12,7 @@ from entity_env.agents.human.move_clock import REAL_TIME_S
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn, Watch
 from entity_env.cli.display.console import Console, echo
-from entity_env.cli.display.terminal_view import TerminalView, shown_names
+from entity_env.cli.display.terminal_view import TerminalView
 from entity_env.cli.load_game import (
     ENVIRONMENTS,
     HUMAN,
@@ -34,7 +34,7 @@ from entity_env.cli.options import (
 from entity_env.core.episode import Episode
 from entity_env.errors import UsageError
 from entity_env.views import Look, find_look
-from entity_env.views.describe import describe_number
+from entity_env.views.describe import describe_number, shown_names
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from entity_env.authoring.identity import package_versions
 from entity_env.authoring.local_run import Turn
 from entity_env.cli.command import Argument, CliOption
 from entity_env.cli.display.console import Console, LiveDisplay, echo
-from entity_env.cli.display.terminal_view import Frames, Moment, TerminalView, shown_names
+from entity_env.cli.display.terminal_view import Frames, Moment, TerminalView
 from entity_env.cli.game_errors import GameFailed, game_errors
 from entity_env.cli.load_game import (
     ENVIRONMENTS,
@@ -54,7 +54,7 @@ from entity_env.replay.file import SUFFIX, ReplayHeader
 from entity_env.replay.new_process import PlayLimits, turns_in_new_process
 from entity_env.replay.play_again import play_again
 from entity_env.views import Animation, Look, find_look
-from entity_env.views.describe import describe_number
+from entity_env.views.describe import describe_number, shown_names
 from entity_env.views.load_look import named_look
 from entity_env.views.scene import one_line
 

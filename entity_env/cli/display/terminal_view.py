@@ -27,7 +27,7 @@ from entity_env.views import Board, Look, find_look
 from entity_env.views.describe import (
     describe_actions,
     describe_number,
-    shown_names as shown_names,
+    shown_names,
 )
 from entity_env.views.scene import one_line
 from entity_env.views.seen import SeenEntity, SeenObservation

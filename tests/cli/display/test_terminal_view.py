@@ -30,11 +30,11 @@ from entity_env.cli.display.terminal_view import (
     Moment,
     TerminalView,
     _shortened,
-    shown_names,
 )
 from entity_env.cli.load_game import load_game
 from entity_env.core.observation import Action, EntityID, GlobalCategoricalAction
 from entity_env.views import Look, SeenObservation, find_look
+from entity_env.views.describe import shown_names
 from tests.helpers.batches import PLAIN_GAMES
 
 
