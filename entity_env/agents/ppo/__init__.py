@@ -1,4 +1,7 @@
-"""PPO. Importing this package does not import torch: names that need torch load on first use."""
+"""The PPO trainer: `train`, its settings, callbacks and recorders, and the runs that it writes.
+
+Importing this package does not import torch: names that need torch load on first use.
+"""
 
 from __future__ import annotations
 

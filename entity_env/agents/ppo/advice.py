@@ -44,7 +44,7 @@ _USUAL: Final[Mapping[str, tuple[float, float]]] = {
     "target_kl": (0.003, 0.3),
     "weight_decay": (0.0, 0.1),
 }
-"""Usual range of PPO settings."""
+"""Smallest and largest usual values of PPO settings."""
 _LEAST_ROLLOUT: Final = 256
 _LEAST_GRADIENT_STEPS: Final = 8
 
@@ -60,7 +60,7 @@ def unusual_settings(
     """Settings that are allowed but rarely right for an environment, one sentence each."""
     found = []
     for name, (least, most) in _USUAL.items():
-        # Only the largest value of a schedule counts: it may end below the range, such as at 0.
+        # Only the largest value of a schedule counts: the schedule may end below the range.
         value = max(values_of(getattr(config, name)), default=None)
         if value is not None and not least <= value <= most and math.isfinite(value):
             found.append(f"{name}={value:g}: typical values are {least:g} to {most:g}")
@@ -162,11 +162,11 @@ def log_hints(hints: Iterable[Hint]) -> None:
 
 
 def crowded_threads(num_threads: int, num_workers: int) -> list[str]:
-    """A sentence if several torch threads per rank and the workers outnumber the cores.
+    """One sentence if each rank has several torch threads, which with workers outnumber the cores.
 
-    torch's threads wait for each other at every operation. If a worker takes one thread's core, all
-    wait: two threads and two workers on two cores once made 100 steps per second instead of 7,000.
-    A single thread never waits.
+    Else an empty list. torch's threads wait for each other at every operation. If a worker takes
+    one thread's core, all threads wait: two threads and two workers on two cores once made 100
+    steps per second instead of 7,000. A single thread never waits.
 
     Args:
         num_threads: torch threads per rank.

@@ -22,18 +22,20 @@ def add_array_gradient(
     config: CurrentConfig,
     value_unit: float,
 ) -> tuple[float, Tensor]:
-    """Adds a share of the gradient of `ppo_loss`; returns the loss and its metrics.
+    """Adds `share` times the gradient of `ppo_loss`; returns the whole loss and its metrics.
 
     Uses torch's subgradients: if two operands of a maximum are equal, each gets half.
 
     Args:
         arrays: evaluates the network and adds to its gradient.
+        inds: decisions of a microbatch.
         advantages: advantages of the microbatch; already normalized if `norm_adv` is set.
         share: the microbatch's share of the minibatch's decisions on all ranks.
+        value_unit: standard deviation of returns with `norm_returns`, else 1.
     """
     number = len(inds)
     clip = config.clip_coef
-    with np.errstate(over="ignore", invalid="ignore"):  # `learn` raises
+    with np.errstate(over="ignore", invalid="ignore"):  # `learn` checks the loss
         new = arrays.evaluate(inds)
         logratio = new.logprobs - rollout.logprobs[inds]
         ratio = np.exp(logratio)

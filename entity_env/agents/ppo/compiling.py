@@ -44,9 +44,10 @@ _CHILD: Final = (
 class KernelSwitch:
     """Switches a run from torch to compiled kernels.
 
-    With "background", if the kernels can be cached on disk but are not cached yet, the run starts
-    in torch while a child compiles. The first update after the child exits uses the kernels. With a
-    number of steps, the run uses torch up to that step, even if the kernels are cached.
+    With "background", if the kernels can be cached on disk but some are not cached yet, the run
+    starts in torch while a child compiles; it switches after the update in which the child exits.
+    With a number of steps, the run uses torch up to that step, even if the kernels are cached. With
+    "never" it always uses torch; with "wait", the kernels from the start.
 
     Args:
         mode: `PPOConfig.compile`.
@@ -57,7 +58,7 @@ class KernelSwitch:
         is_cold = (mode == "background" or self._at is not None) and _must_compile(net)
         self._needs_child = is_cold
         self.is_compiling = is_cold or self._at is not None
-        """True until the run switches from torch to kernels."""
+        """True while the run still uses torch but will switch to kernels."""
         self._is_torch = mode == "never" or self.is_compiling
         self.from_step: int | None = None
         """Decisions before the first update with kernels; None if there was none."""
@@ -83,7 +84,7 @@ class KernelSwitch:
                 self._stop_child()
 
     def advance(self, net: Policy, rollout: Rollout, config: CurrentConfig, step: int) -> bool:
-        """Starts the child, or switches to kernels; call it after an update.
+        """Starts the child, or switches to kernels, when it is time; call it after every update.
 
         Args:
             rollout, config: of the update.
@@ -125,7 +126,7 @@ class KernelSwitch:
             pickle.dump(job, file)
             file.seek(0)
             self._child = subprocess.Popen(
-                # Python's own modules first, not those in the current folder: -P.
+                # -P: Python's own modules take precedence over those in the current folder.
                 [sys.executable, "-P", "-c", _CHILD, str(file.fileno()), *sys.path],
                 stdin=subprocess.PIPE,  # closed when this process exits
                 stdout=subprocess.DEVNULL,
@@ -142,7 +143,7 @@ class KernelSwitch:
 
 
 class _Job(NamedTuple):
-    """The computation of the child."""
+    """A small rollout for the child to learn from, with the spaces and settings."""
 
     obs_space: ObsSpace
     action_space: Mapping[ActionName, ActionSpace]
@@ -174,7 +175,7 @@ def _must_compile(net: Policy) -> bool:
 
 
 def _head(rollout: Rollout) -> Rollout:
-    """The first decisions with a known outcome."""
+    """The first decisions with a known outcome, at most `_NUM_DECISIONS`."""
     index = rollout.b_inds[:_NUM_DECISIONS]
     figures = ("logprobs", "values", "advantages", "returns")
     return Rollout(
@@ -186,7 +187,7 @@ def _head(rollout: Rollout) -> Rollout:
 
 
 def main() -> None:
-    """Child process: runs the job in the file with the given descriptor, and exits."""
+    """Runs the job of the child process, from the file whose descriptor is its first argument."""
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     gc.disable()  # saves a tenth of the compile time
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""Settings of the trainer."""
+"""`PPOConfig`: settings of the PPO trainer."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from entity_env.errors import UsageError, shown
 FINE_TUNING_STEP: Final = 0.3
 """Factor by which fine-tuning multiplies `PPOConfig.learning_rate`."""
 FINE_TUNING_ENTROPY: Final = 0.01
-"""Largest `ent_coef` for fine-tuning: presets use up to 0.1 to make untrained networks explore."""
+"""Largest `ent_coef` for fine-tuning; presets use up to 0.1, so that untrained networks explore."""
 _FINE_TUNING_CLOSE: Final = ((0.0, 0.2), (0.5, 0.0))
-"""Points of `stay_close` for fine-tuning: above 0 only until the value function is trained."""
+"""Schedule of `stay_close` for fine-tuning: 0 once the value function should be trained."""
 COMPILE_MODES: Final = OneOf(("wait", "background", "never"))
 """Words for `compile`, in addition to a number of steps."""
 _INT64: Final = 2**63 - 1
@@ -39,15 +39,15 @@ NET_KIND: Final = "kind"
 class PPOConfig:
     """Settings of the trainer; the defaults suit small games on a few cores.
 
-    The number of environments belongs to the `VecEnvironment`. A setting that may be a `Schedule`
-    also accepts the JSON of a schedule.
+    The number of environments is not a setting: `VecEnvironment` determines it. A setting that may
+    be a `Schedule` also accepts the JSON of a schedule.
 
     Raises:
-        UsageError: a setting is not usable.
+        UsageError: a setting is invalid.
     """
 
     total_steps: Annotated[int, Range(1, _INT64)] = 400_000
-    """Decisions to train on. A decision is all that one agent does on one observation."""
+    """Decisions to train on. A decision is everything that one agent does on one observation."""
     seed: Annotated[int, Range(0, _INT64)] = 1
     """Seed of the network, the sampled actions, the minibatches and the environments."""
     net: RogueNetConfig | MLPConfig | CNNConfig = field(default_factory=RogueNetConfig)
@@ -56,43 +56,47 @@ class PPOConfig:
     num_steps: Annotated[int, Range(1, 10**6)] = 16
     """Steps per environment in each rollout; the last rollout may be shorter."""
     staggered_steps: Annotated[int, Range(0, 10**9)] = 0
-    """Steps over which the starts of the environments are spread, about the length of an episode.
-    After each rollout until then, a part of the environments is reset; otherwise the first rollouts
-    would contain only openings and later ones only endings. Episodes interrupted this way are not
-    counted. 0 = all start together. Environments without `reset_envs`, see `VecEnvironment`, always
-    start together. A resumed run begins new episodes and spreads them again."""
+    """Steps over which the starts of the environments are spread. About the length of an episode is
+    suitable. After each rollout within these steps, some environments are reset; otherwise the
+    first rollouts would contain only openings and later ones only endings. Episodes interrupted
+    this way are not counted. 0 = all start together. Environments without `reset_envs` (see
+    `VecEnvironment`) always start together. A resumed run begins new episodes and spreads their
+    starts again."""
     minibatch_size: Annotated[int | Schedule, Range(1, _INT32)] = 1024
     """Approximate number of decisions per optimizer step."""
     microbatch_size: Annotated[int | None, Range(1, _INT32)] = None
-    """Largest number of decisions per gradient computation, to save memory. The gradients of the
-    parts of a minibatch are added up. None = the whole minibatch."""
+    """Largest number of decisions per gradient computation, to save memory. Larger minibatches are
+    split, and the gradients of their parts are added up. None = the whole minibatch."""
     update_epochs: Annotated[int | Schedule, Range(1, 10**6)] = 3
-    """Number of passes over each rollout."""
+    """Number of passes over each rollout, unless `target_kl` stops the update earlier."""
 
     learning_rate: Annotated[float | Schedule, Range(0)] = 0.003
     """Step size of Adam at the start, after any warm-up."""
     anneal_learning_rate: bool = True
-    """Whether the step size falls linearly to 0 over the run. No effect if `learning_rate` is a
-    `Schedule`."""
+    """Whether the step size falls linearly to 0 from the end of any warm-up to the end of the run.
+    No effect if `learning_rate` is a `Schedule`."""
     warmup_steps: Annotated[int, Range(0, _INT64)] = 0
-    """Decisions at the start during which the step size rises linearly to `learning_rate`, which
-    must then be a number."""
+    """Decisions at the start of the run over which the step size rises linearly to `learning_rate`.
+    If above 0, `learning_rate` must be a number."""
     gamma: Annotated[float | Schedule, Range(0, 1)] = 0.99
     """Discount of the reward per decision."""
     gae_lambda: Annotated[float | Schedule, Range(0, 1)] = 0.95
-    """Weight of longer returns in the advantage: 0 relies on the value, 1 on the rewards."""
+    """Weight of longer returns in the advantage: with 0, it relies on the value function; with 1,
+    on the rewards."""
 
     clip_coef: Annotated[float | Schedule, Range(0, is_above=True)] = 0.2
-    """Relative change of an action's probability beyond which it gets no more gradient."""
+    """Relative change of a decision's probability since the rollout, beyond which the policy loss
+    does not push the probability further."""
     norm_adv: bool = True
-    """Whether the advantages of a minibatch are normalized to mean 0 and a standard deviation of at
-    most 1."""
+    """Whether the advantages of a minibatch are normalized, to a mean of 0 and a standard deviation
+    of at most 1."""
     norm_returns: bool = False
     """Whether values are trained in units of the returns' standard deviation, see
     `ReturnStatistics`."""
     clip_vloss: bool = True
-    """Whether the value loss is clipped where the value moved by more than `clip_coef` since the
-    rollout, in the units of `norm_returns`."""
+    """Whether the value loss is clipped for decisions whose value has changed by more than
+    `clip_coef` since the rollout: in units of the reward or, with `norm_returns`, of the returns'
+    standard deviation."""
     vf_coef: Annotated[float | Schedule, Range(0)] = 0.5
     """Weight of the value loss."""
     ent_coef: Annotated[float | Schedule, Range(0)] = 0.02
@@ -102,16 +106,17 @@ class PPOConfig:
     """Whether the entropy bonus falls linearly to 0 over the run. No effect if `ent_coef` is a
     `Schedule`."""
     norm_entropy: bool = False
-    """Whether the entropy is divided by the entropy of random decisions in the rollout. One
-    `ent_coef` then suits both a single coin flip and many actors with many choices. Each number of
-    a continuous action counts as 1 nat."""
+    """Whether the entropy is divided by that of uniformly random choices in the same rollout. One
+    `ent_coef` then suits both a single coin flip and many actors with many choices. In the divisor,
+    each number of a continuous action counts as 1 nat."""
     weight_decay: Annotated[float | Schedule, Range(0)] = 0.0
-    """Decay of the parameters per optimizer step, as a multiple of the step size (AdamW)."""
+    """Weight decay of AdamW: each optimizer step multiplies the parameters by 1 minus the product
+    of this number and the step size."""
     max_grad_norm: Annotated[float | Schedule, Range(0, is_above=True, is_endless=True)] = 2.0
     """Largest norm of the gradient. Longer gradients are scaled down to it."""
     target_kl: Annotated[float | Schedule | None, Range(0, is_endless=True)] = None
-    """Divergence from the rollout's policy above which an update stops after an epoch. None =
-    never."""
+    """Largest divergence from the rollout's policy: an update stops after an epoch whose last
+    minibatch exceeds it (see `approx_kl` of `Losses`). None = no limit."""
 
     stay_close: Annotated[float | Schedule, Range(0)] = 0.0
     """Weight of the divergence from the teacher, the network that the run starts from: KL(teacher
@@ -123,25 +128,28 @@ class PPOConfig:
     """Number of threads that torch uses. None = torch's own setting. Small networks gain little
     from a second thread, and become much slower when something else needs the core."""
     checkpoint_interval_s: Annotated[float, Range(0, is_endless=True)] = 60.0
-    """Seconds between checkpoints. A final checkpoint is written at the end."""
+    """Seconds after which an update is followed by another checkpoint. One is also written at the
+    end of the run."""
     max_train_time_s: Annotated[float | None, Range(0)] = None
-    """Seconds after which the run ends, with a checkpoint. None = no limit. Up to a tenth of the
-    time is kept for evaluations at the end. If the time would run out before `total_steps` are
-    done, schedules follow the time, so the seed does not repeat the run bit for bit. A resumed run
-    gets the full time again, and its schedules begin at its fraction of the steps."""
+    """Seconds after which the run ends, with a checkpoint. None = no limit. Callbacks may reserve
+    up to a tenth of this time for the end, as for evaluations. Schedules follow the elapsed
+    fraction of the time whenever it is larger than that of the steps; the seed then does not repeat
+    the run bit for bit. A resumed run gets the full time again, and its schedules begin at its
+    fraction of the steps."""
     episode_window: Annotated[int, Range(1, 10**9)] = 200
-    """Largest number of episodes in the reported mean reward and length. These are the last
-    episodes of every environment, equally many of each; in total a tenth of all episodes so far,
-    but at least 20 and one per environment."""
+    """Largest number of episodes in the reported mean reward and length. These are the most recent
+    episodes, equally many from each agent of each environment: in total about a tenth of all
+    episodes so far, but at least 20. At least one per agent of an environment counts, even if this
+    exceeds the window."""
     peer_timeout_s: Annotated[float, Range(0, is_above=True)] = 300.0
     """Seconds that a rank of a process group waits for the other ranks."""
     compile: Annotated[str | int, COMPILE_MODES, Range(1, _INT64)] = "wait"
-    """When the network's kernels are compiled, if numba is installed and its cache is empty:
-    "wait" (in the first update), "background" (in a child process) or "never". With "background",
-    the run begins in torch, which differs by rounding, and switches at a varying step, so the seed
-    does not repeat the run bit for bit. A number of steps: the run stays in torch up to that step,
-    which repeats a run with this `compiled_from_step` in its `run.json`. Several ranks always
-    wait."""
+    """When the network's kernels are compiled, if numba is installed and its cache lacks them:
+    "wait" (during the first rollout and update) or "background" (in a child process). "never" = the
+    run uses only torch, even if kernels are cached. With "background", the run begins in torch,
+    which differs by rounding, and switches to kernels at a varying step, so the seed does not
+    repeat the run bit for bit. A number of steps = the run uses torch up to that step; this repeats
+    a run with this `compiled_from_step` in its `run.json`. Several ranks always wait."""
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -159,8 +167,9 @@ class PPOConfig:
         Args:
             step: decisions before its rollout.
             num_decisions: decisions in the rollout, which count during warm-up.
-            time_fraction: elapsed fraction of `max_train_time_s` before its rollout. Schedules
-                follow the larger of this and the fraction of steps.
+            time_fraction: elapsed fraction of the time before its rollout, see
+                `TrainProgress.time_fraction`. Schedules follow the larger of this and the fraction
+                of steps.
         """
         reached = max(step, time_fraction * self.total_steps)
         left = 1 - reached / self.total_steps
@@ -182,7 +191,7 @@ class PPOConfig:
         """The step size, with warm-up and annealing.
 
         Args:
-            rise: fraction of the warm-up, 1 = its end.
+            rise: completed fraction of the warm-up; 1 without warm-up or after it.
             reached: decisions that schedules follow, see `at`.
         """
         left = 1.0
@@ -196,19 +205,20 @@ class PPOConfig:
     ) -> PPOConfig:
         """Settings that suit the environments, overridden by the given ones.
 
-        If the preset is fitted (see `Preset`), this resets the environments and plays at random
-        for about two seconds at most: reset them again before use.
+        If the preset is fitted (see `Preset.is_fitted`), this resets the environments and plays a
+        few episodes at random, usually for two seconds at most: reset them again before use.
 
         Args:
             preset: one of `PRESETS`; None = by the spaces. If observations have a fixed size and no
-                action selects entities: "pictures" with one picture, else "control" (an MLP,
-                normalized returns) for one agent, or "entities" with an MLP for several. In other
-                games: "entities". All presets make more gradient steps than this class's defaults.
+                action selects entities: "pictures" with exactly one picture, else "control" (an
+                MLP, normalized returns) for one agent, or "entities" with an MLP for several. In
+                other games: "entities". All presets make more gradient steps per decision than the
+                defaults of this class.
             settings: fields of this class.
 
         Raises:
             SchemaError: `vec` is not a vector environment.
-            UsageError: a preset or setting is unknown, or a setting is not usable.
+            UsageError: a preset or setting is unknown, or a setting is invalid.
         """
         require_vec_env(vec, "PPOConfig.for_env")
         _require_known(settings)
@@ -262,7 +272,7 @@ class PPOConfig:
         """Reads the JSON of `to_json`.
 
         Raises:
-            UsageError: a setting is unknown to this release, or not usable.
+            UsageError: a setting is unknown to this release, or invalid.
         """
         _require_known(data)
         values = dict(data)
@@ -281,14 +291,15 @@ class PPOConfig:
         """Reads settings from a file for `entity-env train --config`, to replace those of `start`.
 
         The file is TOML: fields of this class, and a table `net` with fields of the network and its
-        `kind` ("rogue_net", "mlp" or "cnn"). Or it is the `run.json` of an earlier run. The tables
-        `game` and `run` are ignored here.
+        `kind` ("rogue_net", "mlp" or "cnn"). The `run.json` of an earlier run is also accepted. The
+        settings of the game and of the command, such as the tables `game` and `run`, are ignored.
 
         Args:
-            start: None = the defaults; `PPOConfig.for_env(vec)` suits the environments.
+            start: settings for everything that the file does not set, such as
+                `PPOConfig.for_env(vec)`; None = the defaults.
 
         Raises:
-            UsageError: the file cannot be read, or a setting is unknown or not usable; the message
+            UsageError: the file cannot be read, or a setting is unknown or invalid; the message
                 names the file.
         """
         return (start or cls()).changed(read_settings(Path(path)).trainer, str(path))
@@ -299,11 +310,12 @@ class PPOConfig:
         Args:
             settings: fields of this class; under "net", the fields of the network to change, and
                 its "kind". Without "kind", fields that this network lacks select a kind that has
-                them. "net" may also be a network's config. "none" means None, except for `device`.
+                them. "net" may also be a network's config. The value "none" means None, except for
+                `device`.
             source: origin of the settings, for errors.
 
         Raises:
-            UsageError: a setting is unknown or not usable.
+            UsageError: a setting is unknown or invalid.
         """
         try:
             _require_known(settings)
@@ -345,7 +357,7 @@ Net: TypeAlias = RogueNetConfig | MLPConfig | CNNConfig
 
 
 def _changed_net(net: Net, settings: object) -> Net:
-    """A network with changed settings, which may be of another kind."""
+    """The network's config with changed settings; these may select another kind."""
     if not isinstance(settings, Mapping):
         raise UsageError(f"net must be a table of settings, got {shown(settings)}")
     values = {name: _none(name, value) for name, value in settings.items()}
@@ -369,12 +381,12 @@ def _changed_net(net: Net, settings: object) -> Net:
 
 
 def _none(name: str, value: object) -> object:
-    """Replaces the word "none" by None, since TOML has no null; the device may be any text."""
+    """Replaces the word "none" with None, since TOML has no null; the device may be any text."""
     return None if value == "none" and name != "device" else value
 
 
 def _whole(name: str, value: object) -> object:
-    """Replaces a float such as 1e6 by an integer if the setting allows integers."""
+    """Replaces a whole float, such as 1e6, with an integer if the setting allows integers."""
     if not isinstance(value, float) or int not in settings_of(PPOConfig)[name].kinds:
         return value
     return int(value) if value.is_integer() else value

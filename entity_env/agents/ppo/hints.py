@@ -24,7 +24,7 @@ from entity_env.agents.training.tracking.rewards import MOST_UNFINISHED
 LEAST_UPDATES: Final = 10
 """Minimum number of updates for judging a run."""
 _FIRST_UPDATES: Final = 5
-"""Updates after which policy and value have changed, if they change at all."""
+"""Number of updates after which policy and value have changed, if they change at all."""
 _LEAST_EPISODES: Final = 20
 _MOST_FIRST: Final = 0.95
 """Share of rows whose first episodes must have ended before first episodes are a reference."""
@@ -34,7 +34,7 @@ _LEAST_SHARE: Final = 0.3
 """Share of a run before which a flat reward means nothing."""
 _STANDARD_ERRORS: Final = 3.0
 _LARGEST_MEAN_OF_ZERO_SUM: Final = 0.02
-"""In standard deviations of rewards; above 0, since the last episodes may favor one agent."""
+"""In standard deviations of rewards; not 0, since the last episodes may favor one agent."""
 
 _MOST_FORCED: Final = 0.9
 _LEAST_RETURNS: Final = 20
@@ -42,9 +42,9 @@ _RETURNED: Final = 0.9
 _FEW_EPISODES: Final = 5
 _ENOUGH_EPISODES: Final = 12
 _PART_OF_EPISODE: Final = 4
-"""A rollout is partial if it is this many times shorter than an episode."""
+"""A rollout is partial if an episode is at least this many times as long."""
 _ENOUGH_TO_MIX: Final = 10
-"""Episodes per row after which environments are out of step."""
+"""Number of episodes per row after which environments are out of step."""
 _LEAST_ENVS: Final = 8
 _LARGE_VALUE_LOSS: Final = 10.0
 _LEAST_EXPLAINED: Final = 0.5
@@ -55,7 +55,7 @@ _LARGE_KL: Final = 0.05
 _COLLAPSED: Final = 0.05
 _UNCHANGED: Final = 0.98
 _LARGE_BONUS: Final = 0.5
-"""Entropy bonus per decision, in standard deviations of advantages."""
+"""Above this, the entropy bonus per decision is large; in standard deviations of advantages."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Hint:
 
     Args:
         text: one sentence with the observed figures.
-        settings: values to try, by names in `SETTINGS`.
+        settings: values to try, by name; the names are those in `SETTINGS`.
     """
 
     name: str
@@ -129,10 +129,13 @@ def train_options(settings: Mapping[str, float]) -> list[str]:
 
 
 def command_to_try(folder: Path, about: Mapping[str, object], hints: Iterable[Hint]) -> str:
-    """Command that trains again with the hints' settings, in a new folder; "" if there is none.
+    """Command that trains again with the hints' settings, in a new folder.
+
+    "" if the hints change no settings, or if the run was not started by `entity-env train`.
 
     Args:
-        about: the `run.json` of a run of `entity-env train`.
+        folder: of the run.
+        about: its `run.json`.
         hints: if several change a setting, the first one counts.
     """
     settings: dict[str, float] = {}
@@ -199,13 +202,12 @@ class RunView:
 
     @cached_property
     def reference(self) -> _Rewards | None:
-        """Rewards without learning, if known.
+        """Rewards without learning; None if unknown.
 
-        The rewards of random play, if it was measured as in training. Otherwise those of the first
-        episode of every row or, with fewer than 20 such episodes, of the episodes until 20 have
-        ended. (In many rows, the first 20 to end would be the shortest.) None before that, or if
-        first episodes ended late in the run and the reward has not risen since: they may already
-        show learning.
+        Those of random play, if 20 or more episodes were measured as in training. Otherwise those
+        of the first episode of nearly every row (the first 20 episodes to end would be the shortest
+        ones); unless these ended in the second half of the run and the reward has not risen since,
+        because they may already show learning. In fewer than 20 rows, those of about 20 episodes.
         """
         found = self.last.random_play
         if found is not None and found.is_like_training and found.num_episodes >= _LEAST_EPISODES:
@@ -239,9 +241,9 @@ class RunView:
     def is_comparable(self) -> bool:
         """True if a flat mean reward shows that nothing was learned.
 
-        False if agents that share the network may play each other, if the mean reward is always
-        about 0, if a resumed run may have risen before, if fewer than two points have a mean
-        reward, or if the last episodes are short ones.
+        False if agents that share the network may play each other or a pool of opponents, if the
+        mean reward is always about 0, if a resumed run may have risen before, if fewer than two
+        points have a mean reward, or if the last episodes are short ones.
         """
         is_versus = self.last.rollouts.num_rows > self.last.rollouts.num_envs
         if is_versus or "rating" in self.last.metrics:
@@ -296,7 +298,7 @@ def _median(values: Iterable[float]) -> float:
 
 
 def _is_zero_sum(points: Sequence[TrainProgress]) -> bool:
-    """True if one agent's gain is another's loss: the mean reward is always about 0."""
+    """True if one agent's gain seems to be another's loss: the mean reward is always about 0."""
     return any(each.std_reward > 0 for each in points) and all(
         abs(each.mean_reward) <= _LARGEST_MEAN_OF_ZERO_SUM * each.std_reward for each in points
     )
@@ -350,7 +352,8 @@ def _few_episodes(run: RunView) -> Iterator[Hint]:
 
 def _only_beginnings(run: RunView) -> Iterator[Hint]:
     found = run.last.rollouts
-    rollout = run.config.num_steps * found.decisions_per_step  # the last rollout may be shorter
+    # Not the length of the last rollout, which may be shorter than the others.
+    rollout = run.config.num_steps * found.decisions_per_step
     decisions = run.last.total / max(1, found.num_rows)
     is_part = 0 < rollout * _PART_OF_EPISODE <= found.first_length
     is_lockstep = not run.config.staggered_steps
@@ -370,7 +373,7 @@ def _large_value_loss(run: RunView) -> Iterator[Hint]:
     if len(run.points) < _FIRST_UPDATES:
         return
     loss, explained = run.recent("value_loss"), run.recent("explained_variance")
-    if not (loss > _LARGE_VALUE_LOSS and explained < _LEAST_EXPLAINED):  # also if NaN, unknown
+    if not (loss > _LARGE_VALUE_LOSS and explained < _LEAST_EXPLAINED):  # also if one is NaN
         return
     seen = f"the value loss is {loss:.3g} (explained variance {explained:.2f})"
     if run.config.norm_returns:
@@ -486,7 +489,8 @@ def _poor_value(run: RunView) -> Iterator[Hint]:
 
 
 def _large_updates(run: RunView) -> Iterator[Hint]:
-    kl = _median(point.losses.approx_kl for point in run.points)  # annealed updates are small
+    # Over the whole run, because an annealed step size makes the last updates small.
+    kl = _median(point.losses.approx_kl for point in run.points)
     if run.is_stuck and kl > _LARGE_KL:
         yield Hint(
             "large_updates", f"updates are large (approx kl {kl:.3g})", _smaller_updates(run)
@@ -506,7 +510,7 @@ def _larger_bonus(run: RunView) -> float:
 
 
 def _scaled(setting: object, factor: float) -> float:
-    """The largest value of a setting times a factor, to one digit."""
+    """The largest value of a setting times a factor, rounded to one significant digit."""
     value = max(values_of(setting)) * factor  # type: ignore[arg-type]
     return float(f"{value:.1g}")
 
@@ -537,8 +541,9 @@ def early_hints(run: RunView) -> list[Hint]:
 def final_hints(run: RunView) -> list[Hint]:
     """Hints at the end of a run.
 
-    Unfinished or missing episodes come first. If the reward rose, the only hints are mistakes in
-    the game, and whether the reward fell again.
+    Too many unfinished episodes, or none that ended, come first, followed by `early_hints`. If the
+    reward rose, the only hints are mistakes in the game, and that the reward fell again. If the
+    reward is flat, all rules apply; if this is not known, `early_hints`.
     """
     found = [hint for rule in _MISTAKES for hint in rule(run)]
     last, scored = run.last, run.scored

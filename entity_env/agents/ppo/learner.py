@@ -31,7 +31,7 @@ _MOST: Final = 2**63 - 1
 GENERATOR: Final = "generator"
 """Key of the random state among the optimizer's tensors; parameter names contain dots."""
 _RATE: Final = 0.05
-"""Smallest weight of the newest rollout."""
+"""Smallest weight of the newest rollout in `ReturnStatistics`."""
 _LEAST_STD: Final = 1e-6
 
 
@@ -50,7 +50,7 @@ class ReturnStatistics:
 
     @property
     def std(self) -> float:
-        """Standard deviation, at least a tenth of the root mean square; 1 before any rollout."""
+        """Standard deviation, at least 1e-6 and a tenth of the root mean square; 1 at the start."""
         variance = max(self.square - self.mean**2, 0.01 * self.square)
         return max(math.sqrt(variance), _LEAST_STD) if self.count else 1.0
 
@@ -124,7 +124,7 @@ def save_learner(
     """Writes a checkpoint, from which `load_learner` can continue if `resumable`.
 
     Raises:
-        TrainingDivergedError: the network or the optimizer is not finite.
+        TrainingDivergedError: the network or, if `resumable`, the optimizer's state is not finite.
     """
     optimizer = _optimizer_tensors(learner) if resumable else {}
     for tensors in (learner.net.state_dict(), optimizer):

@@ -2,12 +2,14 @@
 
 `collect` plays a rollout, `compute_advantages` estimates the advantages, and `update` learns from
 the rollout: `learn` runs epochs of minibatches, with one optimizer step on `ppo_loss` per
-minibatch. `Run.update` (run.py) repeats this until the end of the run.
+minibatch. `Run.update` (run.py) does all this once; `_train` (trainer.py) repeats it until the run
+ends.
 
 - Another advantage estimator: replace `compute_advantages`.
 - Another loss: change `ppo_loss`, and `array_loss.py`, the equivalent loss of an MLP in numpy.
 - An auxiliary target: record it in `collect`, add a field to `Rollout` and `Minibatch`
-  (training/rollout_buffer.py), and add its loss in `ppo_loss`.
+  (training/rollout_buffer.py), and add its loss in `ppo_loss` and in `array_loss.py`, or make
+  `MLPGradient.of` return None.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ _FIGURES: Final = (
 """Metrics from `ppo_loss`; the last two only with a teacher."""
 _NUM_WITHOUT_TEACHER: Final = 5
 _MOST_ROWS: Final = 1024
-"""Largest minibatch for numpy: on larger ones torch can use several threads."""
+"""Most decisions per microbatch for numpy; on larger ones torch can use several threads."""
 _LEAST_DEVIATION: Final = 0.1
 """Smallest divisor of advantages, in standard deviations of returns: advantages below it are mostly
 value errors.
@@ -61,7 +63,9 @@ value errors.
 def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs], None]) -> Rollout:
     """Plays `num_steps` steps, continuing from the last rollout.
 
-    Raises `TrainingDivergedError` if outputs of the network, or returns, are not finite.
+    Raises `TrainingDivergedError` if outputs of the network or returns are not finite,
+    `SchemaError` if a reward or feature is not, and `ProtocolError` if the final observation of a
+    truncated episode is missing.
     """
     vec, net = collector.vec, collector.net
     trajectories = Trajectories.empty(num_steps, len(collector.next_obs))
@@ -119,11 +123,13 @@ def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs],
 def compute_advantages(
     trajectories: Trajectories, gamma: float, gae_lambda: float
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Advantage of every decision, and whether its outcome is known.
+    """`(num_steps, num_rows)` advantage of every decision, and whether its outcome is known.
+
+    They are 0 and False where the row makes no decision or the outcome is unknown. An outcome is
+    known if, within the rollout, the episode ends or the row decides again.
 
     Rewards between two decisions of a row belong to the earlier one. The value after an episode is
-    0 if it terminated, and the value of its final observation if it was truncated. The outcome of a
-    decision is known once its episode has ended or the row decides again.
+    0 if it terminated, and the value of its final observation if it was truncated.
 
     Schulman et al., "High-Dimensional Continuous Control Using Generalized Advantage Estimation"
     (2016), equation 16.
@@ -132,7 +138,7 @@ def compute_advantages(
     advantages = np.zeros_like(trajectories.rewards)
     is_known = np.zeros_like(trajectories.terminated)
     # Per row, backward in time: rewards from step t until the next decision or episode end; the
-    # value and advantage there, and whether there is one.
+    # value and advantage there; and whether the rollout contains such a decision or end.
     earned = np.zeros_like(trajectories.values[0])
     next_value = trajectories.values[-1].copy()
     next_advantage = np.zeros_like(next_value)
@@ -187,9 +193,10 @@ def learn(
     """Runs epochs of minibatches over a rollout; does nothing if no outcome is known.
 
     A minibatch contains a part of every rank's rollout, and all ranks take the same step: the
-    gradient is the mean over all decisions. The network is in training mode meanwhile. Dropout
-    masks depend only on `rng`. `teacher` is the network to stay close to. With `target_kl`, stops
-    after an epoch whose last minibatch diverged further.
+    gradient is the mean over all decisions of the minibatch. The network is in training mode
+    meanwhile. Dropout masks depend only on `rng`. `return_scale` is as in `ppo_loss`; `teacher` is
+    the network to stay close to. With `target_kl`, stops after an epoch in whose last minibatch
+    `approx_kl` exceeded it.
 
     Raises `TrainingDivergedError` if a loss or a gradient is not finite.
     """
@@ -225,12 +232,12 @@ def learn(
 
 
 class _Minibatches(NamedTuple):
-    """Inputs of a minibatch's gradient.
+    """Computes the gradients of an update's minibatches from these inputs.
 
     Args:
         old: a copy of the network before the update, if it has dropout.
         teacher: the network to stay close to, if any.
-        arrays: computes the gradient instead of torch, if possible.
+        arrays: computes the gradients of small microbatches in numpy; None = always torch.
     """
 
     net: Policy
@@ -287,7 +294,10 @@ class _Minibatches(NamedTuple):
     def _parts(
         self, mb_inds: NDArray[np.int64], whole: Moments
     ) -> Iterator[tuple[NDArray[np.int64], Floats, float]]:
-        """Indices of microbatches, with their advantages and their share of the whole."""
+        """Microbatches: indices, advantages, share of the minibatch's decisions on all ranks.
+
+        The advantages are normalized if `norm_adv` is set.
+        """
         advantages = self.rollout.advantages[mb_inds]
         if self.config.norm_adv:
             advantages = normalized(advantages, whole, self.return_scale)
@@ -331,10 +341,11 @@ def ppo_loss(
     config: CurrentConfig,
     return_scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """PPO loss: clipped policy objective, clipped value loss, entropy bonus.
+    """PPO loss: clipped policy objective, clipped value loss, entropy bonus; and its metrics.
 
-    Adds the divergence from a teacher if `new` was compared with one. `return_scale` is the
-    standard deviation of returns, the unit of the value loss with `norm_returns`.
+    Adds the divergence from a teacher if `new` was compared with one. The metrics are in the order
+    of `_FIGURES`, without gradients. `return_scale` is the standard deviation of returns, the unit
+    of the value loss with `norm_returns`.
 
     Schulman et al., "Proximal Policy Optimization Algorithms" (2017), equations 7 and 9; the value
     loss is clipped as in OpenAI's baselines.
@@ -399,13 +410,13 @@ def _clip_gradient(parameters: Sequence[Tensor], max_norm: float) -> float:
 
 
 def _not_finite_figures(norm: float, figures: Tensor) -> str:
-    given = zip(_FIGURES, figures.tolist(), strict=False)
+    given = [*zip(_FIGURES, figures.tolist(), strict=False), ("norm of the gradient", norm)]
     bad = [f"{name} {value}" for name, value in given if not math.isfinite(value)]
-    return f"not finite: {', '.join([*bad, f'length of the gradient {norm}'])}"
+    return f"not finite: {', '.join(bad) or 'the loss'}"
 
 
 def _explained_variance(rollout: Rollout, peers: Peers) -> tuple[int, float]:
-    """Number of decisions with a known outcome, on all ranks, and their explained variance."""
+    """Number of decisions with a known outcome on all ranks, and `Losses.explained_variance`."""
     returns = rollout.returns[rollout.b_inds].astype(np.float64)
     errors = returns - rollout.values[rollout.b_inds]
     all_, left = peers.moments((returns, errors))

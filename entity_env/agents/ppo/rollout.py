@@ -29,10 +29,10 @@ from entity_env.errors import ProtocolError, SchemaError, TrainingDivergedError
 def staggered_starts(
     num_envs: int, num_staggered: int, num_steps: int, seed: int
 ) -> NDArray[np.int64]:
-    """`(num_envs,)` steps after which each environment is reset, to keep them out of lockstep.
+    """`(num_envs,)` step after which each environment is reset, to keep them out of lockstep.
 
     Spread evenly over the first `num_staggered` steps, in an order drawn from the seed, and rounded
-    down to the end of a rollout of `num_steps` steps. 0 = continues its first episode.
+    down to the end of a rollout of `num_steps` steps. 0 = is not reset.
     """
     places = np.random.default_rng(seed).permutation(num_envs)
     starts: NDArray[np.int64] = places * num_staggered // num_envs
@@ -40,11 +40,11 @@ def staggered_starts(
 
 
 class Collector:
-    """Environments for `collect`; each rollout continues the last one.
+    """Environments and network for `collect`; each rollout continues the last one.
 
     Args:
         vec: the environments, with autoreset "same_step".
-        next_obs: the last observations of `vec`, from new episodes.
+        next_obs: the observations from `vec.reset`.
         config: the settings; may be replaced between rollouts.
         seed: for the order of staggered resets, see `stagger`.
 
@@ -83,8 +83,8 @@ class Collector:
     def stagger(self) -> NDArray[np.int64]:
         """Resets the environments that are due, see `PPOConfig.staggered_steps`.
 
-        Call it between rollouts, once the values of their last observations have been used. No
-        statistics count the interrupted episodes.
+        Call it between rollouts: `collect` must evaluate the last observations before they are
+        replaced. No statistics count the interrupted episodes.
 
         Returns:
             The rows that start new episodes.
@@ -113,7 +113,7 @@ class Collector:
         self.meter.add(trajectories, action_masks)
 
     def require_finite(self, trajectories: Trajectories, t: int) -> None:
-        """Checks rewards and observations of step `t`."""
+        """Raises `SchemaError` if a reward or observation of step `t` is not finite."""
         obs = self.next_obs
 
         def before(row: int) -> str:

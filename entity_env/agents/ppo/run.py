@@ -1,4 +1,4 @@
-"""`Run`: state and updates of a call of `train`."""
+"""`Run`: state and updates of one `train` call."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ from entity_env.errors import (
 )
 
 _LEAST_ENTROPY: Final = 0.05
-"""Smallest divisor for `norm_entropy`, in nats: without choices it would be 0."""
+"""Smallest divisor for `norm_entropy`, in nats; without choices, the divisor would be 0."""
 
 
 class Run(TrainState):
-    """State of a call of `train`."""
+    """State of one `train` call."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Run(TrainState):
         self._begins_statistics = False
         """True while features are normalized only by the first observations."""
         self._decisions_per_step = 0.0
-        """Of all ranks in the last rollout; below `num_rows` if agents take turns."""
+        """Mean of the last rollout, over all ranks; below `num_rows` if agents take turns."""
         self._elapsed_before = 0.0
         self._episodes_before = 0
         self.speed = SpeedMeter()
@@ -188,22 +188,22 @@ class Run(TrainState):
                 self.stopping_call(getattr(callback, name), self, *args)
 
     def stopping_call(self, function: Callable[..., object], *args: object) -> None:
-        """Calls a function; a Ctrl-C in it ends the run once the other ranks know."""
+        """Calls a function; a Ctrl-C in it requests a stop, so that all ranks end together."""
         try:
             function(*args)
         except KeyboardInterrupt:
             self.is_stopping = True
 
     def take_recorded(self) -> dict[str, float]:
-        """Values of callbacks and schedules since the last call."""
+        """Takes the values that callbacks and schedules have recorded since the last call."""
         recorded, self._recorded = self._recorded, {}
         return recorded
 
     def end(self, error: BaseException | None = None) -> None:
-        """Calls `on_end` of all callbacks; does nothing when called again.
+        """Completes `run.json`, then calls `on_end` of all callbacks; does nothing the second time.
 
-        Exceptions of callbacks become notes on `error`; without it, the first one is raised at the
-        end, with notes on the others.
+        Exceptions of callbacks become notes on `error`. Without `error`, the first exception is
+        raised after all calls, with the others as notes.
         """
         if self._has_ended:
             return
@@ -226,7 +226,7 @@ class Run(TrainState):
             raise self.error
 
     def _compiled_from_step(self) -> int | None:
-        """Step of the whole run, including earlier parts, at which compiled code first ran."""
+        """Step at which kernels first ran, in this or an earlier part of the run; None = never."""
         earlier = self._described.about.get("compiled_from_step")
         return earlier if isinstance(earlier, int) else self.kernels.from_step
 
@@ -305,14 +305,14 @@ class Run(TrainState):
         collector.config = config.at(learner.step, time_fraction=time_fraction)
         rollout, num_decisions = self._collect(collector, check)
         now = self._now(num_decisions, time_fraction)
-        # The first rollout was normalized by the openings of episodes. Do not count them twice:
-        # restart statistics from this rollout, before learning.
+        # The first rollout was normalized by the first observations only. Do not count them twice:
+        # restart the statistics from this rollout, before learning.
         if begins_statistics := self._begins_statistics:
             self._count(rollout.obs, restart=True)
             self._begins_statistics = False
         teacher = self._teacher if now.stay_close else None
         losses = update(learner, rollout, now, self.peers, teacher)
-        # Only after learning: until then, the policy that learns must equal the policy that played.
+        # Count only after learning: until then, the learning policy must equal the one that played.
         if not begins_statistics:
             self._count(rollout.obs)
 
@@ -341,7 +341,7 @@ class Run(TrainState):
         return now
 
     def _collect(self, collector: Collector, check: Callable[[], None]) -> tuple[Rollout, int]:
-        """A rollout of this rank, and the number of decisions of all ranks.
+        """Collects a rollout of this rank; returns it and the number of decisions of all ranks.
 
         Raises `KeyboardInterrupt` on all ranks if one stops.
         """
@@ -396,7 +396,7 @@ class Run(TrainState):
             self.save()
 
     def require_sound(self, collector: Collector) -> None:
-        """Raises `TrainingDivergedError` if outputs of the network are not finite."""
+        """Raises `TrainingDivergedError` if the network's next output is not finite."""
         require_finite_output(self.net.act(collector.next_obs, greedy=True))
 
     def save(self) -> None:
@@ -407,7 +407,7 @@ class Run(TrainState):
     def save_after(self, error: BaseException) -> None:
         """Writes a checkpoint after an error, if there was an update since the last checkpoint.
 
-        A note on the error names the checkpoint to resume from.
+        Adds a note to the error: the checkpoint to resume from, or why saving failed.
         """
         try:
             if self.learner.update != self._saved_update:
@@ -421,7 +421,7 @@ class Run(TrainState):
                 )
 
     def explained(self, error: TrainingDivergedError) -> TrainingDivergedError:
-        """The error, with the run's last checkpoint and advice."""
+        """A new error with the message of `error`, the run's last checkpoint, and advice."""
         kept = "; nothing was saved"
         if self.folder is not None and self._saved_update:
             kept = f"; {self.folder} has update {self._saved_update}"
@@ -474,7 +474,7 @@ class Run(TrainState):
 
 @contextmanager
 def _naming(callback: Callback, method: str) -> Iterator[None]:
-    """Adds a note to an error that names the callback."""
+    """Context in which errors get a note with the name of the callback."""
     try:
         yield
     except Exception as error:

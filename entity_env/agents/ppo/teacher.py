@@ -38,10 +38,10 @@ def begin_teacher(start: Policy | None, peers: Peers, out: Path | None) -> Polic
     """The teacher of a run; rank 0 also saves it in the run's folder.
 
     Args:
-        start: the network at the start of the run; None = untrained.
+        start: the network at the start of the run; None if it is untrained.
 
     Raises:
-        UsageError: the network is untrained.
+        UsageError: `start` is None.
     """
     if start is None:
         raise UsageError(
@@ -56,7 +56,9 @@ def begin_teacher(start: Policy | None, peers: Peers, out: Path | None) -> Polic
 
 
 def load_teacher(path: Path, net: Policy) -> Policy:
-    """Loads the teacher of the checkpoint at a path, for a run of `net`.
+    """Loads the teacher of the run that the checkpoint at `path` belongs to.
+
+    `net` is the network being trained, of the teacher's kind and size.
 
     Raises:
         CheckpointError: there is no teacher, or it is for another game.

@@ -1,4 +1,4 @@
-"""Proximal policy optimization (PPO): the training loop."""
+"""`train`: the training loop of proximal policy optimization (PPO)."""
 
 from __future__ import annotations
 
@@ -47,39 +47,46 @@ def train(
     On a CPU, a seed repeats a run exactly, without `max_train_time_s` and `compile="background"`.
 
     If `torch.distributed` is initialized, its ranks train one network, each on its own
-    environments; all ranks call this function with the same settings. Steps, minibatches and
-    episodes are totals. Rank 0 writes `out`, which all ranks must see. If a rank exits or does not
-    answer for `config.peer_timeout_s`, the others raise, after a checkpoint.
+    environments; all ranks call this function with the same settings. Numbers of steps and
+    episodes, and sizes of minibatches, are totals over all ranks. Rank 0 writes `out`, which all
+    ranks must see. If a rank exits or does not answer for `config.peer_timeout_s`, the others
+    raise `WorkerError`; rank 0, if it is among them, writes a checkpoint first.
 
-    Ctrl-C, SIGTERM and SIGHUP end the run at the next step, after a checkpoint; a second Ctrl-C
-    ends it immediately. Errors except `TrainingDivergedError` also write a checkpoint. After
-    SIGTERM or SIGHUP the program continues only if it has a handler, which is called then.
+    Ctrl-C, SIGTERM and SIGHUP end the run at the next step, with a checkpoint; a second Ctrl-C
+    ends it immediately. Errors other than `TrainingDivergedError` also end it with a checkpoint.
+    After SIGTERM or SIGHUP, the program's own handler is called, and `train` returns; without a
+    handler, `train` raises `StoppedBySignal`.
 
     Args:
-        vec: the environments, with autoreset "same_step". They are reset, and not closed.
+        vec: the environments, with autoreset "same_step". `train` resets but does not close them.
         config: None = `PPOConfig.for_env(vec)`.
         policy: the network, or a function that makes one from an observation space and an action
-            space; None = `config.net`. Your own network derives from `Policy`;
-            `rogue_net.initialized_from(path)` makes one with the weights of another run.
+            space; None = `config.net`. Your own network derives from `Policy`.
+            `rogue_net.initialized_from(path)` returns a function that makes a network with the
+            weights of another run.
         out: folder for `checkpoint`, `run.json` (settings), `curves.jsonl` (one line per update)
             and `tensorboard`, if installed; other files stay. None = writes nothing.
         resume: True = continue from the checkpoint in `out`; a path = from the checkpoint there,
             and overwrite any checkpoint in `out`. Restores the network, optimizer, random states
             and counters. Environments cannot be saved: they start new episodes, with new seeds.
-        on_update: called after every update.
+        on_update: called with the metrics after every update.
         callbacks: observe the run, and can stop it; called in order, before `on_update`.
-        recorders: get the settings and curves of the run, such as `WandbRecorder`.
+        recorders: receive the settings and curves of the run; one class is `WandbRecorder`.
         about: further entries of `run.json`, such as "game" and "settings" for `entity-env runs`.
 
     Raises:
-        CheckpointError: there is no checkpoint to resume from, or it is for another game or size.
-        MissingExtraError: `out` without safetensors, which saves the network.
-        ProtocolError: environments without actions, or without final observations.
-        SchemaError: a number that is not finite, or `vec` is not a vector environment.
+        CheckpointError: there is no checkpoint to resume from; or it is damaged, without training
+            state, or for another game or network.
+        MissingExtraError: a package is missing: safetensors for `out`, or a recorder's own.
+        ProtocolError: no agent was asked for an action in a whole rollout, or the final observation
+            of a truncated episode is missing.
+        SchemaError: a reward or feature is not finite, or `vec` is not a vector environment.
         StoppedBySignal: SIGTERM or SIGHUP that the program does not handle; a `SystemExit`.
-        TrainingDivergedError: a loss, a gradient or the network is not finite. Nothing is saved.
-        UsageError: `resume=True` without `out`; a checkpoint in `out` without `resume`, or from
-            another run; an unwritable checkpoint or recorder; ranks that cannot train together.
+        TrainingDivergedError: a loss, a gradient or the network is not finite. No checkpoint is
+            written after this error.
+        UsageError: an invalid argument; `resume=True` without `out`; a checkpoint in `out` without
+            `resume`; another run that trains in `out`; a folder that is not writable; a recorder
+            that cannot start; ranks that cannot train together.
         WorkerError: a rank exited, or did not answer in time; the message names the rank.
     """
     require_vec_env(vec, "train", autoreset="same_step")
@@ -137,7 +144,7 @@ def _train(
                     write_curves(run.progress, run.episodes.metrics, recorded)
                 peers.gather_reports("saved")  # no rank exits before all are done
             except KeyboardInterrupt:
-                raise  # a second Ctrl-C, during the save
+                raise  # a second Ctrl-C: end immediately
             except TrainingDivergedError as error:
                 run.end(error)
                 raise run.explained(error) from error

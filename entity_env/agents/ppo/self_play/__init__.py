@@ -1,6 +1,6 @@
 """Self-play for `train`: opponents in some of the environments.
 
-Users import it from here; the code is in `agents/training/self_play`.
+Import these names from here; their code is in `agents/training/self_play`.
 """
 
 from __future__ import annotations
