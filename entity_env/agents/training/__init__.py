@@ -1,4 +1,4 @@
-"""Shared by all trainers: folders and curves of runs, callbacks, ranks, signals, opponents.
+"""Parts that all trainers share: folders and curves of runs, callbacks, ranks, signals, opponents.
 
 Nothing here imports a trainer: PPO is in `ppo`, behavioral cloning in `imitation`.
 """

@@ -28,8 +28,8 @@ class EvaluationResult:
 
     Args:
         step: decisions of training before the evaluation.
-        mean_reward, std_reward, mean_length: of these episodes, with the population's standard
-            deviation.
+        mean_reward, std_reward, mean_length: over these episodes; `std_reward` is the population
+            standard deviation (divides by n).
         metrics: further metrics by name, such as a win rate.
         greedy: the network took its most probable actions instead of sampling.
     """
@@ -46,7 +46,7 @@ class EvaluationResult:
 class TrainState(ABC):
     """A training run as seen by callbacks; created by `train`.
 
-    Objects are shared with the trainer. Change them only through these methods.
+    The attributes are the trainer's own objects; change them only through these methods.
 
     Attributes:
         progress: metrics after the last update.
@@ -54,7 +54,8 @@ class TrainState(ABC):
         rank: of this process, 0 without a process group.
         is_resumed: the run continues an earlier run.
         error: the error that ends the run; None without one.
-        stop_reason: argument of `stop`; None before, and if a signal ends the run.
+        stop_reason: the reason passed to `stop`; None until it is called, and when a signal ends
+            the run.
         is_interrupted: a signal has arrived, such as Ctrl-C, so callbacks should return soon.
     """
 
@@ -82,19 +83,23 @@ class TrainState(ABC):
 
     @abstractmethod
     def reserve_time(self, seconds: float) -> None:
-        """Reserves part of `max_train_time_s` for `on_end`, a tenth at most."""
+        """Reserves part of `max_train_time_s`, if set, for `on_end`: at most a tenth."""
 
     @abstractmethod
     def set_time_fraction(self, fraction: float) -> None:
-        """Sets the fraction of the time, 0 to 1, that schedules follow from the next update on.
+        """Sets the elapsed fraction (0 to 1) of the run's time, for schedules from the next update.
 
-        Replaces the fraction measured by the clock. In a process group all ranks must call this,
-        and rank 0's value counts.
+        Schedules use the larger of this and the fraction of steps done. Replaces the fraction
+        measured by the clock. In a process group all ranks must call this, and rank 0's value
+        counts.
+
+        Raises:
+            UsageError: the fraction is outside 0 to 1.
         """
 
     @abstractmethod
     def describe(self, **facts: object) -> None:
-        """Adds facts to `run.json`, as JSON; they are written at the end of the run."""
+        """Adds facts to `run.json`, as JSON; written at the end of the run, in `on_end` at once."""
 
     @abstractmethod
     def record(self, name: str, value: float) -> None:
@@ -119,17 +124,19 @@ class TrainState(ABC):
     def save_copy(
         self, folder: Path, *, resumable: bool = True, notes: Mapping[str, object] | None = None
     ) -> None:
-        """Replaces the checkpoint in a folder by the current network.
+        """Saves the current network as the checkpoint in a folder, replacing any checkpoint there.
 
         Args:
             folder: of the checkpoint; created if missing.
-            resumable: include the optimizer's state, which is twice as large as the network, so a
-                run can resume from the checkpoint. Without it, the checkpoint can only be played or
-                initialize training.
-            notes: JSON under "notes" in the checkpoint's `training`.
+            resumable: include the optimizer's state, so that a run can resume from the checkpoint.
+                This state is twice the size of the network. Without it, the checkpoint can only be
+                played or initialize training.
+            notes: JSON-serializable data, stored as `training["notes"]` in the checkpoint's
+                `config.json`.
 
         Raises:
-            TrainingDivergedError: the network is not finite.
+            TrainingDivergedError: the network or, if `resumable`, the optimizer's state is not
+                finite.
             UsageError: the folder has other files.
         """
 
@@ -150,12 +157,13 @@ class TrainState(ABC):
 
 
 class Callback:
-    """Observes a training run; override what you need. An argument of `train`.
+    """Observes a training run; override the methods you need.
 
-    Every training process (rank) calls the methods, always with the same state object. An
-    exception ends the run after a checkpoint, and gets a note that names the callback. Ctrl-C waits
-    until a method returns. The run does not use the global generators of torch and numpy, so
-    callbacks may.
+    Pass instances to `train(callbacks=[...])`. Each process (rank) calls the methods of its own
+    callbacks, with one state object per process. An exception ends the run after a checkpoint, and
+    gets a note that names the callback. A first Ctrl-C does not interrupt a method: check
+    `is_interrupted`. A second one, or one in `on_end` after a signal, raises KeyboardInterrupt in
+    the method. The run does not use the global generators of torch and numpy, so callbacks may.
 
     Example:
         >>> from entity_env.agents.ppo import Callback, PPOConfig, train
@@ -185,12 +193,13 @@ class Callback:
     def on_end(self, state: TrainState) -> None:
         """At the end, after the last checkpoint; also if the run failed, see `state.error`.
 
-        Not called after a second Ctrl-C.
+        Not called if Ctrl-C interrupts the last checkpoint or, in a process group, stops this rank
+        before the others know.
         """
 
 
 class StopAtReward(Callback):
-    """Ends a run when an evaluation reaches a mean reward; a callback of `train`.
+    """Callback that ends a run when an evaluation reaches a mean reward.
 
     Requires evaluations, such as from `entity_env.vec.Evaluator`.
     """
@@ -205,15 +214,16 @@ class StopAtReward(Callback):
 
 
 class CheckpointHistory(Callback):
-    """Keeps checkpoints along a run, such as opponents of rising strength; a callback of `train`.
+    """Callback that keeps checkpoints along a run, such as opponents of rising strength.
 
-    `step-000120000` is the network after that many decisions. It can be played, and can initialize
-    training, but a run cannot resume from it: it lacks the optimizer's state, which would triple
-    its size. Replaces a folder of the same step, as in a resumed run, and removes nothing else.
+    The folder `step-000120000` has the network after that many decisions. It can be played, and can
+    initialize training, but a run cannot resume from it: it lacks the optimizer's state, which
+    would triple its size. An existing folder for the same step is replaced (this happens when a
+    resumed run repeats steps); nothing else is removed.
 
     Args:
         num: number of checkpoints, spread evenly over the run, the last at its end. If
-            `max_train_time_s` ends the run, they are spread over its time.
+            `max_train_time_s` ends the run, they are spread over its time, and the last is missing.
         every: decisions between checkpoints, instead of `num`.
         folder: None = `checkpoints` in the folder of the run.
 
@@ -231,8 +241,8 @@ class CheckpointHistory(Callback):
     ) -> None:
         if (num is None) == (every is None):
             raise UsageError(
-                "CheckpointHistory needs either num or every: a number of checkpoints, or of "
-                "decisions between them"
+                "CheckpointHistory: pass exactly one of num (how many checkpoints) and every "
+                "(decisions between checkpoints)"
             )
         self._num = None if num is None else checked_count("num", num)
         self._every = None if every is None else checked_count("every", every)

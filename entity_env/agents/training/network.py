@@ -21,10 +21,12 @@ MakePolicy: TypeAlias = Callable[[ObsSpace, Mapping[ActionName, ActionSpace]], P
 def new_policy(
     spaces: Spaces, size: NetConfig, seed: int, policy: Policy | MakePolicy | None = None
 ) -> Policy:
-    """The given network, or a new one; does not change torch's global random state.
+    """The network `policy`, the one that the function `policy` makes, or a new one of this size.
+
+    Does not change torch's global random state.
 
     Raises:
-        UsageError: `policy` is not a network, or was made for other spaces.
+        UsageError: `policy` is or makes something other than a `Policy`, or one for other spaces.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

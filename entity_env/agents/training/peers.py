@@ -41,13 +41,13 @@ from entity_env.errors import UsageError, WorkerError, shown
 Report = TypeVar("Report")
 
 _GRACE_S: Final = 10.0
-"""Seconds for other ranks to notice that one has died."""
+"""Longest time in seconds to find out which ranks have left, and why."""
 _POLL_S: Final = 0.05
 _PROCESS: Final = ", process "
 _MOST_S: Final = 1e8
 """Longest timeout: three years, in effect forever."""
 _BLOCK: Final = 2048
-"""Bytes of a report that are sent before its length is known."""
+"""Bytes of a report's first part, which has its length; any rest is sent separately."""
 _LENGTH: Final = 8
 _num_groups: Final = itertools.count()
 
@@ -210,7 +210,8 @@ class TorchPeers(Ranks):
         timeout_s: seconds that a rank waits for the others.
 
     Raises:
-        WorkerError: in a call, if a rank exited or did not answer in time; the message names it.
+        WorkerError: a rank exited or did not answer in time, at creation or in a later call; the
+            message names it.
     """
 
     def __init__(self, device: torch.device, timeout_s: float) -> None:
@@ -305,7 +306,7 @@ def _limit(timeout_s: float) -> timedelta:
 
 
 def _is_running(process: int) -> bool:
-    """True if a process of this machine exists, or the system cannot say."""
+    """True if a process of this machine runs (zombies do not), or if the system cannot say."""
     if sys.platform == "win32":
         return True  # signal 0 would be Ctrl-C there
     else:
@@ -318,7 +319,7 @@ def _is_running(process: int) -> bool:
 
 @contextmanager
 def find_peers(device: torch.device, timeout_s: float) -> Iterator[Peers]:
-    """The ranks of the process group, if it is initialized and has several; else `ALONE`."""
+    """Context with the ranks of the process group; `ALONE` if it is missing or has one rank."""
     is_group = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
     if not is_group:
         yield ALONE
@@ -373,7 +374,7 @@ def require_same_run(
     Args:
         num_rows: of this rank's environments.
         run: values that must be equal on all ranks, as JSON by name.
-        out: folder of the run; rank 0 holds its lock.
+        out: folder of the run, whose lock rank 0 holds; None = no folder.
 
     Raises:
         UsageError: ranks differ, or do not see `out`; the message names the rank.

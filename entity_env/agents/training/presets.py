@@ -20,7 +20,7 @@ from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import UsageError
 
 PROBE_ENVS: Final = 4
-"""Environments played at random, each for several episodes."""
+"""Number of environments to play at random, each for several episodes."""
 _PROBE_EPISODES: Final = 4
 _PROBE_STEPS: Final = 8
 """Minimum number of probe steps, however long they take."""
@@ -96,9 +96,9 @@ environments fit into a rollout.
 _LEAST_ENVS: Final = 8
 _MOST_ENVS: Final = 128
 _LEAST_EPISODES: Final = 4
-"""Starts are spread over a whole episode if every environment plays this many; else over less."""
+"""Episodes per environment for which starts are spread over a whole episode; with fewer, less."""
 _MANY_ENTITIES: Final = 64
-"""With this many, attention takes most of the time, and one block learns as much as two."""
+"""Entities from which on attention takes most of the time, and one block learns as much as two."""
 _SMALL_MINIBATCHES: Final = 256
 """Minibatch size for entity games with real-valued actions, or with an MLP."""
 _RATE_OF_SEVERAL: Final = 0.005
@@ -110,7 +110,7 @@ horizon longer than an episode, values would consist only of such estimates.
 
 
 class Defaults(NamedTuple):
-    """Number of environments, fields of `PPOConfig`, and one sentence per choice."""
+    """Number of environments, fields of `PPOConfig`, and reasons for some of them as sentences."""
 
     num_envs: int
     settings: dict[str, Any]
@@ -122,12 +122,12 @@ class Preset:
     """Settings that suit a kind of environment.
 
     Args:
-        name: argument of `PPOConfig.for_env`.
+        name: key in `PRESETS`, which `PPOConfig.for_env` takes as `preset`.
         kind: the environments that it suits, in a few words.
         num_envs: default number of training environments.
         settings: fields of `PPOConfig`; all others keep their defaults.
         rollout_sizes: fewest and most decisions per rollout, for any number of environments. None =
-            `num_steps` determines them.
+            the size follows from `num_steps` and the number of environments.
         num_rollouts: rollouts of a run, if their size is within `rollout_sizes`.
         is_fitted: random play determines the number of environments, the rollouts, the discount,
             and details of the network and the optimizer.
@@ -154,9 +154,10 @@ class Preset:
 
         Args:
             total_steps: decisions of the run; None = those of the preset.
-            seen: measurements of random play; only used if `is_fitted`.
+            seen: measurements of random play; used only if `is_fitted`. None = the preset's own
+                settings, adapted to `total_steps`.
             num_envs: None = chosen by this method.
-            num_steps: None = chosen by this method; only used if `is_fitted`.
+            num_steps: None = chosen by this method; used only with `seen` and `is_fitted`.
         """
         if seen is None or not self.is_fitted:
             num_envs = num_envs or self.num_envs
@@ -190,9 +191,10 @@ class Preset:
         return Defaults(num_envs, settings, tuple(reasons))
 
     def settings_for(self, num_rows: int, total_steps: int | None = None) -> dict[str, Any]:
-        """Fields of `PPOConfig`.
+        """Fields of `PPOConfig` without measurements of random play.
 
         Args:
+            num_rows: agents of all environments.
             total_steps: as in `defaults_for`.
         """
         settings = dict(self.settings)
@@ -292,8 +294,8 @@ PRESETS: Final[Mapping[str, Preset]] = {
         ),
         _CONTROL,
         _PICTURES,
-        # A RogueNet needs many gradient steps to distinguish the positions of a board: with smaller
-        # steps tic-tac-toe converges to wrong moves.
+        # A RogueNet needs many large gradient steps to distinguish the positions of a board: with
+        # smaller steps tic-tac-toe converges to wrong moves.
         Preset(
             "board",
             "small board games",
@@ -312,7 +314,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
             },
         ),
         # Over a hundred tiles attend to each other, so the network is small. Episodes have about
-        # ten steps, so later rewards hardly count.
+        # ten steps, so distant rewards can be discounted heavily.
         Preset(
             "screen",
             "the tiles of a screen",

@@ -18,19 +18,20 @@ if TYPE_CHECKING:
 
 RESTARTS: Final = "TORCHELASTIC_RESTART_COUNT"
 """Environment variable in which torchrun counts restarts."""
-# Option numbers from glibc's malloc.h, and the largest block to take from the heap.
+# Option numbers from glibc's malloc.h; then the largest block to take from the heap, and the
+# largest amount of freed memory to keep, in bytes.
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
 _LARGEST_BLOCK: Final = 2**25
 _KEPT: Final = 2**30
 _MANY_OBJECTS: Final = 20_000
-"""Net new objects that trigger the garbage collector."""
+"""Number of net new objects that triggers the garbage collector."""
 _HELD: Final = tuple(
     getattr(signal, name)
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
     if hasattr(signal, name)
 )
-"""Sent by Ctrl-C, by schedulers and services, by a closed terminal or console."""
+"""Signals of Ctrl-C, of schedulers and services, and of a closed terminal or console."""
 
 
 class StoppedBySignal(SystemExit):
@@ -38,6 +39,7 @@ class StoppedBySignal(SystemExit):
 
     Args:
         signum: number of the signal; the exit code is 128 + `signum`, as in a shell.
+        result: result of the run.
     """
 
     def __init__(self, signum: int, result: TrainResult) -> None:
@@ -51,8 +53,8 @@ class HeldInterrupt:
 
     With `is_ending`, `check` is no longer called, so a Ctrl-C after any signal raises at once.
 
-    Signals that were ignored before, as by `nohup`, stay ignored. Does nothing outside the main
-    thread, where Python handles no signals.
+    Signals that were ignored before, as by `nohup`, stay ignored, except Ctrl-C. Does nothing in
+    any thread except the main one, because Python handles signals only there.
     """
 
     def __init__(self) -> None:

@@ -65,13 +65,13 @@ class Trajectories:
 
 @dataclass(frozen=True, slots=True)
 class Minibatch:
-    """Decisions of a rollout, as copies; numeric arrays are `(num_decisions,)` float32.
+    """Decisions of a rollout, as copies.
 
     Args:
         obs: one row per decision.
-        samples: per action one value per actor, as `RogueNet.evaluate` takes them.
-        logprobs, values: of the rollout's policy.
-        advantages, returns: targets of policy and value.
+        samples: per action one value per actor, as `Policy.evaluate` takes them.
+        logprobs, values: `(num_decisions,)` float32, of the rollout's policy.
+        advantages, returns: `(num_decisions,)` float32, targets of policy and value.
     """
 
     obs: EntityBatch
@@ -84,9 +84,10 @@ class Minibatch:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """All decisions of a rollout; numeric arrays as in `Minibatch`.
+    """All decisions of a rollout; fields as in `Minibatch`, except these.
 
     Args:
+        samples: per action one value per actor, in one sequence per decision.
         b_inds: `(num_learnable,)` int64, decisions with a known outcome.
     """
 
@@ -146,7 +147,7 @@ class RolloutBuffer:
 
 
 def _take(sequences: RaggedArray[Scalar], index: NDArray[np.int64]) -> RaggedArray[Scalar]:
-    """Copies of the sequences with these indices, in order; does not check indices."""
+    """Copies of the sequences with these indices, in order; the indices must be valid."""
     if not has_kernels():
         return sequences[index]
     # Late import: numba is slow to load, and optional.

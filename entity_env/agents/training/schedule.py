@@ -16,7 +16,7 @@ _SHAPES: Final[Mapping[str, Callable[[float], float]]] = {
     "cosine": lambda share: (1 - math.cos(math.pi * share)) / 2,
     "steps": lambda share: 0.0,
 }
-"""Interpolation by kind: maps the fraction of the way to the next point to its weight, 0 to 1."""
+"""Interpolation by kind: maps the fraction of the way to the next point to that point's weight."""
 _MAX_POINTS: Final = 10_000
 
 

@@ -236,7 +236,7 @@ def test_checkpoints_of_a_resumed_run_join_those_that_are_there(tmp_path: Path) 
 
 def test_bad_checkpoint_histories_are_refused() -> None:
     for num, every in ((None, None), (3, 5)):
-        with pytest.raises(UsageError, match="either num or every"):
+        with pytest.raises(UsageError, match="exactly one of num"):
             CheckpointHistory(num, every=every)
     with pytest.raises(UsageError, match="num"):
         CheckpointHistory(0)

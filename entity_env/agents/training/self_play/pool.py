@@ -39,7 +39,7 @@ from entity_env.errors import CheckpointError, EntityEnvError, ProtocolError, Us
 SELF: Final = "self"
 """Name of the past selves."""
 FOLDER: Final = "opponents"
-"""Subfolder of a run."""
+"""Subfolder of a run, with the pool."""
 
 _POOL_FILE: Final = "pool.json"
 _FORMAT: Final = "entity_env.opponents"
@@ -98,18 +98,19 @@ class _Member:
 
 
 class OpponentPool(Callback):
-    """Opponents of a training run, with ratings; a callback of `train`, on the environments `vec`.
+    """Opponents of a training run, with ratings: `train(pool.vec, callbacks=[pool])`.
 
     Past selves are copies of the network, the first from before training. Beyond `size`, the pool
     drops those whose steps are close to others: the first and the newest stay, and gaps grow toward
-    the past. Every update draws the past selves for new games, each with a weight of (1 - p)^2, at
-    least 0.05, where p is the learner's win rate against it (prioritized fictitious self-play,
-    Vinyals et al. 2019, "Grandmaster level in StarCraft II using multi-agent reinforcement
-    learning").
+    the past. After every update, the pool draws the past selves for new games, each with a weight
+    of (1 - p)^2, at least 0.05, where p is the learner's win rate against it (prioritized
+    fictitious self-play, Vinyals et al. 2019, "Grandmaster level in StarCraft II using multi-agent
+    reinforcement learning").
 
     The curve `rating` is the learner's rating, in Elo points above the network before training; 400
-    more = 10 times the odds. A past self starts with that rating. The curves `metrics/wins_NAME`
-    are win rates; draws count half. `mean_reward` covers only games against opponents.
+    more = 10 times the odds. A new past self starts with the learner's current rating. The curves
+    `metrics/wins_NAME` are win rates; draws count half. `mean_reward` covers only games against
+    opponents, unless the learner has all seats in all environments.
 
     The folder `opponents` of the run has the past selves, as `.agent` files, and `pool.json` with
     the ratings; a resumed run continues with them. Unreadable entries are skipped, with one
@@ -121,9 +122,9 @@ class OpponentPool(Callback):
 
     Args:
         vec: environments of the game, with autoreset "same_step".
-        shares: shares of the environments by opponent name, 1 at most in total. "self" are the past
-            selves; `load_agent` loads "random", a checkpoint or an `.agent` file. In the other
-            environments the learner has all seats.
+        shares: shares of the environments by opponent name, 1 at most in total. "self" stands for
+            the past selves; any other name is loaded by `load_agent`, such as "random", a
+            checkpoint or an `.agent` file. In the remaining environments the learner has all seats.
         agents: agents for names in `shares`, instead of loading them; further names are ignored.
         size: largest number of past selves, at least 2.
         num_playing: number of past selves drawn at every update for the next games.
@@ -369,7 +370,7 @@ def crowded(steps: Sequence[int]) -> int:
 
 
 def _kind(name: str) -> str:
-    """Metric name of an opponent; omits the folder of a file."""
+    """Metric name of an opponent: of a file, its name without folder and suffix."""
     return Path(name).name.removesuffix(SUFFIX) or name
 
 

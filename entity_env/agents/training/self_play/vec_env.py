@@ -103,9 +103,9 @@ class SelfPlayVecEnv:
 
     Rows played by an opponent are empty: no entities, no actors, a reward of 0, never done.
     `episodes` and `final` cover the learner's rows. `episodes` omits environments in which the
-    learner has all seats, unless these are all environments. `metrics` has `wins_KIND`, the share
-    of games won, and the metrics of the games, over all seats. Arrays are valid until the next call
-    that returns a batch.
+    learner has all seats, unless these are all environments. `metrics` has the metrics of the
+    games, over all seats, and `wins_KIND`, the scores (see `SeatResult`) against opponents of a
+    kind. Arrays are valid until the next call that returns a batch.
 
     Args:
         vec: environments for two agents or more, with autoreset "same_step"; `close` closes them.
@@ -164,7 +164,7 @@ class SelfPlayVecEnv:
         steps = np.floor(np.arange(self.num_envs + 1) * max(share, 1 / self.num_envs) + 1e-9)
         self._versus: Final = np.flatnonzero(np.diff(steps))
         self._num_games = np.arange(len(self._versus))
-        """Games of each environment with an opponent; starts at 0, 1, 2 ... to spread the seats."""
+        """Number of games in each environment of `_versus`, plus 0, 1, 2 ... to spread the seats."""
         self._seat_of = np.full(self.num_envs, LEARNER)
         """The learner's seat; -1 = all."""
         self._opponent_of = np.full(self.num_envs, LEARNER)
@@ -388,10 +388,10 @@ class SelfPlayVecEnv:
     def _assign(self, envs: NDArray[np.int64]) -> None:
         owner = self._owner.reshape(self.num_envs, self.num_agents)
         owner[envs] = self._opponent_of[envs, None]
-        owner[envs, self._seat_of[envs]] = LEARNER  # without an opponent, all seats already are
+        owner[envs, self._seat_of[envs]] = LEARNER  # no change if the learner has all seats
 
     def _replace_surplus(self) -> None:
-        """Reassigns games of surplus opponents to active ones."""
+        """Reassigns games of retired opponents to active ones if `max_opponents` is exceeded."""
         old, counts = np.unique(self._opponent_of, return_counts=True)
         retired = [
             (count, key)
@@ -417,7 +417,8 @@ class SelfPlayVecEnv:
         seats = self._seat_of[envs]
         mine = rewards[np.arange(len(envs)), seats][:, None]
         compared = (mine > rewards) + 0.5 * (mine == rewards)
-        scores = (compared.sum(axis=1) - 0.5) / (self.num_agents - 1)  # without its own seat
+        # Minus the 0.5 of the learner's seat compared with itself.
+        scores = (compared.sum(axis=1) - 0.5) / (self.num_agents - 1)
         parts = (self._opponent_of[envs], scores, rewards, seats)
         for key, score, each, seat in zip(*(part.tolist() for part in parts), strict=True):
             opponent = self._playing[key]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from entity_env.agents.training.rollout_buffer import Trajectories
 
 _ROUNDING: Final = 1e-6
-"""Smaller differences, relative to the largest reward, count as equal scores."""
+"""Scores that differ by less, relative to the rollout's largest reward, count as equal."""
 
 
 class RolloutFigures(NamedTuple):
@@ -44,8 +44,8 @@ class RolloutFigures(NamedTuple):
         num_first: rows whose first episode has ended.
         first_steps: decisions in first episodes so far, including running ones.
         first_reward, first_squares: sums of rewards and squared rewards of finished first episodes.
-        num_changes: changes of a score that differed from its value at the episode's start.
-        num_returns: changes among these that brought the score back to this value.
+        num_changes: changes of scores that differed from their value at the episode's start.
+        num_returns: changes among these that brought the score back to that value.
         num_reals: numbers in the continuous actions of the last rollout.
     """
 
@@ -80,7 +80,7 @@ class RolloutFigures(NamedTuple):
 
     @property
     def random_entropy(self) -> float:
-        """Nats of a random decision; each number of a continuous action counts as 1."""
+        """Entropy of a uniformly random decision in nats; 1 per number of a continuous action."""
         return (self.uniform_entropy + self.num_reals) / max(1, self.num_decisions)
 
     @property
@@ -107,7 +107,7 @@ class RolloutFigures(NamedTuple):
 
 
 class RolloutMeter:
-    """Collects statistics of rollouts; takes 0.2 % of a snake or cartpole run."""
+    """Collects statistics of rollouts; takes 0.2 % of the time of a snake or cartpole run."""
 
     def __init__(
         self, num_envs: int, num_rows: int, action_space: Mapping[ActionName, ActionSpace]

@@ -10,13 +10,16 @@ from typing import Final
 from entity_env.errors import UsageError, shown
 
 TIME_FRACTION: Final = "charts/time_fraction"
-"""Curve of the fraction that schedules follow with a time limit."""
+"""Name of the curve of the elapsed fraction of time.
+
+Recorded if there is a time limit, or if the fraction was set.
+"""
 _MOST_RESERVED: Final = 0.1
 """Largest share of a run's time to reserve for its end."""
 
 
 class TimeLimit:
-    """Time of a call of `train`, from the creation of this object.
+    """Clock of one `train` call; starts when this object is created.
 
     Args:
         limit_s: `max_train_time_s` of the run; None = no limit.
@@ -28,13 +31,16 @@ class TimeLimit:
         self._start = clock()
         self._reserved_s = 0.0
         self._given: float | None = None
-        """Replaces the fraction of the clock."""
+        """Fraction from `set_fraction`; `start_update` uses it instead of `fraction`."""
         self.update_fraction = 0.0
         """Rank 0's fraction at the start of the last update's rollout."""
 
     @property
     def is_set(self) -> bool:
-        """True if schedules follow the time, where it is ahead of the steps."""
+        """True if schedules take time into account.
+
+        They then follow time or steps, whichever is further along.
+        """
         return self.limit_s is not None or self._given is not None
 
     @property
@@ -54,7 +60,7 @@ class TimeLimit:
 
     @property
     def fraction(self) -> float:
-        """Elapsed fraction of the time without the reserved part, 0 to 1; 0 without a limit."""
+        """Elapsed fraction, 0 to 1, of the limit minus the reserved time; 0 without a limit."""
         if self.limit_s is None:
             return 0.0
         elapsed_s = self.elapsed_s
@@ -66,7 +72,7 @@ class TimeLimit:
             self._reserved_s = min(max(seconds, 0.0), _MOST_RESERVED * self.limit_s)
 
     def set_fraction(self, fraction: float) -> None:
-        """Sets the fraction, 0 to 1, that updates follow instead of the clock's.
+        """Sets the elapsed fraction, 0 to 1, that `start_update` uses instead of `fraction`.
 
         Raises:
             UsageError: the fraction is outside 0 to 1.
