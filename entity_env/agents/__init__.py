@@ -1,7 +1,7 @@
-"""Agents that choose actions for a game: random, human, trained, or with your own `decide`.
+"""Agents that choose actions for a game: random, human, trained, scripted, or your own.
 
-`ppo` trains agents, `training` holds what all trainers share, and `rogue_net` holds the networks.
-The `Agent` interface is in `authoring`.
+`ppo` and `imitation` train agents, `training` holds the parts that both share, and `rogue_net`
+holds the networks. The `Agent` interface is in `authoring`.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ def agent_identity(agent: Agent, name: str = "") -> dict[str, str]:
     found = {"name": name or path or type(agent).__name__}
     with suppress(CheckpointError, OSError, ValueError):
         if path or Path(name).is_file():
-            from entity_env.agents.rogue_net.checkpoints.folder import network_digest  # numpy
+            # Late import: needs numpy.
+            from entity_env.agents.rogue_net.checkpoints.folder import network_digest
 
             found["sha256"] = network_digest(Path(path or name))
         elif (file := split_file_name(name)) is not None:

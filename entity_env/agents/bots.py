@@ -85,7 +85,7 @@ def has_bots(game: Game) -> bool:
 
 
 def _entrant(game: Game, source: str | BotSource) -> tuple[str, MakeAgent]:
-    """Name of a bot, and its constructor from a seed."""
+    """Name of a bot, and the function that makes it from a seed."""
     if source == "human":
         raise UsageError(
             "against does not support human players: use entity-env play --agent human"
@@ -160,14 +160,14 @@ class _Match:
         self.final: tuple[Obs, bool] | None = None
         """Final observation of the learner, and whether its episode was truncated."""
         self.is_stopped = False
-        """The learner's `act` has returned None."""
+        """True if the learner's `act` has returned None."""
         self.is_over = False
-        """The learner's episode has ended; another episode that the game starts is abandoned."""
+        """True if the learner's episode has ended; a game that starts another is abandoned."""
         self.is_left = False
-        """`GameExit` unwound the game, since it kept ending episodes without calling `act`."""
+        """True if `GameExit` was raised, since the game kept ending episodes without `act`."""
         self._num_ignored = 0
         self.has_refused = False
-        """`act` has returned None, since the episode was over."""
+        """True if `act` has returned None because the episode was over."""
 
     def asks(self, seat: _Seat) -> bool:
         """Like `goes_on`; if False, `act` must return None."""
@@ -178,8 +178,9 @@ class _Match:
     def goes_on(self, seat: _Seat) -> bool:
         """True if this episode continues; False if the game has begun another episode.
 
-        After the learner's episode has ended, a call for a seat that is over begins another
-        episode. Raises `GameExit` or `ProtocolError` after too many calls in other episodes.
+        Once the learner has its final observation, another call for a seat that is already over
+        means that the game has begun another episode. Raises `GameExit` or `ProtocolError` after
+        too many calls in other episodes.
         """
         if seat.is_over and self.final is not None:
             self.end()

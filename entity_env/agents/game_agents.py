@@ -1,4 +1,4 @@
-"""`GameAgents`: agents that come with a game, and typed moves."""
+"""`GameAgents`: agents that come with a game, such as a human who types moves."""
 
 from __future__ import annotations
 

@@ -139,6 +139,8 @@ def bootstrap(
 ) -> Interval:
     """95 % interval of an estimate: percentiles of a statistic over samples with replacement.
 
+    Without bounds if no number of the statistic is finite.
+
     Args:
         value: the estimate.
         tasks: values of each task's runs; each task is resampled separately.

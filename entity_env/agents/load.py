@@ -1,4 +1,4 @@
-"""load_agent: the random agent, a human agent, a bot or a checkpoint, by name."""
+"""`load_agent` loads the random agent, a human agent, a bot or a trained network."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def _no_such_agent(name: str, path: Path) -> str:
     close = difflib.get_close_matches(name, [*_NAMES, *around], n=1)
     if close:
         return f"no agent {name!r}; did you mean {close[0]}?"
-    exists = f"; trained agents there: {_list(around)}" if around else ""
+    exists = f"; trained agents found: {_list(around)}" if around else ""
     return f"no agent {name!r}: expected {_EXPECTED}, and there is no such folder{exists}"
 
 

@@ -37,7 +37,7 @@ class PolicyAgent(Agent):
     """
 
     _takes_plain = False
-    """`decide` accepts a `PlainObservation`, without arrays."""
+    """True if `decide` accepts a `PlainObservation`, without arrays."""
 
     def __init__(self) -> None:
         self._run = AgentRun()

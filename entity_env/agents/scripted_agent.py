@@ -41,7 +41,7 @@ _MAX_SHOWN: Final = 12
 class ScriptedAgent(PolicyAgent):
     """Base class of bots: `choose` gets the game's own objects and answers with them.
 
-    Its answers are checked, and converted to actions for watchers and replays. Subclasses need not
+    The answers are checked, and converted to actions for watchers and replays. Subclasses need not
     call `super().__init__()`.
 
     Example:

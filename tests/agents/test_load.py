@@ -229,7 +229,7 @@ def test_says_what_was_looked_for(trained: Path, monkeypatch: pytest.MonkeyPatch
             "other",
             "the folder of a checkpoint, or a file *.agent or *.roguenet, and there is no such",
         ),
-        ("other", "trained agents there: snake"),
+        ("other", "trained agents found: snake"),
         ("note", "note is a file; expected 'random', 'human', a bot FILE.py:CLASS, the folder"),
         ("no/such/folder", "no agent 'no/such/folder'"),
     ):

@@ -92,9 +92,9 @@ def clone(
     The loss of a decision is the negative logarithm of its probability among the choices its masks
     allow. The value is fitted to the discounted returns, so PPO can continue from the network;
     in that fit, decisions near a truncation have little weight, see `Dataset.known_share`. Training
-    ends when the likelihood of held-out episodes stops improving, and keeps the best network;
-    without held-out episodes, it runs all epochs and keeps the last network. Continuous actions are
-    fitted as samples of a Gaussian, which the bounds of the action space do not clip.
+    ends after `epochs`, or earlier if the likelihood of held-out episodes stops improving, and
+    keeps the best network. Without held-out episodes, it keeps the last network. Continuous actions
+    are fitted as samples of a Gaussian, which the bounds of the action space do not clip.
 
     Feature statistics come from the training decisions. On a CPU, the same settings and decisions
     give the same network. Ctrl-C, SIGTERM and SIGHUP end training after the current minibatch, and
@@ -106,8 +106,9 @@ def clone(
             action space; None = `config.net`.
         out: folder for `checkpoint`, `run.json` and `curves.jsonl`, which replace those of an
             earlier run; `load_agent` reads it. None = writes nothing.
-        on_update: called after every epoch; `metrics` has the fields of `HeldOut`, with names such
-            as "held_out/nll". `losses.policy_loss` is the mean nll of the epoch.
+        on_update: called after every epoch. In its argument, `metrics` has the fields of `HeldOut`,
+            with names such as "held_out/nll", and `losses.policy_loss` is the mean nll of the
+            epoch.
         about: further entries of `run.json`.
 
     Raises:
@@ -333,7 +334,10 @@ class _Decisions:
         return net.evaluate(minibatch.obs, minibatch.samples)
 
     def value_loss(self, values: Tensor, rows: NDArray[np.int64]) -> Tensor:
-        """Half the mean squared error of values, in units of the variance of returns."""
+        """Half the mean squared error of values, in units of the variance of returns.
+
+        Weighted by `Dataset.known_share`.
+        """
         returns, shares = (
             torch.from_numpy(each[rows]).to(values.device) for each in (self._returns, self._shares)
         )

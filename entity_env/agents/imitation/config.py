@@ -25,7 +25,7 @@ class CloneConfig:
     """Largest number of epochs over the training decisions."""
     patience: _Count = 10
     """Epochs without a better network after which training ends, if they include at least 500
-    minibatches."""
+    minibatches. No effect if `held_out` is 0."""
     held_out: Annotated[float, Range(0, 1, is_below=True)] = 0.1
     """Share of the episodes, from 0 to below 1, that are held out of training. The network that
     gives their decisions the highest probability is kept; with 0, the last network is kept."""
@@ -34,7 +34,8 @@ class CloneConfig:
     learning_rate: Annotated[float, Range(0, is_above=True)] = 0.001
     """Step size of Adam."""
     weight_decay: Annotated[float, Range(0)] = 0.0
-    """Decay of the parameters per optimizer step, as a multiple of the step size (AdamW)."""
+    """Weight decay of AdamW: each optimizer step multiplies the parameters by 1 minus the product
+    of this number and the step size."""
     max_grad_norm: Annotated[float, Range(0, is_above=True, is_endless=True)] = 2.0
     """Largest norm of the gradient. Longer gradients are scaled down to it."""
     vf_coef: Annotated[float, Range(0)] = 0.5
@@ -43,7 +44,7 @@ class CloneConfig:
     gamma: Annotated[float, Range(0, 1)] = 0.99
     """Discount of the reward per decision, for the value."""
     net: RogueNetConfig | MLPConfig | CNNConfig | None = None
-    """Kind and size of the network. None = the network that PPO uses for such spaces."""
+    """Kind and size of the network. None = those that PPO uses for one agent with these spaces."""
     seed: Annotated[int, Range(0, 2**63 - 1)] = 1
     """Seed of the network, the held-out episodes and the minibatches."""
     device: str = "cpu"

@@ -177,8 +177,8 @@ class Dataset:
             min_reward: only agents that earned at least this much in their episode.
 
         Raises:
-            UsageError: `winners` where every episode has a single agent, `winners` or `min_reward`
-                leave no decisions, or `rows` has a wrong length.
+            UsageError: `winners` is set but every episode has a single agent, `winners` or
+                `min_reward` leave no decisions, or `rows` has a wrong length.
         """
         keep = np.ones(len(self), dtype=np.bool_)
         if rows is not None:
@@ -206,7 +206,7 @@ class Dataset:
         return of_row, np.add.reduceat(rewards, np.flatnonzero(starts))
 
     def _best(self, of_row: NDArray[np.int64], totals: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Largest reward of each trajectory's episode."""
+        """For each trajectory, the largest reward of any trajectory in its episode."""
         episodes = np.empty(len(totals), dtype=np.int64)
         episodes[of_row] = self.episode
         firsts = np.flatnonzero(np.append(True, episodes[1:] != episodes[:-1]))

@@ -61,7 +61,7 @@ _MAX_ROWS: Final = _MAX_BYTES // 8
 _MAX_HEADER_BYTES: Final = 1 << 24
 _MAX_ARRAYS: Final = 1 << 16
 _MAX_NAME_BYTES: Final = (1 << 16) - 1
-"""Limit for a member of a zip file."""
+"""Limit for the name of a member of a zip file."""
 _DIALECT: Final = (1, 0), (2, 0)
 """Versions of the npy format that numpy writes for numeric arrays."""
 
@@ -165,7 +165,7 @@ def _require_ending(path: Path) -> None:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Converts errors to a `UsageError` about the file, except missing extras and memory."""
+    """Converts errors to a `UsageError` about the file, except missing extras or lack of memory."""
     try:
         yield
     except (MissingExtraError, UsageError, MemoryError):

@@ -270,6 +270,7 @@ def _floats(values: list[Any], what: str) -> NDArray[np.float32]:
     if not np.isfinite(numbers).all():
         wrong = np.array(values)[~np.isfinite(numbers)]
         raise UsageError(
-            f"{what}: expected finite numbers that fit float32, got {wrong[0]:g}: scale them down"
+            f"{what}: expected finite numbers that fit float32, got {wrong[0]:g}; scale large "
+            "numbers down"
         )
     return numbers

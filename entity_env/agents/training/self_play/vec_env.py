@@ -164,7 +164,7 @@ class SelfPlayVecEnv:
         steps = np.floor(np.arange(self.num_envs + 1) * max(share, 1 / self.num_envs) + 1e-9)
         self._versus: Final = np.flatnonzero(np.diff(steps))
         self._num_games = np.arange(len(self._versus))
-        """Number of games in each environment of `_versus`, plus 0, 1, 2 ... to spread the seats."""
+        """Number of games of each environment in `_versus`; starts at 0, 1, 2 ... to vary seats."""
         self._seat_of = np.full(self.num_envs, LEARNER)
         """The learner's seat; -1 = all."""
         self._opponent_of = np.full(self.num_envs, LEARNER)

@@ -31,8 +31,8 @@ class Comparison:
     """Comparison of two runs.
 
     Args:
-        num_curves: number of curves in either run.
-        num_steps: number of steps with a point in either run.
+        num_curves: number of curves in at least one of the runs.
+        num_steps: number of steps with a point in at least one of the runs.
         first_step: first step at which curves differ; None if they are equal.
         differing: name and both values of each curve that differs at this step; "none" where a run
             has no point.
@@ -56,7 +56,7 @@ class Comparison:
 def compare_runs(before: TrainingRun, after: TrainingRun, until: int | None = None) -> Comparison:
     """Compares the curves and networks of a run and its repetition.
 
-    Compares evaluations only if both runs have them, with equal numbers of episodes.
+    Compares evaluations only at steps where both runs have one, with equal numbers of episodes.
 
     Args:
         until: last step to compare; None = all.
@@ -158,7 +158,7 @@ def _causes(before: TrainingRun, after: TrainingRun) -> Iterator[str]:
             words = {"versions": name, "machine": name, "identity": f"{name} of the game"}[key]
             yield from _changed(words, old.get(name), new.get(name))
     for name in _OF_THE_RUN:
-        if name in before.about:  # older runs lack it
+        if name in before.about:  # runs of earlier releases lack some names
             yield from _changed(name, before.about[name], after.about.get(name))
     settings = before.settings(), after.settings()
     for name in sorted(settings[0].keys() | settings[1].keys()):

@@ -22,7 +22,7 @@ class FollowedRun:
         self.figures: dict[str, float] = {}
 
     def read(self) -> None:
-        """Reads new lines since the last call."""
+        """Reads the lines written since the last call, if any."""
         try:
             with open(self._path, "rb") as file:
                 if file.seek(0, 2) < self._offset:  # truncated by a resumed run

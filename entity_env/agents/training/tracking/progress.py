@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Means over the minibatches of an update; NaN if there were none.
+    """Losses and related metrics of an update; NaN if it had no minibatches.
+
+    All except `explained_variance` are means over the minibatches.
 
     Args:
         policy_loss: the negative clipped objective.
@@ -70,11 +72,13 @@ class TrainProgress:
         window: number of these rewards.
         unfinished: share of running episodes already longer than all of the last `episode_window`
             finished ones. If large, the means are biased toward short episodes.
-        is_compiling: kernels are compiled in the background, and torch computes meanwhile.
+        is_compiling: torch still computes, but the run will switch to compiled kernels, see
+            `PPOConfig.compile`.
         rollouts: rollout statistics, the basis of hints.
         random_play: results of random play, see `entity_env.vec.RandomBaseline`, if measured.
-        time_fraction: fraction of the time that schedules follow, at the start of the last rollout:
-            of `max_train_time_s`, or as set by `TrainState.set_time_fraction`; else 0.
+        time_fraction: elapsed fraction of time, as used by schedules, at the start of the last
+            rollout: measured against `max_train_time_s` minus the reserved time, or set by
+            `TrainState.set_time_fraction`; else 0.
     """
 
     step: int
@@ -105,7 +109,7 @@ class TrainProgress:
 
     @property
     def scheduled_step(self) -> int:
-        """Position of schedules: `step`, or more if the time is ahead."""
+        """Step that schedules follow: `step`, or more if time is further along."""
         return max(self.step, int(self.time_fraction * self.total))
 
 
@@ -114,7 +118,7 @@ _RECENT_SHARE: Final = 0.1
 """Share of all episodes so far that the means cover."""
 _LEAST_EPISODES: Final = 20
 _FEW_UPDATES: Final = 3
-"""Updates before the time left is estimated."""
+"""Number of updates before the time left is estimated."""
 WriteCurves: TypeAlias = Callable[[TrainProgress, Mapping[str, Metric], Mapping[str, float]], None]
 """Takes the metrics of an update, of the games, and of callbacks."""
 
@@ -128,9 +132,9 @@ class TrainResult:
         is_interrupted: a signal ended the run early.
         checkpoint: the folder of the last checkpoint; None without `out`.
         hints: reasons why the run may not have learned, and what to try, one sentence each; empty
-            if the reward rose and did not fall again, and the game showed no mistake. See
+            if the reward rose and did not fall again, and no mistake in the game was detected. See
             docs/not_learning.md.
-        stop_reason: from a callback that ended the run early.
+        stop_reason: why a callback or `max_train_time_s` ended the run early; else None.
     """
 
     net: Policy
@@ -142,10 +146,10 @@ class TrainResult:
 
 
 class SpeedMeter:
-    """Steps per second over the last seconds, and the estimated time left.
+    """Steps per second over the last ten seconds, and the estimated time left.
 
     The first update after a start compiles or loads functions, so the speeds after later updates
-    leave it out. The time left is unknown for a few more updates.
+    leave it out. The time left is unknown until the fourth update.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -187,11 +191,13 @@ class SpeedMeter:
 class EpisodeMeter:
     """Means over recent episodes, and metrics of the games over a rollout.
 
-    Means cover the last episodes of every row, equally many from each. The last episodes of all
-    rows together could come from few rows, and would be short ones while rows that started together
-    finish their first episodes. The number of episodes is a tenth of all so far, which keeps the
-    lag short relative to the run; at least 20, at most `window`, and at least one per row that has
-    finished an episode.
+    Means cover the last episodes of every row, equally many from each. Simply taking the most
+    recent episodes could draw them from just a few rows. If all rows start at once, the first
+    episodes to finish are also the short ones, which would bias the means.
+
+    The means cover a tenth of all episodes so far, so they lag only a little behind the current
+    policy; but at least 20 episodes, at most `window`, and at least one per row that has finished
+    one.
     """
 
     def __init__(self, window: int) -> None:
@@ -262,10 +268,10 @@ class EpisodeMeter:
 
 
 class EpisodeFigures(NamedTuple):
-    """Finished episodes, means over recent ones, and metrics of the games.
+    """Number of finished episodes, means over recent ones, and metrics of the games.
 
     Args:
-        window: number of recent episodes behind the means, which are NaN without any.
+        window: number of recent episodes behind the means; if 0, the means are NaN.
         unfinished: as in `TrainProgress`.
     """
 

@@ -25,7 +25,7 @@ _MAX_PARAM: Final = 500
 
 
 class Recorder(Protocol):
-    """Records settings and curves of a training run; an argument of `train`.
+    """Records settings and curves of a training run; passed to `train(recorders=[...])`.
 
     Exceptions from `start` end the run before its first step. An exception from `write` closes the
     recorder, with a warning, and the run continues. Only rank 0 records, in the training thread.
@@ -117,7 +117,7 @@ def _hyperparameters(settings: Mapping[str, object]) -> Any:  # noqa: ANN401 - w
 class WandbRecorder:
     """Records with Weights & Biases; the x axis of the curves is the step.
 
-    Files go to the folder of the run. Variables of W&B apply, such as `WANDB_MODE=offline`.
+    Files go to the folder of the run. W&B's environment variables, such as `WANDB_MODE`, apply.
 
     Args:
         project: None = `WANDB_PROJECT`, or the game.
@@ -146,7 +146,7 @@ class WandbRecorder:
             "allow_val_change": True,  # a resumed run may have other settings
         }
         self._run = wandb.init(**{**given, **self._settings})
-        # With its own step metric, since W&B drops points at steps it has seen, as after a resume.
+        # Our own step metric: W&B's drops points at steps that it has seen, as after a resume.
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")
 

@@ -11,8 +11,9 @@ from entity_env.agents.intervals import mean_interval
 from entity_env.core.validation import is_number
 
 MOST_UNFINISHED: Final = 0.05
-"""Means are biased if a larger share of running episodes is longer than all recent finished ones.
+"""Largest share of running episodes that may be longer than all recent finished ones.
 
+Above it, means are biased toward short episodes.
 If the distribution of lengths does not change, the share is about 1 / `episode_window`.
 """
 
@@ -73,8 +74,8 @@ class RandomPlay:
     """Episodes of uniformly random legal actions, as a baseline of a run.
 
     Args:
-        mean_reward, std_reward, mean_length: of these episodes, with the population's standard
-            deviation.
+        mean_reward, std_reward, mean_length: over these episodes; `std_reward` is the population
+            standard deviation (divides by n).
         is_like_training: training has the same conditions. False if, for example, several agents
             learn together; random play is then comparable with evaluations only.
     """

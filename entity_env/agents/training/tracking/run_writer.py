@@ -1,4 +1,4 @@
-"""Writes a training run's folder, `run.json` and curves; `runs` reads it."""
+"""Writes `run.json` and the curves in a training run's folder; `runs.py` reads them."""
 
 from __future__ import annotations
 
@@ -61,8 +61,9 @@ def write_run(
 ) -> TrainingRun:
     """Writes `run.json`: settings, command, machine, versions and date; returns its content.
 
-    A resumed run, with `step` above 0, keeps its id, start date and facts about its start. Writes
-    nothing without a folder. `end_run` adds how the run ended.
+    A resumed run, with `step` above 0, keeps its id, start date and facts about its start; but the
+    results of random play only if the game and its players are equal. Writes nothing without a
+    folder. `end_run` adds the end date and step.
 
     Raises:
         UsageError: the folder is not writable, or has another file with that name.
@@ -94,7 +95,7 @@ def write_run(
 
 
 def _kept(before: Mapping[str, object], about: Mapping[str, object]) -> list[str]:
-    """Facts about the start to keep; random play only if the game and its players are equal."""
+    """Names of the facts about the start that a resumed run keeps, see `write_run`."""
     is_same = _played(before) == _played(about)
     return [name for name in _OF_THE_BEGIN if name in before and (is_same or name != RANDOM_PLAY)]
 
@@ -106,7 +107,7 @@ def _played(about: Mapping[str, object]) -> str:
 
 
 def end_run(out: Path | None, run: TrainingRun, step: int, facts: Mapping[str, object]) -> None:
-    """Adds date and step of a run's end, and facts, to `run.json`; warns if this fails.
+    """Adds the date and step of a run's end, and facts, to `run.json`; warns if this fails.
 
     Args:
         run: result of `write_run`.
@@ -152,11 +153,13 @@ def curve_writer(
 ) -> Iterator[WriteCurves]:
     """Context with a function that writes points of all curves to a run's `curves.jsonl`.
 
-    Leaves out values that are not finite. `recorders` get the same points, and so does a
-    `TensorBoardRecorder` if the run has a folder and tensorboard is installed. Removes lines of
-    `curves.jsonl` after `step`, where training begins, because no checkpoint has these updates.
+    Leaves out values that are not finite. `recorders` get the same points. If they have no
+    `TensorBoardRecorder`, one is added if the run has a folder and tensorboard is installed.
+    Removes lines of `curves.jsonl` after `step`, where training begins, because no checkpoint has
+    these updates.
 
     Raises:
+        MissingExtraError: a recorder's package is missing.
         OSError: a line of `curves.jsonl` cannot be written.
         UsageError: the folder is not writable, or has another file with that name; a recorder
             cannot start.

@@ -25,17 +25,17 @@ RUN_FILE: Final = "run.json"
 REPLAY_FOLDERS: Final = ("replays", "failures")
 CURVES_FILE: Final = "curves.jsonl"
 REWARD: Final = "episode/mean_reward"
-"""Curve of the mean reward in training."""
+"""Name of the curve of the mean reward in training."""
 EVALUATED: Final = "evaluation/mean_reward"
-"""Curve of evaluations."""
+"""Name of the curve of the mean reward in evaluations."""
 AGREEMENT: Final = "teacher/agreement"
-"""Curve of agreement with the teacher's choices."""
+"""Name of the curve of the agreement with the teacher's choices."""
 _COUNTS: Final = {REWARD: "episode/window", EVALUATED: "evaluation/num_episodes"}
-"""Curves of the numbers of episodes behind the means."""
+"""Name of the curve with the number of episodes behind each mean."""
 DEFAULT_CONFIG: Final = "default_config"
-"""Key in `run.json` of the trainer settings that the run would have had by default."""
+"""Key, in `run.json`, of the trainer settings that the run would have had by default."""
 RANDOM_PLAY: Final = "random_play"
-"""Key in `run.json` of random play's results."""
+"""Key, in `run.json`, of the results of random play."""
 _MAX_RUN_BYTES: Final = 1 << 20
 _MAX_CURVE_BYTES: Final = 1 << 28
 _LARGEST: Final = 1e100
@@ -91,7 +91,8 @@ class TrainingRun:
         about: content of `run.json`; if a folder has only a checkpoint, its config and seed.
         curves: by name; empty if there is no `curves.jsonl`.
         clock: seconds of training at each step.
-        num_broken: unreadable lines and values of `curves.jsonl`, skipped.
+        num_broken: number of lines of `curves.jsonl` that were skipped in part or in whole, because
+            they were unreadable.
     """
 
     path: Path
@@ -176,7 +177,7 @@ class TrainingRun:
         return {name: value for name, value in found.items() if name != "seed"}
 
     def group(self) -> object:
-        """Key of runs that differ only in their seed; hashable."""
+        """Hashable key, equal for runs that differ only in seed or in settings without effect."""
         if not isinstance(self.about.get("config"), dict):
             return self.path
         found = {
@@ -293,7 +294,7 @@ def _read_checkpoint(path: Path) -> TrainingRun:
 
 
 def parse_point(line: bytes) -> tuple[int, dict[str, float | None]]:
-    """Step and values of a line; None for values that are not finite, step -1 if damaged."""
+    """Step and values of a line: a value is None if it is not finite; the step is -1 if damaged."""
     try:
         data = parse_json(line)
     except ValueError:

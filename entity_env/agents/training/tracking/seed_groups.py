@@ -65,8 +65,8 @@ class SeedGroup:
 def seed_groups(runs: Sequence[TrainingRun]) -> list[SeedGroup]:
     """The runs that have a score, in groups.
 
-    Sorted by game, in the order of `runs`. Within a game, groups with evaluations come first; among
-    these and among the others, groups with higher means come first.
+    Sorted by game, in the order in which the games appear in `runs`. Within a game, groups with
+    evaluations come first; among these and among the others, groups with higher means come first.
     """
     found: dict[object, dict[object, TrainingRun]] = {}
     for run in sorted(runs, key=lambda run: str(run.path)):
