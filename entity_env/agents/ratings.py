@@ -61,7 +61,7 @@ class Standing:
     """Row in the table of a match.
 
     Attributes:
-        num_games: games played against others.
+        num_games: number of games played against others.
         wins: sum of the win shares of the agent's seats in those games.
         win_rate: `wins / num_games`; 0 without games.
         low, high: 95 % confidence interval of the win rate (Wilson 1927).

@@ -32,7 +32,7 @@ from entity_env.core.spaces import ActionSpace, ContinuousActionSpace
 from entity_env.errors import TrainingDivergedError, UsageError
 
 _AT_ONCE: Final = 2048
-"""Decisions evaluated in one batch."""
+"""Largest number of decisions evaluated in one batch."""
 _LEAST_STEPS: Final = 500
 """Least number of optimizer steps without improvement before training ends, because small datasets
 have short epochs.
@@ -232,8 +232,8 @@ class _Cloning:
         if not math.isfinite(float(norm) + float(loss.detach())):
             raise TrainingDivergedError(
                 f"cloning diverged in epoch {self.epoch + 1}: the loss is {float(loss.detach())}, "
-                f"its gradient {float(norm)}; {self._kept()}. Try a smaller learning_rate "
-                f"({self.config.learning_rate:g}), or smaller features and rewards"
+                f"the norm of its gradient {float(norm)}; {self._kept()}. Try a smaller "
+                f"learning_rate ({self.config.learning_rate:g}), or smaller features and rewards"
             )
         self.optimizer.step()
         return float(nll.detach()), float(value_loss.detach()), float(new.entropy.detach().mean())

@@ -35,7 +35,7 @@ from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 
 _LOGGER: Final = logging.getLogger("entity_env.agents.ppo")
 _NUM_DECISIONS: Final = 256
-"""Decisions in the child's rollout."""
+"""Largest number of decisions in the child's rollout."""
 _CHILD: Final = (
     "import sys; sys.path += sys.argv[2:]; from entity_env.agents.ppo.compiling import main; main()"
 )
@@ -61,7 +61,7 @@ class KernelSwitch:
         """True while the run still uses torch but will switch to kernels."""
         self._is_torch = mode == "never" or self.is_compiling
         self.from_step: int | None = None
-        """Decisions before the first update with kernels; None if there was none."""
+        """Number of decisions before the first update with kernels; None if there was none."""
         self._held = ExitStack()
         self._child: subprocess.Popen[bytes] | None = None
 
@@ -88,7 +88,7 @@ class KernelSwitch:
 
         Args:
             rollout, config: of the update.
-            step: decisions so far.
+            step: number of decisions so far.
 
         Returns:
             True if it switched.

@@ -47,14 +47,15 @@ class PPOConfig:
     """
 
     total_steps: Annotated[int, Range(1, _INT64)] = 400_000
-    """Decisions to train on. A decision is everything that one agent does on one observation."""
+    """Number of decisions to train on. A decision is everything that one agent does on one
+    observation."""
     seed: Annotated[int, Range(0, _INT64)] = 1
     """Seed of the network, the sampled actions, the minibatches and the environments."""
     net: RogueNetConfig | MLPConfig | CNNConfig = field(default_factory=RogueNetConfig)
     """Kind and size of the network."""
 
     num_steps: Annotated[int, Range(1, 10**6)] = 16
-    """Steps per environment in each rollout; the last rollout may be shorter."""
+    """Number of steps per environment in each rollout; the last rollout may be shorter."""
     staggered_steps: Annotated[int, Range(0, 10**9)] = 0
     """Steps over which the starts of the environments are spread. About the length of an episode is
     suitable. After each rollout within these steps, some environments are reset; otherwise the
@@ -165,8 +166,8 @@ class PPOConfig:
         """The settings of an update, with schedules replaced by numbers.
 
         Args:
-            step: decisions before its rollout.
-            num_decisions: decisions in the rollout, which count during warm-up.
+            step: number of decisions before its rollout.
+            num_decisions: number of decisions in the rollout, which count during warm-up.
             time_fraction: elapsed fraction of the time before its rollout, see
                 `TrainProgress.time_fraction`. Schedules follow the larger of this and the fraction
                 of steps.
@@ -192,7 +193,7 @@ class PPOConfig:
 
         Args:
             rise: completed fraction of the warm-up; 1 without warm-up or after it.
-            reached: decisions that schedules follow, see `at`.
+            reached: number of decisions that schedules follow, see `at`.
         """
         left = 1.0
         if self.anneal_learning_rate and reached > self.warmup_steps:

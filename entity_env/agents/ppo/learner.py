@@ -40,7 +40,7 @@ class ReturnStatistics:
 
     Args:
         mean, square: means of the returns and of their squares.
-        count: rollouts so far.
+        count: number of rollouts so far.
     """
 
     def __init__(self, mean: float = 0.0, square: float = 0.0, count: int = 0) -> None:
@@ -74,10 +74,10 @@ class Learner:
         optimizer: AdamW, over the parameters of `net` in order.
         generator: samples actions.
         rng: shuffles minibatches.
-        step: decisions so far.
-        update: rollouts used so far.
-        num_episodes: finished episodes so far.
-        elapsed_s: seconds of training so far.
+        step: number of decisions so far.
+        update: number of rollouts used so far.
+        num_episodes: number of finished episodes so far.
+        elapsed_s: wall-clock seconds of training so far.
     """
 
     net: Policy

@@ -74,7 +74,7 @@ class Collector:
         num_envs = getattr(vec, "num_envs", len(next_obs))
         self.meter = RolloutMeter(num_envs, len(next_obs), net.action_space)
         self._num_steps = 0
-        """Steps of all rollouts so far."""
+        """Number of steps in all rollouts so far."""
         self._reset_envs = partial_reset(vec)
         num_staggered = 0 if self._reset_envs is None else config.staggered_steps
         self._starts = staggered_starts(num_envs, num_staggered, config.num_steps, seed)

@@ -27,7 +27,7 @@ class EvaluationResult:
     """Episodes that a run's network played outside training.
 
     Args:
-        step: decisions of training before the evaluation.
+        step: number of training decisions before the evaluation.
         mean_reward, std_reward, mean_length: over these episodes; `std_reward` is the population
             standard deviation (divides by n).
         metrics: further metrics by name, such as a win rate.
@@ -224,7 +224,7 @@ class CheckpointHistory(Callback):
     Args:
         num: number of checkpoints, spread evenly over the run, the last at its end. If
             `max_train_time_s` ends the run, they are spread over its time, and the last is missing.
-        every: decisions between checkpoints, instead of `num`.
+        every: number of decisions between checkpoints, instead of `num`.
         folder: None = `checkpoints` in the folder of the run.
 
     Raises:

@@ -90,8 +90,8 @@ def _are_enough(lengths: Mapping[tuple[int, int], list[int]], num_rows: int) -> 
 
 
 _STEPS: Final = (16, 128)
-"""Fewest and most steps of a rollout. With fewer, an advantage covers few rewards; with more, few
-environments fit into a rollout.
+"""Range of steps per rollout from which the number of environments follows. With fewer steps, an
+advantage covers few rewards; with more, few environments fit into a rollout.
 """
 _LEAST_ENVS: Final = 8
 _MOST_ENVS: Final = 128
@@ -128,7 +128,7 @@ class Preset:
         settings: fields of `PPOConfig`; all others keep their defaults.
         rollout_sizes: fewest and most decisions per rollout, for any number of environments. None =
             the size follows from `num_steps` and the number of environments.
-        num_rollouts: rollouts of a run, if their size is within `rollout_sizes`.
+        num_rollouts: number of rollouts of a run, if their size is within `rollout_sizes`.
         is_fitted: random play determines the number of environments, the rollouts, the discount,
             and details of the network and the optimizer.
     """
@@ -153,7 +153,7 @@ class Preset:
         """Number of environments and fields of `PPOConfig` for a game.
 
         Args:
-            total_steps: decisions of the run; None = those of the preset.
+            total_steps: number of decisions of the run; None = that of the preset.
             seen: measurements of random play; used only if `is_fitted`. None = the preset's own
                 settings, adapted to `total_steps`.
             num_envs: None = chosen by this method.
@@ -206,7 +206,7 @@ class Preset:
         return {**settings, "num_steps": max(size // num_rows, 8)}
 
     def _rollout_size(self, total_steps: int) -> int:
-        """Decisions per rollout: at most a quarter of the run."""
+        """Number of decisions per rollout, at most a quarter of the run."""
         least, most = self.rollout_sizes or (1, total_steps)
         wanted = max(least, min(total_steps // self.num_rollouts, most))
         return min(wanted, max(total_steps // 4, 1))

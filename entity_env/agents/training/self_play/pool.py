@@ -128,7 +128,8 @@ class OpponentPool(Callback):
         agents: agents for names in `shares`, instead of loading them; further names are ignored.
         size: largest number of past selves, at least 2.
         num_playing: number of past selves drawn at every update for the next games.
-        snapshot_every: decisions between snapshots; None = a 40th of the run's steps or time.
+        snapshot_every: number of decisions between snapshots; None = 40 snapshots, spread evenly
+            over the run's steps or time.
         random_openings: share of all games, see `SelfPlayVecEnv`.
 
     Raises:
@@ -212,7 +213,7 @@ class OpponentPool(Callback):
         results = self.vec.take_results()
         if self._shares and self._is_cooperative(results):
             _log.warning(
-                "all seats earn the same in this game: the learner takes all of them from now on"
+                "all seats earn the same in this game: from now on, the learner takes all seats"
             )
             self._shares = {}
             self.vec.set_opponents([])

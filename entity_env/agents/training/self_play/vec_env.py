@@ -145,7 +145,7 @@ class SelfPlayVecEnv:
         seed: int = 0,
     ) -> None:
         if vec.num_agents < 2:
-            raise UsageError("opponents need a game for several agents: this one is for one")
+            raise UsageError("opponents need a game for several agents: this game is for one agent")
         if vec.autoreset != "same_step":
             raise UsageError(f'opponents need autoreset="same_step", got {vec.autoreset!r}')
         if not 0 < share <= 1:

@@ -11,7 +11,7 @@ class FollowedRun:
     """The latest point of every curve in the folder of a run.
 
     Attributes:
-        step: decisions so far.
+        step: number of decisions so far.
         figures: the last value of every curve.
     """
 

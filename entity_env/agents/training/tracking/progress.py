@@ -54,16 +54,16 @@ class TrainProgress:
     """Metrics of a training run after an update.
 
     Args:
-        step: decisions so far, including those before a resume.
+        step: number of decisions so far, including those before a resume.
         total: `total_steps` of the run.
-        update: rollouts used so far.
+        update: number of rollouts used so far.
         steps_per_s: decisions per second over the last ten seconds, at least over one update.
         mean_reward: of recent episodes, see `EpisodeMeter`; NaN before the first has ended.
         mean_length: mean number of actions in these episodes.
-        num_episodes: finished episodes so far.
+        num_episodes: number of finished episodes so far.
         losses: of the last update.
         learning_rate, ent_coef: in the last update.
-        elapsed_s: seconds so far, including those before a resume.
+        elapsed_s: wall-clock seconds of training so far, including those before a resume.
         eta_s: seconds left: the smaller of an estimate at the current speed and the time until
             `max_train_time_s`. Infinite if neither is known, see `SpeedMeter`.
         metrics: means of the games' metrics in the last rollout, and values from
@@ -156,7 +156,7 @@ class SpeedMeter:
         self._clock = clock
         self._points: deque[tuple[float, int]] = deque()
         self._num_updates = 0
-        """Updates since `start` or `restart`, including the first."""
+        """Number of updates since `start` or `restart`, including the first."""
         self.steps_per_s = 0.0
 
     def start(self, step: int) -> None:
@@ -208,7 +208,7 @@ class EpisodeMeter:
         About `window` in total, but at least one each.
         """
         self._ages = np.zeros(0, np.int64)
-        """Decisions in every row's running episode, including the next one."""
+        """Number of decisions in every row's running episode, including the next one."""
         self.num_episodes = 0
         self.metrics: dict[str, Metric] = {}
 

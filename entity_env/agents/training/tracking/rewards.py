@@ -24,7 +24,7 @@ class MeanReward(NamedTuple):
     Args:
         ci95: half of the mean's 95 % confidence interval, Student's; NaN if unknown.
         num_episodes: 0 if unknown.
-        step: decisions of training before the mean was taken.
+        step: number of training decisions before the mean was taken.
         is_biased: many running episodes are longer than all recent finished ones: the mean covers
             mostly short episodes, and has no interval.
     """

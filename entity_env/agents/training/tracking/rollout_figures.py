@@ -35,18 +35,19 @@ class RolloutFigures(NamedTuple):
     ones.
 
     Args:
-        num_steps: steps of the last rollout, times `num_rows`.
-        num_decisions: decisions in the last rollout.
-        num_forced: decisions in which every actor has only one allowed choice.
-        num_actors: actors in all decisions of the last rollout.
+        num_steps: number of steps of the last rollout, times `num_rows`.
+        num_decisions: number of decisions in the last rollout.
+        num_forced: number of decisions in which every actor has only one allowed choice.
+        num_actors: number of actors in all decisions of the last rollout.
         uniform_entropy: sum of these actors' entropies, in nats, if all allowed choices were
             equally likely; without continuous actions.
-        num_first: rows whose first episode has ended.
-        first_steps: decisions in first episodes so far, including running ones.
+        num_first: number of rows whose first episode has ended.
+        first_steps: number of decisions in first episodes so far, including running ones.
         first_reward, first_squares: sums of rewards and squared rewards of finished first episodes.
-        num_changes: changes of scores that differed from their value at the episode's start.
-        num_returns: changes among these that brought the score back to that value.
-        num_reals: numbers in the continuous actions of the last rollout.
+        num_changes: number of changes of scores that had differed from their value at the episode's
+            start.
+        num_returns: number of those changes that brought the score back to that value.
+        num_reals: count of numbers in the continuous actions of the last rollout.
     """
 
     num_envs: int = 0
@@ -85,7 +86,7 @@ class RolloutFigures(NamedTuple):
 
     @property
     def decisions_per_step(self) -> float:
-        """Decisions per row and step; 1 in a game for one agent."""
+        """Mean decisions per row and step; 1 in a game for one agent."""
         return self.num_decisions / max(1, self.num_steps)
 
     @property

@@ -111,7 +111,7 @@ def end_run(out: Path | None, run: TrainingRun, step: int, facts: Mapping[str, o
 
     Args:
         run: result of `write_run`.
-        step: decisions that the run has learned from.
+        step: number of decisions that the run has learned from.
     """
     note_run(out, run, {"ended": _now(), "steps": step, **facts})
 

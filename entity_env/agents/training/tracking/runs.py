@@ -124,7 +124,7 @@ class TrainingRun:
 
     @property
     def step(self) -> int:
-        """Decisions used so far."""
+        """Number of decisions used so far."""
         return int(self.clock.steps[-1]) if len(self.clock.steps) else 0
 
     @property
