@@ -40,7 +40,7 @@ def against(game: Game, bots: str | BotSource | Sequence[str | BotSource]) -> Ga
     a `VecEnv` the rows of the other seats never become ready. An episode is one call of `play`.
 
     The learner's episode ends last. Its metric `against/NAME` compares its final score with each
-    bot's: 1 if the learner is ahead, 0.5 if they are equal, 0 if it is behind; the mean if a bot
+    bot's: 1 if the learner's is higher, 0.5 if they are equal, 0 if it is lower; the mean if a bot
     has several seats.
 
     Args:

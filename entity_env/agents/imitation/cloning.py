@@ -67,7 +67,7 @@ class CloneResult(TrainResult):
     Args:
         held_out: metrics of `net`.
         epoch: epoch after which `net` was kept, from 1; 0 if the first epoch was interrupted.
-        num_decisions, num_episodes: decisions and episodes used for training.
+        num_decisions, num_episodes: numbers of decisions and episodes used for training.
         num_held_out: number of held-out decisions.
     """
 

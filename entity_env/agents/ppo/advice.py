@@ -162,11 +162,11 @@ def log_hints(hints: Iterable[Hint]) -> None:
 
 
 def crowded_threads(num_threads: int, num_workers: int) -> list[str]:
-    """One sentence if each rank has several torch threads, which with workers outnumber the cores.
+    """A list with one sentence if torch's threads and the workers outnumber the cores; else empty.
 
-    Else an empty list. torch's threads wait for each other at every operation. If a worker takes
-    one thread's core, all threads wait: two threads and two workers on two cores once made 100
-    steps per second instead of 7,000. A single thread never waits.
+    Also empty with one thread per rank, which never waits. Several threads of torch wait for each
+    other at every operation. If a worker takes one thread's core, all threads wait: two threads and
+    two workers on two cores once made 100 steps per second instead of 7,000.
 
     Args:
         num_threads: torch threads per rank.

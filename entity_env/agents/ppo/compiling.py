@@ -45,9 +45,9 @@ class KernelSwitch:
     """Switches a run from torch to compiled kernels.
 
     With "background", if the kernels can be cached on disk but some are not cached yet, the run
-    starts in torch while a child compiles; it switches after the update in which the child exits.
-    With a number of steps, the run uses torch up to that step, even if the kernels are cached. With
-    "never" it always uses torch; with "wait", the kernels from the start.
+    starts in torch while a child compiles; the run switches after the update in which the child
+    exits. With a number of steps, the run uses torch up to that step, even if the kernels are
+    cached. With "never", the run always uses torch; with "wait", it uses kernels from the start.
 
     Args:
         mode: `PPOConfig.compile`.
@@ -187,7 +187,10 @@ def _head(rollout: Rollout) -> Rollout:
 
 
 def main() -> None:
-    """Runs the job of the child process, from the file whose descriptor is its first argument."""
+    """Entry point of the child process: runs the job in the file that `sys.argv[1]` describes.
+
+    That argument is a file descriptor.
+    """
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     gc.disable()  # saves a tenth of the compile time
     torch.set_num_threads(1)

@@ -129,8 +129,8 @@ class PPOConfig:
     """Number of threads that torch uses. None = torch's own setting. Small networks gain little
     from a second thread, and become much slower when something else needs the core."""
     checkpoint_interval_s: Annotated[float, Range(0, is_endless=True)] = 60.0
-    """Seconds after which an update is followed by another checkpoint. One is also written at the
-    end of the run."""
+    """Least number of seconds between checkpoints, which are written after updates. Another one is
+    written at the end of the run."""
     max_train_time_s: Annotated[float | None, Range(0)] = None
     """Seconds after which the run ends, with a checkpoint. None = no limit. Callbacks may reserve
     up to a tenth of this time for the end, as for evaluations. Schedules follow the elapsed
@@ -168,9 +168,8 @@ class PPOConfig:
         Args:
             step: number of decisions before its rollout.
             num_decisions: number of decisions in the rollout, which count during warm-up.
-            time_fraction: elapsed fraction of the time before its rollout, see
-                `TrainProgress.time_fraction`. Schedules follow the larger of this and the fraction
-                of steps.
+            time_fraction: elapsed fraction of the run's time before its rollout, see
+                `TrainProgress`. Schedules follow the larger of this and the fraction of steps.
         """
         reached = max(step, time_fraction * self.total_steps)
         left = 1 - reached / self.total_steps

@@ -205,9 +205,10 @@ class RunView:
         """Rewards without learning; None if unknown.
 
         Those of random play, if 20 or more episodes were measured as in training. Otherwise those
-        of the first episode of nearly every row (the first 20 episodes to end would be the shortest
-        ones); unless these ended in the second half of the run and the reward has not risen since,
-        because they may already show learning. In fewer than 20 rows, those of about 20 episodes.
+        of the first episode of nearly every row, because the first 20 episodes to end would be the
+        shortest ones; in fewer than 20 rows, those of about 20 episodes. None until these have
+        ended. Also None if the first episodes of 20 or more rows ended in the second half of the
+        run and the reward has not risen since, because they may already show learning.
         """
         found = self.last.random_play
         if found is not None and found.is_like_training and found.num_episodes >= _LEAST_EPISODES:

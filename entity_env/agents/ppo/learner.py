@@ -127,9 +127,9 @@ def save_learner(
         TrainingDivergedError: the network or, if `resumable`, the optimizer's state is not finite.
     """
     optimizer = _optimizer_tensors(learner) if resumable else {}
-    for tensors in (learner.net.state_dict(), optimizer):
+    for owner, tensors in (("network", learner.net.state_dict()), ("optimizer", optimizer)):
         if bad := not_finite(tensors):
-            raise TrainingDivergedError(f"{bad[0]} of the network is not finite")
+            raise TrainingDivergedError(f"{bad[0]} of the {owner} is not finite")
     save_checkpoint(
         path,
         learner.net,
@@ -196,7 +196,9 @@ def _returns(training: Mapping[str, object]) -> ReturnStatistics:
         raise TypeError(f"returns must be three numbers, got {repr(given)[:40]}")
     mean, square, count = (float(each) for each in given)
     if not (math.isfinite(mean) and 0 <= square < math.inf and 0 <= count < math.inf):
-        raise ValueError(f"returns must be three finite numbers, got {repr(given)[:40]}")
+        raise ValueError(
+            f"returns must be three finite numbers, the last two 0 or more, got {repr(given)[:40]}"
+        )
     return ReturnStatistics(mean, square, int(count))
 
 

@@ -124,7 +124,7 @@ class Run(TrainState):
         self._begins_statistics = False
         """True while features are normalized only by the first observations."""
         self._decisions_per_step = 0.0
-        """Mean of the last rollout, over all ranks; below `num_rows` if agents take turns."""
+        """In the last rollout, of all ranks together; below `num_rows` if agents take turns."""
         self._elapsed_before = 0.0
         self._episodes_before = 0
         self.speed = SpeedMeter()

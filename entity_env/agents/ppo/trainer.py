@@ -71,7 +71,7 @@ def train(
             and counters. Environments cannot be saved: they start new episodes, with new seeds.
         on_update: called with the metrics after every update.
         callbacks: observe the run, and can stop it; called in order, before `on_update`.
-        recorders: receive the settings and curves of the run; one class is `WandbRecorder`.
+        recorders: receive the settings and curves of the run; see `Recorder`.
         about: further entries of `run.json`, such as "game" and "settings" for `entity-env runs`.
 
     Raises:

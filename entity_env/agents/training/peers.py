@@ -96,7 +96,7 @@ class Peers:
     def sum_gradients(
         self, parameters: Sequence[Tensor], loss: float, figures: Tensor
     ) -> tuple[float, Tensor]:
-        """Adds the gradients of all ranks; returns the sums of their losses and metrics.
+        """Replaces gradients with their sums over all ranks; returns sums of losses and metrics.
 
         If no rank has a gradient for a parameter, it stays None and Adam skips it.
         """

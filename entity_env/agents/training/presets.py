@@ -129,8 +129,8 @@ class Preset:
         rollout_sizes: fewest and most decisions per rollout, for any number of environments. None =
             the size follows from `num_steps` and the number of environments.
         num_rollouts: number of rollouts of a run, if their size is within `rollout_sizes`.
-        is_fitted: random play determines the number of environments, the rollouts, the discount,
-            and details of the network and the optimizer.
+        is_fitted: random play determines the number of environments, the length of rollouts, the
+            discount, and details of the network and the optimizer.
     """
 
     name: str
@@ -356,7 +356,7 @@ def preset_for(
     if num_agents == 1:
         control = PRESETS["control"]
         return replace(control, settings={**control.settings, "net": net})
-    # The entity preset, but with the network of a control task, which needs more gradient steps.
+    # The entity preset, but with the network of a control task; it needs more gradient steps.
     steps = {"minibatch_size": _SMALL_MINIBATCHES, "update_epochs": 8}
     settings = {**entities.settings, **steps, "net": net}
     return replace(entities, kind="several agents that see a fixed size", settings=settings)

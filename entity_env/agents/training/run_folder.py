@@ -70,7 +70,7 @@ def has_lock(out: Path) -> bool:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Context that holds a lock until this process leaves it, even if its children still run."""
+    """Context that holds a lock; leaving it unlocks, even if child processes still run."""
     with _open_locked(path) as file:
         holder = {"pid": os.getpid(), "host": socket.gethostname()}
         text = json.dumps({**holder, "since": time.strftime("%Y-%m-%d %H:%M:%S")})

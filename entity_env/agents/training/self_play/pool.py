@@ -60,7 +60,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class _PastSelf:
-    """Decides with a network, once it is set."""
+    """Decides with a network, once `remember` has set it."""
 
     def __init__(self, generator: torch.Generator | None = None) -> None:
         self.generator = generator
@@ -409,5 +409,8 @@ def _from_json(data: object) -> Rating:
         raise ValueError(f"a rating has two numbers, got {data!r:.40}")
     value, deviation = (float(each) for each in data)
     if not (math.isfinite(value) and 0 <= deviation <= LARGEST_DEVIATION):
-        raise ValueError(f"a rating has two finite numbers, got {data!r:.40}")
+        raise ValueError(
+            f"a rating has a finite value and a deviation from 0 to {LARGEST_DEVIATION:g}, got "
+            f"{data!r:.40}"
+        )
     return Rating(value, deviation)

@@ -58,11 +58,11 @@ class TrainProgress:
         total: `total_steps` of the run.
         update: number of rollouts used so far.
         steps_per_s: decisions per second over the last ten seconds, at least over one update.
-        mean_reward: of recent episodes, see `EpisodeMeter`; NaN before the first has ended.
+        mean_reward: mean over recent episodes, see `EpisodeMeter`; NaN before any has ended.
         mean_length: mean number of actions in these episodes.
         num_episodes: number of finished episodes so far.
         losses: of the last update.
-        learning_rate, ent_coef: in the last update.
+        learning_rate, ent_coef: values in the last update.
         elapsed_s: wall-clock seconds of training so far, including those before a resume.
         eta_s: seconds left: the smaller of an estimate at the current speed and the time until
             `max_train_time_s`. Infinite if neither is known, see `SpeedMeter`.
@@ -120,7 +120,7 @@ _LEAST_EPISODES: Final = 20
 _FEW_UPDATES: Final = 3
 """Number of updates before the time left is estimated."""
 WriteCurves: TypeAlias = Callable[[TrainProgress, Mapping[str, Metric], Mapping[str, float]], None]
-"""Takes the metrics of an update, of the games, and of callbacks."""
+"""Function that writes the metrics of an update, of the games, and of callbacks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ class MeanReward(NamedTuple):
     """Mean reward of some episodes of a run.
 
     Args:
-        ci95: half of the mean's 95 % confidence interval, Student's; NaN if unknown.
+        ci95: half-width of the mean's 95 % confidence interval (Student's t); NaN if unknown.
         num_episodes: 0 if unknown.
         step: number of training decisions before the mean was taken.
         is_biased: many running episodes are longer than all recent finished ones: the mean covers
