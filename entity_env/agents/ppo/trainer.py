@@ -47,23 +47,20 @@ def train(
     On a CPU, a seed repeats a run exactly, without `max_train_time_s` and `compile="background"`.
 
     If `torch.distributed` is initialized, its ranks train one network, each on its own
-    environments; all ranks call this function with the same settings. Numbers of steps and
-    episodes, and sizes of minibatches, are totals over all ranks. Rank 0 writes `out`, which all
-    ranks must see. If a rank exits or does not answer for `config.peer_timeout_s`, the others
-    raise `WorkerError`; rank 0, if it is among them, writes a checkpoint first.
+    environments; all ranks call this function with the same settings. Steps, minibatches and
+    episodes are totals over all ranks. Rank 0 writes `out`, which all ranks must see. If a rank is
+    lost (see `WorkerError`), the others raise; rank 0, if among them, writes a checkpoint first.
 
     Ctrl-C, SIGTERM and SIGHUP end the run at the next step, with a checkpoint; a second Ctrl-C
     ends it immediately. Errors other than `TrainingDivergedError` also end it with a checkpoint.
-    After SIGTERM or SIGHUP, the program's own handler is called, and `train` returns; without a
-    handler, `train` raises `StoppedBySignal`.
+    After SIGTERM or SIGHUP, the program's handler is called before `train` returns.
 
     Args:
         vec: the environments, with autoreset "same_step". `train` resets but does not close them.
         config: None = `PPOConfig.for_env(vec)`.
         policy: the network, or a function that makes one from an observation space and an action
-            space; None = `config.net`. Your own network derives from `Policy`.
-            `rogue_net.initialized_from(path)` returns a function that makes a network with the
-            weights of another run.
+            space, such as `rogue_net.initialized_from(path)` for the weights of another run. None =
+            `config.net`. Your own network derives from `Policy`.
         out: folder for `checkpoint`, `run.json` (settings), `curves.jsonl` (one line per update)
             and `tensorboard`, if installed; other files stay. None = writes nothing.
         resume: True = continue from the checkpoint in `out`; a path = from the checkpoint there,
@@ -75,19 +72,15 @@ def train(
         about: further entries of `run.json`, such as "game" and "settings" for `entity-env runs`.
 
     Raises:
-        CheckpointError: there is no checkpoint to resume from; or it is damaged, without training
-            state, or for another game or network.
+        CheckpointError: the checkpoint to resume from is missing, damaged or for another network.
         MissingExtraError: a package is missing: safetensors for `out`, or a recorder's own.
-        ProtocolError: no agent was asked for an action in a whole rollout, or the final observation
-            of a truncated episode is missing.
+        ProtocolError: a rollout has no decisions, or a truncated episode no final observation.
         SchemaError: a reward or feature is not finite, or `vec` is not a vector environment.
         StoppedBySignal: SIGTERM or SIGHUP that the program does not handle; a `SystemExit`.
-        TrainingDivergedError: a loss, a gradient or the network is not finite. No checkpoint is
-            written after this error.
-        UsageError: an invalid argument; `resume=True` without `out`; a checkpoint in `out` without
-            `resume`; another run that trains in `out`; a folder that is not writable; a recorder
-            that cannot start; ranks that cannot train together.
-        WorkerError: a rank exited, or did not answer in time; the message names the rank.
+        TrainingDivergedError: a loss, a gradient or the network is not finite. No checkpoint.
+        UsageError: an invalid argument, such as `resume=True` without `out`, or a checkpoint in
+            `out` without `resume`; an unusable folder or recorder; ranks that do not fit together.
+        WorkerError: a rank exited, or did not answer for `config.peer_timeout_s`; names the rank.
     """
     require_vec_env(vec, "train", autoreset="same_step")
     config = config or PPOConfig.for_env(vec)
