@@ -60,7 +60,7 @@ _LARGE_BONUS: Final = 0.5
 
 @dataclass(frozen=True)
 class Hint:
-    """A suggestion for a run that does not learn.
+    """A likely problem of a run, and settings to try.
 
     Args:
         text: one sentence with the observed figures.

@@ -72,12 +72,12 @@ def train(
         about: further entries of `run.json`, such as "game" and "settings" for `entity-env runs`.
 
     Raises:
-        CheckpointError: the checkpoint to resume from is missing, damaged or for another network.
+        CheckpointError: the checkpoint to resume is missing, damaged, or for another game or size.
         MissingExtraError: a package is missing: safetensors for `out`, or a recorder's own.
         ProtocolError: a rollout has no decisions, or a truncated episode no final observation.
         SchemaError: a reward or feature is not finite, or `vec` is not a vector environment.
         StoppedBySignal: SIGTERM or SIGHUP that the program does not handle; a `SystemExit`.
-        TrainingDivergedError: a loss, a gradient or the network is not finite. No checkpoint.
+        TrainingDivergedError: a loss, a gradient or the network is not finite. Nothing is saved.
         UsageError: an invalid argument, such as `resume=True` without `out`, or a checkpoint in
             `out` without `resume`; an unusable folder or recorder; ranks that do not fit together.
         WorkerError: a rank exited, or did not answer for `config.peer_timeout_s`; names the rank.

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
-    """Episodes that a run's network played outside training.
+    """Statistics of episodes that a run's network played outside training.
 
     Args:
         step: number of training decisions before the evaluation.
         mean_reward, std_reward, mean_length: over these episodes; `std_reward` is the population
             standard deviation (divides by n).
         metrics: further metrics by name, such as a win rate.
-        greedy: the network took its most probable actions instead of sampling.
+        greedy: True if the network took its most probable actions instead of sampling.
     """
 
     step: int
@@ -51,12 +51,12 @@ class TrainState(ABC):
     Attributes:
         progress: metrics after the last update.
         out: folder of the run, if any.
-        rank: of this process, 0 without a process group.
-        is_resumed: the run continues an earlier run.
+        rank: number of this process in its process group, from 0; 0 without a group.
+        is_resumed: True if the run continues an earlier one.
         error: the error that ends the run; None without one.
         stop_reason: the reason passed to `stop`; None until it is called, and when a signal ends
             the run.
-        is_interrupted: a signal has arrived, such as Ctrl-C, so callbacks should return soon.
+        is_interrupted: True if a signal, such as Ctrl-C, has arrived: callbacks should return soon.
     """
 
     vec: VecEnvironment

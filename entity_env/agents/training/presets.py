@@ -35,9 +35,9 @@ class GameFigures(NamedTuple):
         mean_length: mean decisions per agent and episode, over equally many first episodes from
             every row. If a row finished no episode: all decisions, divided by the number of
             finished episodes or the number of rows, whichever is larger.
-        is_cut: most episodes were truncated, or none ended.
+        is_cut: True if most episodes were truncated, or none ended.
         decisions_per_step: mean decisions of a row per step, 1 unless agents take turns.
-        is_continuous: some action is continuous.
+        is_continuous: True if any action is continuous.
         num_entities: mean number of entities per decision.
     """
 

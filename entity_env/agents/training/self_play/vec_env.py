@@ -24,9 +24,7 @@ from entity_env.core.vec_obs import Metric, VecActions, VecEnvironment, VecObs
 from entity_env.errors import CheckpointError, ProtocolError, SchemaError, UsageError
 
 Decide: TypeAlias = Callable[[VecObs], VecActions]
-"""Returns one value for every actor of a batch; the batch is valid only during the call. See
-`BatchPolicy.decide_batch`.
-"""
+"""Chooses the actions of a batch, which is valid only during the call; see `BatchPolicy`."""
 
 LEARNER: Final = -1
 """Owner of a row that the learner plays."""
@@ -96,7 +94,7 @@ class SelfPlayVecEnv:
     """Environments in which a learner plays against opponents, itself, or both.
 
     In a share of the environments, the learner has one seat and one opponent all others; in the
-    rest, the learner has all seats. Each game moves the learner's seat by one and draws a new
+    rest, the learner has all seats. Each new game moves the learner's seat by one and draws an
     opponent, which stays until the game ends, except as in `set_opponents`. A game ends when the
     episodes of all its agents have ended and no new episode has begun: if agents begin new episodes
     while others still play, seats stay until all end together.

@@ -129,7 +129,7 @@ class TrainResult:
 
     Args:
         progress: metrics at the end.
-        is_interrupted: a signal ended the run early.
+        is_interrupted: True if a signal ended the run early.
         checkpoint: the folder of the last checkpoint; None without `out`.
         hints: reasons why the run may not have learned, and what to try, one sentence each; empty
             if the reward rose and did not fall again, and no mistake in the game was detected. See

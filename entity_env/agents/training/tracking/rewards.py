@@ -25,8 +25,8 @@ class MeanReward(NamedTuple):
         ci95: half-width of the mean's 95 % confidence interval (Student's t); NaN if unknown.
         num_episodes: 0 if unknown.
         step: number of training decisions before the mean was taken.
-        is_biased: many running episodes are longer than all recent finished ones: the mean covers
-            mostly short episodes, and has no interval.
+        is_biased: True if many running episodes are longer than all recent finished ones: the mean
+            then covers mostly short episodes, and has no interval.
     """
 
     mean: float
@@ -76,8 +76,8 @@ class RandomPlay:
     Args:
         mean_reward, std_reward, mean_length: over these episodes; `std_reward` is the population
             standard deviation (divides by n).
-        is_like_training: training has the same conditions. False if, for example, several agents
-            learn together; random play is then comparable with evaluations only.
+        is_like_training: True if training has the same conditions. False if, for example, several
+            agents learn together; random play is then comparable with evaluations only.
     """
 
     mean_reward: float

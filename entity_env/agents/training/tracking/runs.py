@@ -169,7 +169,7 @@ class TrainingRun:
         return self.final_evaluation or self.final_reward
 
     def settings(self) -> dict[str, Setting]:
-        """Settings of game and trainer by name, such as `net.d_model`, and `num_envs`; no seed."""
+        """Settings of game and trainer by name (`net.d_model`) except the seed, and `num_envs`."""
         game, config = self.about.get("settings"), self.about.get("config")
         found = dict(_flat(game if isinstance(game, dict) else {}))
         found |= {"num_envs": _setting(self.about.get("num_envs"))}

@@ -23,8 +23,8 @@ class SeedGroup:
     Args:
         runs: one or more, in order of their seeds; of several with the same seed, only the run with
             the most steps.
-        is_evaluated: all have an evaluation, and scores are from the last one; otherwise scores are
-            mean rewards of training.
+        is_evaluated: True if all have an evaluation: scores are then from the last one, otherwise
+            they are mean rewards of training.
     """
 
     runs: tuple[TrainingRun, ...]
