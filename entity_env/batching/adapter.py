@@ -76,7 +76,7 @@ OURS: Final = Adapter(
     actions=actions_of,
     type_named=_no_type,
 )
-"""Adapter for environments of this package, which changes nothing."""
+"""Adapter for environments of this package; it changes nothing."""
 
 
 def unwrap_all(envs: Sequence[Environment]) -> tuple[Sequence[Any], Adapter]:

@@ -52,7 +52,7 @@ class EntitySlots(NamedTuple):
     """Row of the matrix of lengths."""
     values: Slot
     visible: Slot
-    """Absent if all are visible."""
+    """Absent if all entities are visible."""
 
 
 class ActionSlots(NamedTuple):
@@ -66,7 +66,7 @@ class ActionSlots(NamedTuple):
     mask: Slot
     """Absent if everything is allowed."""
     actee_row: int
-    """Row of actees in the matrix of lengths (select actions)."""
+    """Row of the actees in the matrix of lengths; only select actions have it."""
     actees: Slot
 
 
@@ -221,7 +221,7 @@ class Frame:
 
     @cached_property
     def has_actors(self) -> NDArray[np.bool_]:
-        """`(num_rows,)`: the row waits for an action."""
+        """`(num_rows,)` bool: the row waits for an action."""
         rows = [where.row for where in self.layout.actions.values()]
         has_actors: NDArray[np.bool_] = np.add.reduce(self.lengths[rows]) > 0
         return has_actors
@@ -295,7 +295,7 @@ def _fill_partial(
     row: int,
     action: ActionSlots | None = None,
 ) -> None:
-    """Concatenates flags; a frame without the array gets all True."""
+    """Concatenates flags that only some frames have; those without the array get all True."""
     parts = [frame.slots[slot.index] for frame in frames]
     num_absent = sum(part is None for part in parts)
     if num_absent in (0, len(parts)):

@@ -56,7 +56,7 @@ _NONE: Final = type(None)
 
 
 class _NotAlikeError(Exception):
-    """An observation that `collate` cannot add."""
+    """`collate` cannot add the observations."""
 
 
 @dataclass(slots=True)
@@ -305,8 +305,9 @@ class ObservationBatcher(Batcher):
 
         In that form, all entities are visible and of known types, and their features are lists or
         arrays. With `ask`, every action has a mask that names the same entity types in all
-        observations and forbids nothing. Returns False for fewer than two observations and, with
-        `ask`, for an action space with a continuous action.
+        observations and forbids nothing, and select actions have actees; without `ask`, every
+        observation has features. Fewer than two observations are never added in bulk, nor, with
+        `ask`, a continuous action.
         """
         if len(observations) < 2:
             return False
@@ -383,7 +384,7 @@ class ObservationBatcher(Batcher):
         ids: Sequence[Mapping[EntityName, Sequence[EntityID]]],
         columns: dict[EntityName, _Column],
     ) -> _Group:
-        """Actors (or actees) of the types that the masks name, equal in all observations."""
+        """Actors (or actees) of the types that the masks name; these types must be equal."""
         named, types = (list(map(get, masks)) for get in role)
         wanted = types[0]
         _require(types.count(wanted) == len(types))

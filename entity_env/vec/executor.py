@@ -36,7 +36,7 @@ class Executor(Protocol):
 
     @property
     def num_agents(self) -> int:
-        """Rows per environment."""
+        """Number of rows per environment."""
 
     @property
     def can_reset_envs(self) -> bool:

@@ -27,11 +27,11 @@ class Channel(Protocol):
 
     @property
     def is_finished(self) -> bool:
-        """The function has returned or raised."""
+        """True if the function has returned or raised."""
 
     @property
     def frame(self) -> FrameType | None:
-        """Innermost frame of the waiting game."""
+        """Innermost frame of the game, for example where it waits; None if there is none."""
 
     def resume(self) -> None:
         """Runs the game until it waits in `suspend` or finishes; raises the game's exceptions."""
@@ -53,7 +53,7 @@ class Channel(Protocol):
         """
 
     def ready_again(self) -> None:
-        """Called by the game after unwinding, before it restarts on the same stack."""
+        """Ends the unwinding; called by the game before it restarts on the same stack."""
 
     def close(self) -> None:
         """Unwinds the game, running its `finally` blocks; may be called twice.

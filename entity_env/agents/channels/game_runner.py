@@ -48,10 +48,10 @@ class TrainAgent(Agent):
         self.is_playing = False
         """The driver has read an observation of the agent's current episode."""
         self.is_over = False
-        """The agent's episode has ended, and the agent must not act before the next one begins."""
+        """The agent's episode has ended; the agent must not act before its next episode begins."""
         self.first_score = 0.0
         self.num_steps = 0
-        """Actions chosen in this episode."""
+        """Number of actions chosen in this episode."""
         self.num_episodes = 0
         self._host = host
         self._suspend: Callable[[], None] = _not_started
@@ -227,7 +227,7 @@ class GameRunner:
         """Run for the next restart; kept until that starts, so an interrupt cannot lose it."""
         self._is_restarting = False
         self._num_idle = 0
-        """Consecutive episodes without an action."""
+        """Number of consecutive episodes without an action."""
 
     @property
     def waiting(self) -> list[TrainAgent]:
@@ -235,7 +235,7 @@ class GameRunner:
 
     @property
     def episode(self) -> int:
-        """Index of the current episode."""
+        """Index of the current episode; the largest if the agents' episodes differ."""
         playing = [agent.num_episodes for agent in self.agents if agent.is_in_episode]
         return max(playing or [agent.num_episodes for agent in self.agents])
 
@@ -291,7 +291,7 @@ class GameRunner:
         self.require_waiting()
 
     def settle(self) -> None:
-        """Waits until the game is at rest, also after an interrupt; may end episodes."""
+        """Waits until the game is at rest, also after an interrupt; see `Channel.settle`."""
         if self._channel is not None:
             self._channel.settle()
 

@@ -150,7 +150,7 @@ class GreenletChannel:
             raise GameExit
 
     def _set_driver(self, driver: greenlet.greenlet) -> None:
-        """Makes the caller the parent, since another greenlet may step the environment."""
+        """Makes the caller the parent: different greenlets may step the environment."""
         if threading.current_thread() is not self._thread:
             raise self._other_thread()
         self._greenlet.parent = driver
@@ -179,8 +179,9 @@ def _torch_mode_is_changed() -> bool:
 def _call_in_default_mode(switch: Callable[[], object]) -> None:
     """Switches to another greenlet with torch in its default mode.
 
-    torch keeps grad and inference mode per thread. Otherwise `with torch.no_grad()` on one side
-    affects the other, and two games that exit such blocks out of order disable gradients for good.
+    torch keeps grad and inference mode per thread, so `with torch.no_grad()` on one side would
+    affect the other, and two games that exit such blocks out of order would disable gradients for
+    good.
     """
     with _modules["torch"].inference_mode(False):
         switch()

@@ -68,7 +68,7 @@ class ThreadChannel:
         if self.is_finished:
             raise ClosedError(f"{self._name} is finished: nothing is left to resume")
         if self._turns_done < self._turns_given:
-            raise ProtocolError(f"{self._name}: the game is still running: it was interrupted")
+            raise ProtocolError(f"{self._name}: the game is still running after an interrupt")
         if os.getpid() != self._process:
             self._leave_to_parent()
         self._turns_given += 1
@@ -152,7 +152,10 @@ class ThreadChannel:
             raise
 
     def _wait(self, timeout_s: float = _NO_LIMIT_S) -> None:
-        """Waits for the end of the turn, and raises what the game raised."""
+        """Waits for the end of the turn, and raises what the game raised.
+
+        Gives up if the turn takes longer than `timeout_s`, unless that is `_NO_LIMIT_S`.
+        """
         try:
             while self._turns_done < self._turns_given:
                 if not self._done.acquire(timeout=timeout_s) and timeout_s != _NO_LIMIT_S:
@@ -188,7 +191,7 @@ class ThreadChannel:
             hang.stack = stack
             raise hang
         if not self.is_finished:
-            raise_in(thread.ident, None)  # the turn ended after all
+            raise_in(thread.ident, None)  # the turn ended after all: withdraw the exception
         elif isinstance(self._error, GameHangs):
             self._error.args = hang.args
 

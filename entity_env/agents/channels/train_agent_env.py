@@ -24,7 +24,7 @@ from entity_env.errors import ClosedError, ProtocolError, SchemaError
 
 
 class TrainEnvBuilder:
-    """A `Game` declared step by step, as in entity-gym-rs; equals `Game(play, entities=...)`.
+    """Declares a `Game` step by step, as in entity-gym-rs; see `Game` for declaring it at once.
 
     Example:
         >>> from entity_env.agents import TrainEnvBuilder
@@ -84,7 +84,7 @@ class TrainAgentEnv(Environment):
         self._observations: list[Observation] = []
         self._asked: list[dict[ActionName, Question]] = [{} for _ in range(game.num_agents)]
         """Questions of each agent's last observation."""
-        # CPython 3.11 never garbage-collects a suspended greenlet, so this object closes it.
+        # CPython 3.11 never garbage-collects a suspended greenlet: the finalizer closes the game.
         self._finalizer = weakref.finalize(self, self._host.close)
 
     @property
@@ -116,6 +116,7 @@ class TrainAgentEnv(Environment):
             ClosedError: after `close`.
             ProtocolError: the game has several agents, cannot be unwound, or must be reset by
                 another thread.
+            WorkerError: as for `act`.
         """
         self._require_one_agent("reset_all")
         return self.reset_all(seed=seed)[0]

@@ -32,7 +32,7 @@ from entity_env.views.seen import seen_entities
 Place: TypeAlias = tuple[float, float]
 
 _MAX_LISTED: Final = 6
-"""Maximum number of choices on the board that the menu also lists."""
+"""If at most this many choices are allowed, the menu also lists those on the board."""
 
 
 class BoardView(Protocol):
@@ -60,7 +60,7 @@ class HumanAgent(PolicyAgent):
     last target, at first to the actor itself. Otherwise a single actor has no default; with several
     actors, the default is a choice that does nothing or, if there is none, the first allowed
     choice. `.` takes the defaults of this actor and all later ones. With a clock, the defaults are
-    those of `MoveClock.default`.
+    those of `MoveClock.default`, and the last actor of an action cannot take them by a key.
 
     Args:
         source: input; None = standard input.
@@ -190,7 +190,7 @@ class HumanAgent(PolicyAgent):
         )
 
     def _default(self, asking: _Asking, actor: int) -> Any:  # noqa: ANN401 - as `Question.action`
-        """The choice for Enter and for expired time."""
+        """The choice for Enter and for expired time; None = no default."""
         question = asking.question
         if self._clock is not None:
             return self._clock.default(question, actor)
@@ -278,9 +278,9 @@ class _Asking:
         return self.places.get(self.question.actees[chosen]) if self._is_select else None
 
     def nearest(self, actor: int, to: Place | None) -> int | None:
-        """The allowed choice nearest to `to` or, if None, to the actor; the first if that is None.
+        """The allowed choice on the board nearest to `to` or, if `to` is None, to the actor.
 
-        None if no allowed choice is on the board.
+        The first of them if the actor is not on the board, either; None if there is none.
         """
         allowed = self.question.legal(actor)
         places = {i: place for i in allowed if (place := self.place_of(i)) is not None}

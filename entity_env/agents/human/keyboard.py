@@ -1,7 +1,7 @@
 """Keyboard: single keys from a terminal, lines from any other stream.
 
-Not `click.getchar`: it reads only standard input or /dev/tty, drops keys typed before the call,
-merges fast keys, and fails if a terminal disappears.
+`click.getchar` does not suffice: it reads only standard input or /dev/tty, drops keys typed before
+the call, merges fast keys, and fails if a terminal disappears.
 """
 
 from __future__ import annotations

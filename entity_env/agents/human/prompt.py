@@ -54,8 +54,8 @@ class Choice:
     Args:
         index: result of `Prompt.choose`.
         text: label.
-        keys: characters, names of arrow keys, `enter`, or numbers to type; empty if only the
-            arrows reach it.
+        keys: characters, names of arrow keys, `enter`, or numbers to type; empty if only arrows and
+            Tab reach the choice.
         place: position on the board, for moving by arrows.
         is_listed: in the menu; otherwise its key is on the board.
     """
@@ -74,7 +74,7 @@ class Asked:
     Args:
         actor: the entity that acts; None = the action is global.
         keys: the key of each entity that has a key on the board.
-        focus: the entity that Enter selects.
+        focus: the entity that Enter selects; None = none.
         menu: entities that the menu lists.
         num_lines: number of lines of the question, below the drawing.
     """
@@ -137,7 +137,7 @@ class Prompt:
             choices: all that are allowed.
             is_last: this is the decision's last question.
             default: index of the choice that Enter selects until the focus moves; None = no choice.
-            has_rest: offer the defaults for this actor and all later ones.
+            has_rest: also offers the defaults for this actor and all later ones.
             draw: called before the question is written, and when the focus moves.
 
         Raises:
@@ -173,7 +173,10 @@ class Prompt:
         is_last: bool = True,
         draw: Draw = lambda focus, num_lines: None,
     ) -> float:
-        """Waits for a number from `low` to `high`; `draw` as for `choose`."""
+        """Waits for a number from `low` to `high`.
+
+        `draw`, `UserQuit` and `TimeIsUp` as for `choose`.
+        """
         bounds = f"{describe_number(low)} to {describe_number(high)}"
         problem = ""
         while True:
@@ -260,7 +263,7 @@ class Prompt:
         return [*entries, f"{_REST} all as before"] if has_rest else entries
 
     def _require_time(self) -> None:
-        """Waits for input until the time expires."""
+        """Waits for input; raises `TimeIsUp` if the time expires first."""
         left_s = None if self._clock is None else self._clock.left_s
         if left_s is not None and not self._keyboard.has_key(left_s):
             raise TimeIsUp
@@ -402,7 +405,7 @@ def board_choices(
 
 
 def _moved(choices: Sequence[Choice], focus: int | None, key: str) -> int | None:
-    """The choice that a key moves the focus to."""
+    """The choice that a key moves the focus to; None if there is none."""
     order = [choice.index for choice in choices if choice.place is not None]
     places = {choice.index: choice.place for choice in choices if choice.place is not None}
     if not order or (key != _NEXT and key not in _TOWARDS):

@@ -1,4 +1,4 @@
-"""Actors, actees and masks of the actions of a batch, as index arrays for a network."""
+"""Actors, actees and allowed choices of a batch's actions, as arrays for a network."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from entity_env.core.vec_obs import (
 from entity_env.errors import SchemaError
 
 Samples: TypeAlias = NDArray[np.int64] | NDArray[np.float32]
-"""One value per actor: `(num_actors,)` int64 or `(num_actors, num_labels)` float32."""
+"""Chosen indices, `(num_actors,)` int64, or numbers, `(num_actors, num_labels)` float32."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Actees:
 
     Args:
         packed: `(num_actees,)` packed index of every actee.
-        mask: actors and actees of each observation.
+        mask: the action's mask, with the actors and actees of each observation.
     """
 
     packed: Ints
@@ -55,7 +55,7 @@ class Actees:
 
     @cached_property
     def source(self) -> Ints:
-        """`(num_rows * max_actees,)` packed index of the actee in each slot, 0 if empty."""
+        """`(num_rows * max_actees,)` packed index of the actee in each slot; empty slots have 0."""
         source = np.zeros(self.num_rows * self.max_actees, dtype=np.int64)
         source[self.slots] = self.packed
         return source
@@ -73,7 +73,7 @@ class Choices:
     Args:
         packed: `(num_actors,)` packed index of every actor.
         rows: `(num_actors,)` observation of every actor.
-        allowed: `(num_actors, num_choices)` bool; None = everything.
+        allowed: `(num_actors, num_choices)` bool; None = all choices.
         actees: None unless the action selects entities; then a choice is an index into the actees
             of the observation.
     """
@@ -110,7 +110,7 @@ def find_choices(action: ActionName, mask: VecActionMask, layout: Layout) -> Cho
 
 
 def find_row_choices(action: ActionName, mask: VecActionMask) -> Choices:
-    """Like `find_choices`, for a network with one vector per row: `packed` are the actors' rows.
+    """Like `find_choices`, for a network with one vector per row: `packed` is equal to `rows`.
 
     Raises:
         SchemaError: a select action, or an actor without any allowed choice.

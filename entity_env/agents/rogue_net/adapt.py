@@ -1,7 +1,7 @@
 """FeatureAdaptor and `renamed`: agents for games that show more, or use other names.
 
-As in entity-gym-rs, observations omit features and entity types unknown to the agent. Entities of
-an unknown type can neither act nor be selected.
+As in entity-gym-rs, features and entity types unknown to the agent are left out. If entities of an
+unknown type can act or be selected, converting the observation raises `SchemaError`.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class FeatureAdaptor:
             raise CheckpointError(
                 f"the checkpoint cannot be adapted to the game: {'; '.join(found)}. Features and "
                 "entities that the agent does not know are left out, but the game must have all "
-                "that it was trained on"
+                "that the agent was trained on"
             )
         (agent_obs, _), (game_obs, _) = agent, game
         self._widths = {name: len(entity.features) for name, entity in game_obs.entities.items()}
@@ -187,7 +187,7 @@ class FeatureAdaptor:
         )
 
     def known_entities(self, observation: Observation) -> NDArray[np.int64]:
-        """`(num_entities,)` index of every entity in the adapted observation; -1 = omitted."""
+        """`(num_entities,)`: for every entity, its index after adapting; -1 = left out."""
         starts, stop = {}, 0
         for name in self._columns:
             starts[name], stop = stop, stop + observation.num_entities(name)
@@ -229,7 +229,7 @@ class FeatureAdaptor:
         return taken
 
     def _mask(self, action: ActionName, mask: ActionMask, observation: Observation) -> ActionMask:
-        """The mask for the agent; "every entity" becomes every entity of a type the agent knows."""
+        """The mask for the agent; without ids and types, it names all types the agent knows."""
         if isinstance(mask, GlobalCategoricalActionMask):
             return mask
         actors = self._types(action, "act", mask.actor_ids, mask.actor_types, observation)
@@ -246,7 +246,7 @@ class FeatureAdaptor:
         types: Sequence[EntityName] | None,
         observation: Observation,
     ) -> Sequence[EntityName] | None:
-        """The types among `types` that the agent knows; None if entities are given by ids."""
+        """The known ones among `types` (None = all); None if the entities are given by ids."""
         named = list(self._widths if types is None else types)
         for name in self._widths.keys() - self._columns.keys():
             count = observation.num_entities(name)
@@ -260,7 +260,7 @@ class FeatureAdaptor:
         return None if ids is not None else [name for name in named if name in self._columns]
 
     def _shifts(self, obs: Batch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Shift of each type's entity indices, and the index in the game where the type ends.
+        """Shift of each type's entity indices, and the index where the type ends in the game.
 
         Both are `(num_types, num_rows)`, in the order of the game's types.
         """
@@ -294,7 +294,7 @@ class FeatureAdaptor:
         shift: NDArray[np.int64],
         ends: NDArray[np.int64],
     ) -> RaggedArray[np.int64]:
-        """The entities by index in the agent's batch."""
+        """The same entities, as indices in the agent's observations."""
         rows = entities.row_index
         kinds = (entities.values >= ends[:, rows]).sum(axis=0)
         for kind in np.unique(kinds):
@@ -319,5 +319,5 @@ def _only(mapping: Mapping[EntityName, _Value], names: Collection[str]) -> dict[
 def _unknown(action: ActionName, role: str, name: EntityName) -> SchemaError:
     return SchemaError(
         f"action {action!r}: entities of type {name} can {role}, but the agent was trained without "
-        "this type; train it again, or leave the type out of the action"
+        "this type; train the agent again, or leave the type out of the action"
     )

@@ -36,7 +36,8 @@ class Layout:
         rows: `(num_entities,)` observation of each packed entity.
         places: `(num_entities,)` place of each packed entity in the order by observation.
         order: `(num_entities,)` packed index of the entity at each place.
-        visible: `(num_entities,)` bool, for each packed entity; None = all are.
+        visible: `(num_entities,)` bool, for each packed entity: the policy sees it; None = it sees
+            all.
     """
 
     lengths: Ints
@@ -48,7 +49,7 @@ class Layout:
 
     @cached_property
     def max_length(self) -> int:
-        """Slots per nonempty observation, at least 1."""
+        """Number of slots per nonempty observation, at least 1."""
         return max(1, int(self.lengths.max(initial=0)))
 
     @cached_property
@@ -66,7 +67,10 @@ class Layout:
 
     @cached_property
     def source(self) -> Ints:
-        """`(num_padded * max_length,)` packed entity in each slot, 0 if empty."""
+        """`(num_padded * max_length,)` packed index of the entity in each slot.
+
+        Empty slots have 0 (see `hidden`).
+        """
         source = np.zeros(self.num_padded * self.max_length, dtype=np.int64)
         source[self.slots] = np.arange(len(self.slots))
         return source
@@ -75,8 +79,9 @@ class Layout:
     def hidden(self) -> NDArray[np.bool_] | None:
         """Attention mask, True = masked; None = nothing is.
 
-        `(num_padded, max_length, max_length)` or `(num_padded, max_length, 1)` bool, key before
-        query. Empty slots are masked for all queries, invisible entities for visible queries.
+        `(num_padded, max_length, max_length)` or `(num_padded, max_length, 1)` bool, with axes
+        (observation, key, query). Empty slots are masked for all queries, invisible entities for
+        visible queries.
         """
         is_empty = np.arange(self.max_length) >= self.lengths[self.lengths > 0][:, None]
         if self.visible is None:
@@ -95,17 +100,17 @@ class Layout:
         if wrong.any():
             at = int(wrong.argmax())
             raise SchemaError(
-                f"{what}: row {rows[at]} names entity {index[at]}, but has only "
-                f"{self.lengths[rows[at]]} entities"
+                f"{what}: row {rows[at]} names entity {index[at]}, which is not among its "
+                f"{self.lengths[rows[at]]} entities (indices start at 0)"
             )
         place: Ints = self.order[self.offsets[rows] + index]
         return place
 
 
 def lay_out(batch: Batch, names: Sequence[EntityName], *, is_compiled: bool = False) -> Layout:
-    """The layout of a batch with these entity types in order.
+    """The layout of a batch; `names` are its entity types, in packed order.
 
-    With `is_compiled`, numba makes it ten times faster, but takes time to load.
+    With `is_compiled`, a numba kernel computes it ten times faster, but numba takes time to load.
     """
     counts = np.stack([batch.features[name].lengths for name in names])
     lengths = counts.sum(axis=0)
@@ -120,9 +125,10 @@ def lay_out(batch: Batch, names: Sequence[EntityName], *, is_compiled: bool = Fa
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     rows = np.concatenate([batch.features[name].row_index for name in names])
-    # Place of a type's first entity in a row, minus its packed index.
+    # Packed index of each type's first entity in each row.
     before = np.cumsum(counts, axis=1) - counts
     before += (np.cumsum(counts.sum(axis=1)) - counts.sum(axis=1))[:, None]
+    # Place minus packed index, for each type's entities in each row.
     shift = offsets[:-1] + np.cumsum(counts, axis=0) - counts - before
     places = np.repeat(shift.reshape(-1), counts.reshape(-1))
     places += np.arange(len(places))
@@ -132,7 +138,10 @@ def lay_out(batch: Batch, names: Sequence[EntityName], *, is_compiled: bool = Fa
 
 
 def visible_entities(batch: Batch, names: Sequence[EntityName]) -> NDArray[np.bool_] | None:
-    """`(num_entities,)`, ordered by type: True if the policy sees it; None = all."""
+    """`(num_entities,)` bool: for each entity in packed order, whether the policy sees it.
+
+    None = it sees all.
+    """
     seen = [batch.visible.get(name) for name in names]
     if all(flags is None for flags in seen):
         return None

@@ -44,15 +44,16 @@ class RelposEncodingConfig:
         per_entity_values: values also depend on the type of the key entity.
         exclude_entities: types without a position; as in rogue-net, these must not be types of the
             game.
-        value_relpos_projection, key_relpos_projection: adds a projection of the position itself.
+        value_relpos_projection, key_relpos_projection: also adds a learned projection of the
+            relative position to the values or keys.
         per_entity_projections: one projection per type. As in rogue-net, the sum of all of them is
             added for queries of the first type, and nothing for other queries.
         radial: use buckets by angle.
         distance: use buckets by distance.
         rotation_vec_features: two features, the direction of an entity; angles are relative to the
-            direction.
+            direction. A type without these features has angle 0.
         rotation_angle_feature: the direction as one angle, in radians.
-        interpolate: interpolates between neighboring buckets.
+        interpolate: interpolates between neighboring angles or rings.
         value_gate: activation of the gate, a projection of the key entity that multiplies the
             values: "linear", "relu", "gelu" or "sigmoid"; None = no gate.
         enable_negative_distance_weight_bug: weights beyond the last ring are extrapolated, as in
@@ -93,7 +94,7 @@ class RelposEncodingConfig:
         _require_kind(self)
 
     def __str__(self) -> str:
-        """The syntax of --relpos, `x=10,y=10`; TOML (see --set-train) if other settings differ."""
+        """The syntax of --relpos, `x=10,y=10`, or TOML (see --set-train) for more settings."""
         own = {
             each.name: value
             for each in fields(self)
@@ -138,13 +139,13 @@ class TranslationConfig:
     """Moves positions so that a reference entity is at the origin, as in rogue-net 0.1.9.
 
     Args:
-        reference_entity: type of the reference entity. An observation with other entities must
+        reference_entity: type of the reference entity. An observation with entities to move must
             contain exactly one. The features of the reference entity do not change.
         position_features: names of the position features; types without them do not change.
-        rotation_vec_features: two features, the direction of the reference: positions are rotated
-            to make it point along the first axis.
+        rotation_vec_features: two features, the direction of the reference as a unit vector:
+            positions are rotated to make it point along the first axis.
         rotation_angle_feature: the direction as one angle, in radians.
-        add_dist_feature: adds the distance to the reference as the last feature.
+        add_dist_feature: adds the distance to the reference as the last feature of moved types.
 
     Raises:
         UsageError: settings that contradict each other.
@@ -280,7 +281,7 @@ class RogueNetConfig:
 
     @property
     def d_head(self) -> int:
-        """Width of an attention head's queries and keys."""
+        """Width of an attention head's queries, keys and values."""
         return self.d_model // self.n_head
 
     def to_json(self) -> dict[str, object]:
@@ -318,8 +319,8 @@ class MLPConfig:
             In a file, a missing setting means false, as in networks of earlier releases.
 
     Raises:
-        UsageError: no width, or not an integer from 1 to `MAX_WIDTH`; `norm_inputs` that is
-            neither true nor false.
+        UsageError: no width or more than `MAX_LAYERS`, or a width that is not an integer from 1 to
+            `MAX_WIDTH`; `norm_inputs` that is neither true nor false.
     """
 
     hidden: Sequence[_Width] = (64, 64)
@@ -340,9 +341,9 @@ CNN_LAYERS: Final = {
     16: (((32, 4, 2), (64, 4, 2)), (256,)),
     1: (((16, 3, 1), (32, 3, 1)), (128,)),
 }
-"""Default layers and hidden widths of a `CNNConfig`, by the least length of the picture's shorter
-side. Those for large pictures are from Mnih et al., "Human-level control through deep reinforcement
-learning" (2015).
+"""Default layers and hidden widths of a `CNNConfig`, by the minimum length in pixels of the
+picture's shorter side. Those for large pictures are from Mnih et al., "Human-level control through
+deep reinforcement learning" (2015).
 """
 _MAX_KERNEL: Final = 1024
 
@@ -358,7 +359,8 @@ class CNNConfig:
             features; None = chosen by the size of the picture. May be empty.
 
     Raises:
-        UsageError: a layer that is not three integers above 0, or an invalid width.
+        UsageError: `layers` is empty or has a layer that is not three integers above 0, or a size
+            or the number of layers is too large.
     """
 
     layers: Sequence[Sequence[_Width]] | None = None
@@ -417,7 +419,7 @@ class CNNConfig:
 
 @dataclass(frozen=True)
 class OwnNetConfig:
-    """Stands for a network of a custom class in a checkpoint; only its own program can create it.
+    """Stands for a network of a custom class, which only the program with the class can create.
 
     Args:
         name: module and name of the class.

@@ -1,4 +1,4 @@
-"""Input features of every entity: its own, the global features, moved positions."""
+"""Input features of a network: per entity (own, global, moved positions), or as one vector."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from entity_env.core.spaces import (
 from entity_env.errors import SchemaError
 
 MAX_COLUMNS = 1 << 20
-"""Limit for the features of all entity types together; global features count once per type."""
+"""Limit for the features of all entity types together, `GLOBAL_ENTITY` included; global features
+count once per type.
+"""
 DISTANCE_FEATURE = "TranslatePositions.distance"
 """rogue-net's name for the distance to the reference entity."""
 
@@ -54,8 +56,8 @@ class Inputs:
     """Input arrays of a network; they may be the batch's own arrays, which are never modified.
 
     Raises:
-        SchemaError: no entity type, more features than `MAX_COLUMNS`, or features of the
-            translation are missing.
+        SchemaError: no entity type, more features than `MAX_COLUMNS`, or the translation's
+            reference entity or one of its features is missing.
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class Inputs:
         return self.translation.of_batch(arrays, batch)
 
     def of_one(self, own: Mapping[EntityName, Floats], shared: Floats) -> dict[EntityName, Floats]:
-        """`arrays` of a single observation."""
+        """`arrays` of a single observation, without the types that are not in `own`."""
         arrays: dict[EntityName, Floats] = {}
         for name in self.names:
             if name == GLOBAL_ENTITY:
@@ -205,7 +207,10 @@ class FlatFeatures:
 
 @dataclass(frozen=True, slots=True)
 class _Reference:
-    """Position of the reference entities, `(n, num_positions)`, and their direction, `(n, 2)`."""
+    """Positions of the reference entities, `(n, num_positions)`, and directions, `(n, 2)`.
+
+    No directions = no rotation.
+    """
 
     origin: Floats
     direction: Floats | None

@@ -48,8 +48,8 @@ class Choosing:
         greedy: takes the most probable choice, or the mean of a continuous action; otherwise
             samples, as in training.
         temperature: samples from the probabilities to the power of `1 / temperature`: above 1 more
-            evenly, below 1 less; multiplies the standard deviation of continuous actions by its
-            square root. 1 = as in training. Also applies to returned probabilities.
+            evenly, below 1 less. Standard deviations of continuous actions are multiplied by
+            `sqrt(temperature)`. 1 = as in training. Also applies to returned probabilities.
 
     Raises:
         UsageError: a temperature below 1e-6, or not finite.
@@ -177,8 +177,8 @@ class TrainedAgent(PolicyAgent):
 
         Before it joins a game, an agent expects observations in the spaces of its network. A final
         observation requests no actions; if it is empty, there are no thoughts. There is no value if
-        the network has none, or an untrained one (all zeros, as in exports to enn-trainer of a
-        network with `separate_value`).
+        the value head of a RogueNet is all zeros: untrained, or dropped by an export to enn-trainer
+        (of a network with `separate_value`).
 
         Raises:
             CheckpointError: the game has other spaces, as for `decide`.
@@ -207,7 +207,7 @@ class TrainedAgent(PolicyAgent):
     def _spread(
         self, attention: NDArray[np.float32], batch: Batch, observation: Observation
     ) -> NDArray[np.float32]:
-        """Attention among the game's entities, 0 where the policy does not see them."""
+        """Attention among the game's entities; 0 for those that the policy does not see."""
         num_layers, num_heads, num_known, _ = attention.shape
         flags = visible_entities(batch, tuple(batch.features))
         seen = np.ones(num_known + 1, np.bool_)
@@ -234,7 +234,7 @@ class TrainedAgent(PolicyAgent):
 
         Raises:
             CheckpointError: the agent was trained for another game, or, with `adapt`, the game
-                lacks a feature, type or action that the network needs.
+                lacks a feature or type that the network needs, or an action differs.
         """
         if schema is not self._checked:
             self._fit_to(schema, is_declared=True)

@@ -1,7 +1,7 @@
 """Buckets of relative positions, which attention looks up.
 
 Shared by torch and numpy, because nothing here is learned. Operations, their order and float32
-match rogue-net 0.1.9, so a position on the border of two buckets gets the same bucket as there.
+match rogue-net 0.1.9, so a position on the border of two buckets gets the same bucket in both.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Relpos:
             if missing and name == GLOBAL_ENTITY:
                 raise SchemaError(
                     "relative positions (--relpos) cannot be used with an action that is one "
-                    f"choice for the whole observation, which has no {missing[0]!r}: ask for it of "
-                    "actors, as Categorical(Move) does for an Enum Move"
+                    f"choice for the whole observation, which has no {missing[0]!r}: let actors "
+                    "choose, as with Categorical(Move) for an Enum Move"
                 )
             if missing:
                 raise SchemaError(

@@ -11,6 +11,9 @@ the same values, and the same probabilities among the old choices.
 - A new choice of an action starts with the mean logit of the others: its probability is their
   geometric mean. A removed choice leaves its share to the others.
 - Changed bounds of a continuous action do not change the samples, apart from clipping.
+
+There is one exception: if the game gains its first action for the whole observation, or loses the
+last, entities see that action's actor as one more entity, or no longer do.
 """
 
 from __future__ import annotations
@@ -196,14 +199,14 @@ def require_transferable(old: Weights, spaces: Spaces, *, adapt: bool, where: st
 def fine_tuning(path: str | PurePath) -> str:
     """How to continue with the network at a path, for a game that has changed."""
     return (
-        "fine-tune it for this one: entity-env train GAME --init-from "
+        "fine-tune it for this game: entity-env train GAME --init-from "
         f"{shlex.quote(str(path))} --adapt --out runs/new, in Python train(..., "
         f"policy=initialized_from({str(path)!r}, adapt=True))"
     )
 
 
 def untransferable(theirs: Spaces, spaces: Spaces) -> str:
-    """Why a network for their spaces cannot initialize others, even with `adapt`; "" if it can."""
+    """Why a network for `theirs` cannot start one for `spaces`, even with `adapt`; "" if it can."""
     (old_obs, old_actions), (obs_space, action_space) = theirs, spaces
     common = old_obs.entities.keys() & obs_space.entities.keys()
     if not common and not old_actions.keys() & action_space.keys():
@@ -215,8 +218,8 @@ def untransferable(theirs: Spaces, spaces: Spaces) -> str:
         before, after = old_obs.entities[name].shape, obs_space.entities[name].shape
         if before != after:
             return (
-                f"cannot be adapted: the picture {name} is {_size(after)}, was {_size(before)}, "
-                "and pixels of another size mean something else; train from scratch"
+                f"cannot be adapted: {name} is {_size(after)}, was {_size(before)}, and pixels of "
+                "another size mean something else; train from scratch"
             )
     return ""
 
@@ -235,7 +238,7 @@ def _untrained(old: Weights, spaces: Spaces) -> list[str]:
 
 
 def _constant_features(old: Weights, name: EntityName) -> list[str]:
-    """Features of an entity type that were constant, if they are normalized."""
+    """Features of an entity type that were constant; [] if features are not normalized."""
     columns, prefix = _flat_columns(old), _INPUT_NORM
     if isinstance(old.config, RogueNetConfig):
         columns, prefix = _columns(old).get(name, []), f"{_EMBEDDING}{name}.0."
@@ -247,7 +250,7 @@ def _constant_features(old: Weights, name: EntityName) -> list[str]:
 
 
 def _size(shape: tuple[int, int, int] | None) -> str:
-    return "no picture" if shape is None else " x ".join(map(str, shape))
+    return "no picture" if shape is None else "a picture of " + " x ".join(map(str, shape))
 
 
 def require_same_net(old: NetConfig, wanted: NetConfig, where: str) -> None:
@@ -286,6 +289,10 @@ def transfer(old: Weights, fresh: Weights) -> Transferred:
     Args:
         fresh: an untrained network of equal kind and size; parameters without a source keep its
             values.
+
+    Raises:
+        CheckpointError: the first entity type changed and `per_entity_projections` depends on it,
+            or features of a CNN without hidden layers changed.
     """
     if isinstance(fresh.config, RogueNetConfig):
         return _rogue_net(old, fresh)
@@ -425,14 +432,17 @@ def _with_features(embedding: Floats, start: Tensors) -> dict[str, NDArray[Any]]
 
 
 def _normed(bias: Floats) -> Floats:
-    """Layer norm of the ReLU of `bias`: the output for a linear layer with zero input."""
+    """Unscaled layer norm of the ReLU of `bias`, which a linear layer outputs for zero input."""
     hidden = np.maximum(bias, 0)
     normed: Floats = (hidden - hidden.mean()) / np.sqrt(hidden.var() + np.float32(_EPSILON))
     return normed
 
 
 def _relpos(old: Weights, fresh: Weights, names: list[EntityName], found: Transferred) -> None:
-    """Tables and projections with parts per type; a new type gets the mean of a table."""
+    """Tables and projections with parts per type.
+
+    A new type gets the mean part of each table, and a projection of zeros.
+    """
     relpos = fresh.rogue_net_config().relpos_encoding
     if relpos is None:
         return

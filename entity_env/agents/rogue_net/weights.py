@@ -1,4 +1,4 @@
-"""A network as plain arrays: spaces, configuration, and parameters by name."""
+"""A network as plain data: spaces, configuration, and parameters by name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from entity_env.errors import CheckpointError, SchemaError
 Tensors: TypeAlias = Mapping[str, NDArray[Any]]
 
 MAX_TENSORS: Final = 1 << 17
-"""Limit for a file, including tensors of an optimizer."""
+"""Maximum number of tensors in a file, including those of an optimizer."""
 _MAX_LISTED: Final = 5
 _LINEAR: Final = ("weight", "bias")
 
@@ -68,7 +68,7 @@ class Weights:
         """This RogueNet without `separate_value` and `value_scale`, which rogue-net does not have.
 
         rogue-net is the package whose networks enn-trainer trains. A separate value network is
-        dropped, and the value head becomes 0. A value scale is multiplied into the value head.
+        dropped, and the value head becomes 0. Otherwise the value head absorbs the value scale.
         """
         config = self.rogue_net_config()
         if not (config.separate_value or config.value_scale):
@@ -101,7 +101,8 @@ class Weights:
 
         Raises:
             CheckpointError: a tensor is missing, unexpected or not finite, or has the wrong shape
-                or dtype; or `operations` refuses the spaces and the configuration.
+                or dtype; a constant tensor contradicts the configuration; or `operations` refuses
+                the spaces and the configuration.
         """
         try:
             expected = expected_tensors(self.obs_space, self.action_space, self.config)
@@ -129,7 +130,7 @@ def value_head(tensors: Tensors) -> tuple[NDArray[np.float32], NDArray[np.float3
 def expected_tensors(
     obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace], config: NetConfig
 ) -> dict[str, TensorSpec]:
-    """Every parameter and statistic by name; raises the errors of `operations`."""
+    """Spec of every parameter and statistic, by name; raises the errors of `operations`."""
     return tensors_of(operations(obs_space, action_space, config))
 
 

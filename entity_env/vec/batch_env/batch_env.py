@@ -134,9 +134,9 @@ class PackedResult(StepResult):
     num_ended: int = field(default=0, init=False)
     """Number of environments that have ended and have not been reset since."""
     is_fresh: bool = field(default=False, init=False)
-    """True if a step was the last to change `ended`, and its mask was not returned."""
+    """True if a step was the last to change `ended`, and its mask has not been returned."""
     given: ResetMask = field(default_factory=_no_mask, init=False)
-    """The slot's mask that was returned last. The caller may have changed it."""
+    """The mask of a slot that was returned last. The caller may have changed it."""
     _filled: ResetMask = field(default_factory=_no_mask, init=False)
     _free: ResetMask = field(default_factory=_no_mask, init=False)
     _num_owners: int = field(default=0, init=False)

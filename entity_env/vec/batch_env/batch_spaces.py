@@ -47,7 +47,10 @@ class RowParts:
 
 
 def require_batch_env(env: BatchEnv) -> tuple[EntityName, RowParts, ActionName, BatchActionSpace]:
-    """Entity type, row layout, action name and action space; `SchemaError` if unsupported."""
+    """Entity type, row layout, action name and action space.
+
+    Raises `SchemaError` if they are unsupported, and `UsageError` for an invalid `num_entities`.
+    """
     name = type(env).__name__
     observed, done = env.obs_space(), env.action_space()
     if len(observed.entities) != 1 or len(done) != 1:

@@ -34,8 +34,9 @@ from entity_env.vec.batch_env.reset_mask import list_bits_plain
 
 CountStep: TypeAlias = Callable[..., None]
 """Counts a step: `(words, clock, goes_on, reward, terminals, truncations, counts, flags, env_ids,
-last_reward, last_flags, last_counts)`. Writes the last four for the environments whose bits are set
-in `words`; with `goes_on`, starts the counts of their next episodes."""
+last_reward, last_flags, last_counts)`. Updates `counts` and `flags`, and writes the last four for
+the environments whose bits are set in `words`; with `goes_on`, starts the counts of their next
+episodes."""
 
 _NO_WORDS: Final[NDArray[np.uint64]] = np.zeros(0, np.uint64)
 

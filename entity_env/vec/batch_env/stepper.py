@@ -49,9 +49,11 @@ class BatchEnvStepper(ArrayBatch):
         result: observations and flags.
         reward: `(num_envs,)` float32.
         finished: episodes that ended, or None.
-        final: `(num_finished, obs_size)` float32, last observations of the episodes that ended.
+        final: `(num_finished, obs_size)` float32, last observations of the episodes that ended, or
+            None.
         final_legal: `(num_truncated, num_choices)` bool, allowed choices in last observations of
-            episodes that are truncated and not terminated; None = all choices are always allowed.
+            episodes that are truncated and not terminated; None = no episode ended, or all choices
+            are always allowed.
 
     Raises:
         SchemaError, UsageError: see `require_batch_env`.
@@ -77,7 +79,7 @@ class BatchEnvStepper(ArrayBatch):
         self._stats = BatchEpisodeStats(num_envs, is_compiled)
         self._is_same_step = autoreset == "same_step"
         self._per_reset = 2 if autoreset == "next_step" else 1
-        """Episodes that an ended environment starts at a reset; see `_begin_next`."""
+        """Number of episodes that an ended environment starts at a reset; see `_begin_next`."""
         self._own_reward = np.zeros(num_envs, np.float32)
         self._over_mask = ResetMask(num_envs)
         self._sequences: dict[int, EpisodeSeeds] = {}

@@ -41,7 +41,8 @@ class BatchVecEnv(VecEnv):
         step_timeout_s, start_method: as for `VecEnv`.
 
     Raises:
-        UsageError: an invalid number or mode, or workers with an object instead of a class.
+        UsageError: an invalid number or mode, or workers with an object instead of a class or
+            function.
         SchemaError: `source` is not a batch environment and does not make one, or its spaces are
             not one entity type and one action.
         WorkerError: a worker could not be started.

@@ -116,5 +116,5 @@ def _watching(on_episode: Callable[[Episode], None]) -> Watch:
 
 
 def block_seed(seed: int, block: int) -> int:
-    """Seed of a block; the first block has the run's."""
+    """Seed of a block; the first block has the run's seed."""
     return SeedsFrom(seed)[block]

@@ -84,8 +84,8 @@ class Evaluator(Callback):
         interval: training decisions between evaluations. The last update is always evaluated, even
             if `stop` ends the run, but not after a signal or an error. None = a twentieth of the
             run if evaluations take at most 5 % of its time; otherwise a tenth, with as many
-            episodes as 10 % of the time allow, at least 4. Times and numbers of evaluation episodes
-            then depend on the machine.
+            episodes as fit in 10 % of the time, at least 4. Times and numbers of evaluation
+            episodes then depend on the machine.
         greedy: the network takes its most probable actions; otherwise it samples, with the same
             seed each time.
         opponent: given a seed, makes an agent that decides for batches (`BatchPolicy`).

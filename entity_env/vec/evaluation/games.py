@@ -33,9 +33,9 @@ Choose: TypeAlias = Callable[[VecObs], VecActions]
 _MAX_COPIES: Final = 64
 _OWN_FIGURES: Final = ("mean_reward", "std_reward", "mean_length", "num_episodes")
 SAME_STARTS: Final = 1
-"""Starts of all evaluations during a run."""
+"""Kind of starts: those of all evaluations during a run."""
 FRESH_STARTS: Final = 2
-"""Starts that were not used to select a network."""
+"""Kind of starts: those that were not used to select a network."""
 
 
 class Played(NamedTuple):
@@ -69,7 +69,7 @@ class EvaluationGames:
 
     Args:
         source, opponent, seed: as for `Evaluator`.
-        episodes: maximum number of simultaneous episodes.
+        episodes: number of episodes per evaluation, which determines the number of environments.
 
     Raises:
         UsageError: environments with another autoreset mode.
@@ -179,7 +179,7 @@ class EvaluationGames:
 
 
 def quick(agent: TrainedAgent, seed: int, *, greedy: bool) -> TrainedAgent:
-    """The agent; if its network is an MLP, run by numpy, which is three times as fast as torch."""
+    """The agent; for an MLP, a `NumpyAgent` with its network, three times as fast as torch."""
     net = getattr(agent, "net", None)
     if net is not None and isinstance(net.net_config, MLPConfig):
         return NumpyAgent(net.weights(), greedy=greedy, seed=seed)

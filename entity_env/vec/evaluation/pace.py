@@ -12,16 +12,16 @@ from entity_env.agents.training.tracking.progress import TrainProgress
 LEAST_EPISODES: Final = 4
 """Minimum number of episodes, for a meaningful mean."""
 _OFTEN: Final = 20
-"""Evaluations per run if they are cheap."""
+"""Number of evaluations per run if they are cheap."""
 _SELDOM: Final = 10
-"""Evaluations per run if they are expensive."""
+"""Number of evaluations per run if they are expensive."""
 _CHEAP: Final = 0.05
 """Share of the time so far that full evaluations may take."""
 _MOST: Final = 0.1
 """Share of the time so far that smaller evaluations may take."""
 _LEAST_END_S: Final = 0.25
 _LEAST_LAST_S: Final = 1.0
-"""Allowed time of the last evaluation, even in a short run."""
+"""Minimum of the time allowed for the last evaluation."""
 _MOST_END_S: Final = 20.0
 _INTERRUPTED_S: Final = 1.5
 _END: Final = 0.1
@@ -82,7 +82,7 @@ class Pace:
         return self._num_within(_MOST * elapsed_s - self._spent_s, progress)
 
     def num_last(self, progress: TrainProgress) -> int:
-        """Number of episodes of the last evaluation, at least a few."""
+        """Number of episodes of the last evaluation; never 0."""
         if self._interval is not None:
             return self.episodes
         num = self._num_within(max(self.end_s(progress) / 2, _LEAST_LAST_S), progress)
@@ -139,5 +139,5 @@ class Pace:
         return 0 if num < self._least or not self._is_divisible(progress) else int(num)
 
     def _is_divisible(self, progress: TrainProgress) -> bool:
-        """True if fewer episodes take less time."""
+        """True if most of an evaluation's time is proportional to its number of episodes."""
         return self._fixed_s < self._estimate_s(progress) / 2

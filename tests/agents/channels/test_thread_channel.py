@@ -75,7 +75,7 @@ class TestInterrupted:
     def test_the_game_cannot_be_resumed(self) -> None:
         game = Game()
         game.interrupt()
-        with pytest.raises(ProtocolError, match="still running: it was interrupted"):
+        with pytest.raises(ProtocolError, match="still running after an interrupt"):
             game.channel.resume()
         game.may_go_on.set()
         game.channel.close()

@@ -277,7 +277,7 @@ def test_a_game_that_shrank_is_refused_in_words(tmp_path: Path, backend: Backend
     with pytest.raises(CheckpointError, match="trained for a different game") as strict:
         FIRST.run(load_agent(path, backend=backend))
     assert "load_agent(..., adapt=True)" not in str(strict.value)
-    tuning = f"fine-tune it for this one: entity-env train GAME --init-from {path} --adapt --out"
+    tuning = f"fine-tune it for this game: entity-env train GAME --init-from {path} --adapt --out"
     assert tuning in str(strict.value)
     with pytest.raises(CheckpointError, match="cannot be adapted to the game") as error:
         FIRST.run(load_agent(path, backend=backend, adapt=True))

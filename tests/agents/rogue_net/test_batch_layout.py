@@ -132,7 +132,8 @@ def test_indices_of_an_observation_are_found(counts: Counts, data: st.DataObject
     row = data.draw(st.integers(0, len(counts) - 1))
     wrong = data.draw(st.sampled_from([-1, len(order[row]), len(order[row]) + 7]))
     chosen[row].append(wrong)
-    message = f"them: row {row} names entity {wrong}, but has only {len(order[row])} entities"
+    size = len(order[row])
+    message = f"them: row {row} names entity {wrong}, which is not among its {size} entities"
     with pytest.raises(SchemaError, match=message):
         layout.packed_index(ragged_index(chosen), "them")
 
@@ -240,11 +241,11 @@ def check_actees(
         ),
         (
             VecContinuousActionMask(ragged_index([[], [0], []])),
-            "row 1 names entity 0, but has only 0",
+            "row 1 names entity 0, which is not among its 0",
         ),
         (
             VecSelectEntityActionMask(ragged_index([[], [], [0]]), ragged_index([[], [], [4]])),
-            "actees of action 'x': row 2 names entity 4, but has only 4",
+            "actees of action 'x': row 2 names entity 4, which is not among its 4",
         ),
         (
             VecSelectEntityActionMask(ragged_index([[0], [], [0]]), ragged_index([[], [], [1]])),

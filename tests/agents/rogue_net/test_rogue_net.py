@@ -368,7 +368,7 @@ def _broken(**masks: VecCategoricalActionMask | VecSelectEntityActionMask) -> Ob
         ),
         (
             _broken(keys=VecCategoricalActionMask(_ints([[], [], [2]]))),
-            "actors of action 'keys': row 2 names entity 2, but has only 2 entities",
+            "actors of action 'keys': row 2 names entity 2, which is not among its 2 entities",
         ),
     ],
 )

@@ -564,7 +564,9 @@ def test_a_cnn_keeps_its_picture(tmp_path: Path) -> None:
     before, after = shown(old, [2.0]), shown(start(*spaces(6, "lives", "time")), [5.0, 2.0])
     np.testing.assert_allclose(after[0], before[0], rtol=1e-5)
     np.testing.assert_allclose(after[1]["Move"]["A"], before[1]["Move"]["A"], rtol=1e-5)
-    with pytest.raises(CheckpointError, match="the picture Screen is 7 x 7 x 1, was 6 x 6 x 1"):
+    with pytest.raises(
+        CheckpointError, match="Screen is a picture of 7 x 7 x 1, was a picture of 6 x 6 x 1"
+    ):
         start(*spaces(7, "time"))
 
 

@@ -4,16 +4,16 @@
     <path>/model.safetensors   parameters and statistics of the network
     <path>/optimizer.safetensors   needed only to resume training
 
-Other files, and folders that are not checkpoints, are never changed. A save has an id, stored in
-`config.json`:
+Other files are never changed, and a folder with other files that is not a checkpoint is refused.
+A save has an id, stored in `config.json`:
 
 1. Write every file to `<name>.<id>.new` and flush it.
 2. Replace `config.json`: now the new save is valid.
 3. Rename the other files to `<name>`.
 
-A reader takes `<name>.<id>.new` if it exists, else `<name>`; if `config.json` has changed
-meanwhile, it starts over. The next save completes a save that was killed after step 2, and removes
-the files of a save that was killed before step 2.
+A reader takes `<name>.<id>.new` if it exists, else `<name>`; if another process has saved
+meanwhile, the reader starts over. The next save completes a save that was killed after step 2, and
+removes the files of a save that was killed before step 2.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from entity_env.errors import CheckpointError, EntityEnvError, UsageError, shown
 FORMAT = "entity_env.rogue_net"
 VERSION = 1
 SUBFOLDER = "checkpoint"
-"""Subfolder of the checkpoint in a training run."""
+"""Name of the checkpoint's folder in a training run."""
 
 _MAX_BYTES = 4 << 20
 CONFIG, MODEL, OPTIMIZER = "config.json", "model.safetensors", "optimizer.safetensors"
@@ -88,7 +88,7 @@ class Header:
         return (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()
 
     def place_of(self, folder: Path, name: str) -> Path | None:
-        """Path of a file of this save; None if the save lacks it.
+        """Path of a file of this save; None if `files` shows that the save lacks it.
 
         The temporary name takes precedence, because a file with the final name is then older.
         """
@@ -176,7 +176,8 @@ def old_of(path: Path) -> Path:
 def require_place(path: Path, is_ours: Callable[[Path], bool] | None = None) -> None:
     """Raises `UsageError` unless a checkpoint can be written to `path`.
 
-    `path` must not exist, be an empty folder, or satisfy `is_ours`; None = be a checkpoint.
+    `path` may be missing, an empty folder, or a folder that satisfies `is_ours`: by default, a
+    checkpoint of this format.
     """
     if path.is_symlink() and not path.exists():
         raise UsageError(
@@ -193,8 +194,8 @@ def require_place(path: Path, is_ours: Callable[[Path], bool] | None = None) -> 
     if others:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         raise UsageError(
-            f"{path} is not a checkpoint but holds {others[0]!r}{more}, and no other files are "
-            "replaced: choose another folder, or move them away"
+            f"{path} is not a checkpoint but holds {others[0]!r}{more}, and only checkpoints are "
+            "replaced: choose another folder, or move the files away"
         )
 
 
@@ -226,7 +227,7 @@ def _prepare_place(path: Path) -> None:
 
 
 def write_checkpoint(path: Path, header: Header, files: Mapping[str, bytes]) -> None:
-    """Replaces the checkpoint in the folder `path`; other files stay."""
+    """Writes the checkpoint to the folder `path`, replacing the last one; other files stay."""
     require_place(path)
     header = replace(header, save=secrets.token_hex(8), files=tuple(files))
     content = header.to_bytes()
@@ -257,7 +258,7 @@ def _require_readable(content: bytes, path: Path) -> None:
 
 
 def write_new(folder: Path, files: Mapping[str, bytes], save: str) -> None:
-    """Writes files under temporary names, given their final names, and flushes them."""
+    """Writes and flushes files under temporary names; `files` has their final names."""
     for name, content in files.items():
         with open(folder / _new_name(name, save), "xb") as file:
             file.write(content)
@@ -274,7 +275,7 @@ def name_new(folder: Path, names: Iterable[str], save: str) -> None:
 
 
 def remove_new(folder: Path, names: Iterable[str]) -> None:
-    """Removes files of `write_new`, given their final names, that were not renamed."""
+    """Removes temporary files of `write_new`, from any save, given their final names."""
     for found in os.listdir(folder):
         match = _NEW.fullmatch(found)
         if match is not None and match[1] in names:
@@ -282,7 +283,7 @@ def remove_new(folder: Path, names: Iterable[str]) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Makes renames in a folder durable; Windows cannot open folders."""
+    """Makes renames in a folder durable; does nothing on Windows, which cannot open folders."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -293,7 +294,7 @@ def flush_folder(folder: Path) -> None:
 
 
 def _finish(folder: Path) -> None:
-    """Completes the valid save, and removes files of other saves."""
+    """Completes the valid save, and removes what other saves left."""
     if os.path.isfile(folder / CONFIG):
         header = read_header(folder)
         name_new(folder, header.files, header.save)
@@ -371,6 +372,6 @@ def _save_of(data: Mapping[str, object], path: Path) -> tuple[str, tuple[str, ..
         if is_id and is_list and all(name in known for name in files):
             return number, tuple(files)
     raise CheckpointError(
-        f'{path}: expected "save" with an "id" of 16 digits and "files" with {MODEL} and possibly '
-        f"{OPTIMIZER}"
+        f'{path}: expected "save" with an "id" of 16 hexadecimal digits and "files" with {MODEL} '
+        f"and possibly {OPTIMIZER}"
     )

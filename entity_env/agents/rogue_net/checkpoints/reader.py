@@ -36,7 +36,10 @@ _MAX_READS: Final = 1000
 
 
 def find_network(path: Path) -> Path:
-    """Path of the network: `path` itself, or, if it is a training run, the checkpoint in it."""
+    """Path of the network: `path` itself, or, if it is a training run, the checkpoint in it.
+
+    Raises `CheckpointError` if there is none.
+    """
     try:
         if is_agent_file(path):
             return path

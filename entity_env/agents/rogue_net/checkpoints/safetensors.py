@@ -31,7 +31,7 @@ _DTYPES: Final = {
 }
 _NAMES: Final = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 MAX_HEADER: Final = 16 << 20
-"""Limit in bytes; the header of the largest network takes half of this."""
+"""Maximum size of a header in bytes; the header of the largest network takes half of this."""
 _MAX_NAME: Final = 1024
 _MAX_DIMENSIONS: Final = 8
 
@@ -86,8 +86,8 @@ def _read(content: bytes) -> dict[str, NDArray[Any]]:
             f"limit ({MAX_HEADER}) allows"
         )
     text = content[8:begin]
-    # Bound the memory: a list of empty lists takes 30 times that of its text, but an entry has only
-    # 3 brackets in 50 bytes or more.
+    # Bound the memory: a list of empty lists takes 30 times the memory of its text. The entry of a
+    # tensor has only 3 opening brackets in 50 bytes or more.
     if text.count(b"[") + text.count(b"{") > 1000 + length // 8:
         raise ValueError(f"a header of {length} bytes has too many brackets")
     entries: list[_Entry] = []
@@ -122,7 +122,10 @@ def _read(content: bytes) -> dict[str, NDArray[Any]]:
 
 
 def _entry_or_dict(entries: list[_Entry], found: dict[str, Any]) -> _Entry | dict[str, Any]:
-    """Converts a tensor's JSON to an `_Entry` as soon as it is read, and adds it to `entries`."""
+    """Converts a tensor's JSON to an `_Entry` as soon as it is read, and adds it to `entries`.
+
+    Returns other objects unchanged.
+    """
     match found:
         case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(stop)]}:
             if dtype not in _DTYPES:

@@ -1,8 +1,8 @@
 """Checkpoints of enn-trainer: a folder, or a `.roguenet` archive of its files.
 
     config.ron            the training configuration; `net` describes the network
-    state.ron             its spaces
-    state.agent.msgpack   its parameters
+    state.ron             the spaces
+    state.agent.msgpack   the parameters
 
 Other files (of the optimizer, of a value network) are ignored. The format is from the source of
 enn-trainer 0.1.16 and of hyperstate 0.4.4, its checkpoint library. Nothing in a file is executed.
@@ -59,7 +59,7 @@ def is_enn_checkpoint(path: Path) -> bool:
 
 
 def find_enn_checkpoint(path: Path) -> Path | None:
-    """`path` itself, or the newest checkpoint of the training run in it; None without one."""
+    """`path` if it is a checkpoint, else the newest one in it (a training run); None if none is."""
     newest_first = sorted(path.glob(LATEST), reverse=True)
     return next((place for place in (path, *newest_first) if is_enn_checkpoint(place)), None)
 
@@ -83,7 +83,7 @@ def read_enn_checkpoint(path: Path) -> Weights:
 
 
 def parse_enn_checkpoint(files: Mapping[str, bytes], where: str) -> Weights:
-    """Reads the contents of `FILES`, by name; `where` is their folder, for errors.
+    """Reads the contents of `FILES`, by name; `where` is their folder or archive, for errors.
 
     Raises as `read_enn_checkpoint`.
     """
@@ -111,7 +111,7 @@ def read_tar(content: bytes, where: str) -> dict[str, memoryview]:
     Uses `tarfile` only to parse single headers: on some Python releases, a crafted archive takes
     minutes or more memory than available (CVE-2024-6232, CVE-2025-8194).
     """
-    import tarfile  # a shipped agent does not need it
+    import tarfile  # only archives need it
 
     members: dict[str, memoryview] = {}
     at, path, block = 0, None, tarfile.BLOCKSIZE
@@ -152,7 +152,7 @@ def read_tar(content: bytes, where: str) -> dict[str, memoryview]:
 
 
 def _long_path(kind: bytes, content: bytes, place: str) -> str | None:
-    """The path of the next member, as described by this one; refuses sparse files."""
+    """The next member's path, if this extended header has it, else None; refuses sparse files."""
     if kind == b"L":
         return content.partition(b"\0")[0].decode(errors="replace")
     for record in content.split(b"\n"):  # "length key=value"
@@ -165,7 +165,7 @@ def _long_path(kind: bytes, content: bytes, place: str) -> str | None:
 
 
 def with_copies(weights: Weights) -> dict[str, NDArray[Any]]:
-    """rogue-net's tensors: every block has copies of the relative position tensors."""
+    """The tensors as in rogue-net: every block has copies of the relative position tensors."""
     shared = {name: t for name, t in weights.tensors.items() if name.startswith(RELPOS)}
     tensors = dict(weights.tensors)
     for i in range(weights.rogue_net_config().n_layer):
@@ -283,7 +283,7 @@ def write_enn_checkpoint(path: str | Path, weights: Weights, *, step: int = 0) -
 
 
 def refused_names(names: Iterable[str]) -> list[str]:
-    """Names that rogue-net's entities and actions cannot have, because torch modules cannot."""
+    """Those of the names that rogue-net cannot use, because torch modules cannot have them."""
     taken = _TAKEN.split()
     return [name for name in names if not name or "." in name or name in taken or name[0] == "_"]
 

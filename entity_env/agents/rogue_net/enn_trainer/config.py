@@ -39,12 +39,12 @@ _NET: Final = {*_SIZES, *_WITHOUT_EFFECT, "pooling", "relpos_encoding", "transla
 
 
 def config_from_ron(ron: Ron, where: str) -> RogueNetConfig:
-    """The network of a `config.ron`; raises CheckpointError if rogue-net could not run it."""
+    """The network of a `config.ron`; raises CheckpointError if it is malformed or cannot run."""
     train = _struct(ron, "TrainConfig", where)
     version = _get(train, "version", int, where)
     if not 0 <= version <= LAST_VERSION:
         raise CheckpointError(
-            f"{where}: version {version} of the configuration is unknown, expected at most "
+            f"{where}: version {version} of the configuration is unknown, expected 0 to "
             f"{LAST_VERSION}: read it with the release that wrote it"
         )
     net = _struct(train.fields.get("net"), "RogueNetConfig", where)
@@ -176,7 +176,7 @@ def _old(defaults: Mapping[int, Mapping[str, Any]], version: int) -> dict[str, A
 
 
 def _struct(ron: Ron, name: str, where: str) -> Struct:
-    """Checks that it is a struct, of any name: subclasses have other names."""
+    """Checks that `ron` is a struct; its name may differ, as that of a subclass does."""
     if not isinstance(ron, Struct):
         raise CheckpointError(f"{where}: expected {name}(…), got a {type(ron).__name__}")
     return ron

@@ -91,7 +91,7 @@ def write_blob(tensors: Tensors) -> bytes:
 
 
 def _shape(sizes: list[object]) -> tuple[object, ...]:
-    """Refuses nested lists as soon as they are read."""
+    """Converts a list to a shape; refuses other lists as soon as they are read."""
     if not all(type(size) is int and size >= 0 for size in sizes):
         raise ValueError(f"expected a shape of integers, 0 or more, got {shown(sizes)}")
     return tuple(sizes)

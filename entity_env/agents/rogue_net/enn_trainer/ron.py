@@ -1,8 +1,8 @@
 """Reads and writes RON, the format of enn-trainer's configuration files, like python-ron.
 
-Supports structs with names, maps in order, lists and tuples, text with escapes, numbers, `true`,
-`false` and `None`; optional values have no `Some`. Nesting, text length and number of values are
-limited, so the result takes a small multiple of the text's memory.
+Supports structs with or without a name, maps in order, lists, tuples (read as lists), text with
+escapes, numbers, `true`, `false` and `None`; optional values have no `Some`. Nesting, text length
+and number of values are limited, so the result takes a small multiple of the text's memory.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Struct:
 
 
 def parse_ron(content: bytes, where: str) -> Ron:
-    """Reads a value; `where` names the file in errors."""
+    """Reads a value; `where` names the file in errors. Raises `CheckpointError`."""
     if len(content) > MAX_BYTES:
         raise CheckpointError(
             f"{where} is {len(content)} bytes long, at most {MAX_BYTES} are read: "
@@ -76,8 +76,8 @@ class _Reader:
 
     def __init__(self, text: str, where: str) -> None:
         self._text, self._where = text, where
-        # Bound the memory: a list of empty lists takes 20 times that of its text, but a legal file
-        # has more than 16 characters per value.
+        # Bound the memory: a list of empty lists takes 20 times the memory of its text.
+        # Configurations have more than 16 characters per value.
         self._values_left = 1000 + len(text) // 16
         self._next = 0
         self._advance()
@@ -212,7 +212,7 @@ _SIMPLE_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\
 
 
 def write_ron(value: Ron, indent: str = "") -> str:
-    """A value as text, one item per line."""
+    """A value as text, one item per line; raises `ValueError` for a number that is not finite."""
     match value:
         case None:
             return "None"

@@ -1,5 +1,5 @@
-"""Numba kernels of the network, on the CPU: attention, block, embedding, rollout policy.
+"""Numba kernels of the network, on the CPU: layout, embedding, attention, block, rollout policy.
 
-Arrays must be contiguous and of matching shapes: nothing is checked. `torch_net` and `ppo` call the
-kernels if numba is installed.
+Arrays must be contiguous and of matching shapes: nothing is checked. `torch_net` and trainers call
+the kernels if numba is installed.
 """

@@ -48,9 +48,9 @@ _ONE, _ROW, _NONE = 1, LANES, 0
 class _Observation(NamedTuple):
     """The `length` entities of an observation, and the start of each in flat matrices.
 
-    The next `num_later` entities belong to later observations, and are prefetched. `places` index
-    the matrix of queries, keys and values, `outs` matrices of `width` columns: all heads, of
-    `d_head` columns each.
+    The next `num_later` entities belong to later observations, and are prefetched. `places` are
+    starts in the matrix of queries, keys and values; `outs` are starts in matrices of `width`
+    columns, `d_head` for each head.
     """
 
     entities: Untyped
@@ -266,10 +266,11 @@ def _backward(
 def kernels() -> tuple[Callable[..., None], Callable[..., None]]:
     """Forward and backward of attention.
 
-    Arrays are flat float32 and int64. `d_head` is a multiple of 8; `scale` is the factor of the
-    logits. The shares (attention weights) of one head and observation are in blocks of 8 queries,
-    with one vector per key, rounded up to a multiple of 4 keys. With two to four entities they are
-    a 4 x 4 matrix, query before key; shares of a single entity are not written.
+    Arrays are flat float32 and int64. `d_head` is a multiple of 8; dot products of queries and keys
+    are multiplied by `scale`. The shares (attention weights) of one head and observation are in
+    blocks of 8 queries, with one vector per key, rounded up to a multiple of 4 keys. With two to
+    four entities they are a 4 x 4 matrix, query before key; shares of a single entity are not
+    written.
 
     forward(qkv, order, offsets, visible, n_head, scale, mixed, shares, max_length)
         Reads `(num_entities, 3 * n_head * d_head)` queries, keys and values, and the fields of

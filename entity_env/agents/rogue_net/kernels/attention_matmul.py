@@ -36,7 +36,7 @@ def _with_eight(
     out: Untyped,
     num_rows: int,
 ) -> None:
-    """Writes the scaled dot products of each row with 8 queries; `turned` is their transpose."""
+    """Writes the scaled dot products of each row with 8 queries; `turned` has them transposed."""
     factor = splat(scale)
     for j in range(0, num_rows, 4):
         p, q = advance(source, get(places, j)), advance(source, get(places, j + 1))
@@ -135,7 +135,7 @@ def mix_rows(
     num_rows: int,
     width: int,
 ) -> None:
-    """Writes weighted sums of `length` rows of the source.
+    """Writes `num_rows` weighted sums of `length` rows of the source.
 
     The weight of row k in sum i is at `i * across + k * along + k // 8 * skip`.
     """

@@ -37,7 +37,7 @@ from entity_env.agents.rogue_net.kernels.simd import (
 from entity_env.agents.rogue_net.kernels.softmax import HIDDEN, INFINITY, exp_row
 
 FEW: Final = 4
-"""Largest observation, in entities, computed here."""
+"""Maximum number of entities of an observation that is computed here."""
 
 
 @part
@@ -46,7 +46,7 @@ def limit_few(
 ) -> None:
     """Writes upper bounds of the logits of four queries and four keys to `limits`.
 
-    `real` gets 1 for a query, and 0 for padding.
+    `real` gets 1 for each logit of a query, and 0 for those of padding.
     """
     for i in range(FEW):
         for j in range(FEW):
@@ -61,7 +61,7 @@ def limit_few(
 def _two_with_four(
     queries: Untyped, query_places: Untyped, keys: Untyped, places: Untyped, width: int, i: int
 ) -> Untyped:
-    """The products of two queries with four keys."""
+    """The dot products of two queries with four keys."""
     one, two = advance(queries, get(query_places, i)), advance(queries, get(query_places, i + 1))
     p, q = advance(keys, get(places, 0)), advance(keys, get(places, 1))
     r, s = advance(keys, get(places, 2)), advance(keys, get(places, 3))
@@ -115,7 +115,7 @@ def softmax_few_backward(
     shares: Untyped,
     block: Untyped,
 ) -> None:
-    """Writes the gradients of the logits, in the layout of the shares."""
+    """Writes the gradients of the dot products of queries and keys, in the layout of the shares."""
     store(block, 2 * FEW, zeros())
     for i in range(0, length, 2):
         slope = _two_with_four(given, given_places, values, places, width, i)

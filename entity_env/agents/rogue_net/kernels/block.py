@@ -15,7 +15,7 @@ from entity_env.agents.rogue_net.kernels.simd import ONE, ZERO, vectorized
 from entity_env.core.ragged import Floats
 
 Columns = tuple[Floats, Floats, Floats]
-"""One number per column of a matrix."""
+"""Three arrays with one number per column of a matrix."""
 
 
 def _float32s(*numbers: float) -> tuple[np.float32, ...]:
@@ -26,9 +26,9 @@ _HALF: Final = np.float32(0.5)
 _EPS: Final = np.float32(1e-5)
 """Added to the variance: torch's default."""
 # Rational approximations in the square of x, fitted by least squares with weights that minimize the
-# largest error: x * _P / _Q is the normal distribution function at x minus 1/2, x * _R / _S the
-# derivative of GELU at x minus 1/2. Errors in float32 are at most 2e-7 and 4e-7. Outside its
-# range, a function is constant.
+# largest error: 1/2 + x * _P / _Q is the normal distribution function at x, 1/2 + x * _R / _S the
+# derivative of GELU. Errors in float32 are at most 2e-7 and 4e-7. Beyond ±_CDF_END and ±_SLOPE_END,
+# the functions are taken as constant.
 _CDF_END: Final = np.float32(5.2)
 _P: Final = _float32s(
     0.39894226, 0.032543533, 0.0046085836, 0.0001568513, 6.4078304e-06, 2.4732017e-08
@@ -245,7 +245,10 @@ def to_out(
     out: Floats,
     rows: int,
 ) -> None:
-    """The output of a block from its attention's output; matrices `(num_entities, d_model)`."""
+    """Writes a block's output to `out`, given its input `x` and attention's output `mixed`.
+
+    `y` gets the states between attention and MLP. All four are `(num_entities, d_model)`.
+    """
     width, inner = x.shape[1], len(biases[1])
     normal, stats = np.empty((rows, width), np.float32), np.empty((rows, 2), np.float32)
     hidden = np.empty((rows, inner), np.float32)

@@ -32,7 +32,7 @@ def embed_rows(
     kept: tuple[Floats, Floats, Floats],
     out: Floats,
 ) -> None:
-    """Writes embeddings to `out`: normalize, linear, ReLU, layer norm.
+    """Writes embeddings to `out`: normalize and clip, linear, ReLU, layer norm.
 
     `kept` gets the activations for the backward pass.
     """

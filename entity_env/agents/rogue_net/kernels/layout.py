@@ -35,7 +35,7 @@ def place_all(counts: Ints, offsets: Ints, rows: Ints, places: Ints, order: Ints
 def take_sequences(
     values: NDArray[np.generic], offsets: Ints, index: Ints, out: NDArray[np.generic]
 ) -> None:
-    """Copies the sequences with these indices, one after another."""
+    """Copies the sequences with the indices `index` to `out`, one after another."""
     width = values.shape[1]
     at = 0
     for i in index:

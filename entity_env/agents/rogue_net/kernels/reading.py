@@ -10,7 +10,7 @@ from entity_env.core.ragged import Floats, Ints
 
 @vectorized
 def add_rows(given: Floats, index: Ints, out: Floats) -> None:
-    """Adds each row of `given` to the row of `out` with its index."""
+    """Adds row `i` of `given` to row `index[i]` of `out`."""
     for i in range(len(index)):
         e = index[i]
         for c in range(out.shape[1]):

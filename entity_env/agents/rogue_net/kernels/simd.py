@@ -1,8 +1,8 @@
 """SIMD vectors of 8 or 16 float32 for numba, which does not vectorize short loops.
 
 The functions are LLVM intrinsics for code that `numba.njit` compiles. A pointer is an address in a
-flat array. `F32X8` is one vector register of common machines, `F32X16` two: while one waits for its
-sum, the other is busy.
+flat array. `F32X8` is one vector register of common machines; `F32X16` is two, so one can add while
+the other waits for its sum.
 """
 
 from __future__ import annotations
@@ -332,7 +332,7 @@ def _make_prefetch(is_written: bool) -> Callable[..., Typed]:
             place = builder.bitcast(place, ir.IntType(8).as_pointer())
             kind = ir.FunctionType(ir.VoidType(), [place.type, _INDEX, _INDEX, _INDEX])
             function = builder.module.declare_intrinsic("llvm.prefetch.p0", fnty=kind)
-            # For all cache levels, and data.
+            # Read or write; to all cache levels; data rather than code.
             options = (ir.Constant(_INDEX, each) for each in (int(is_written), 3, 1))
             builder.call(function, [place, *options])
 

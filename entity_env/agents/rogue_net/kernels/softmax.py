@@ -95,7 +95,7 @@ def softmax(block: Untyped, length: int, num_rows: int) -> None:
 def softmax_backward(
     block: Untyped, shares: Untyped, scale: np.float32, length: int, num_rows: int
 ) -> None:
-    """Converts the gradient of the shares, in `block`, to the gradient of the logits, in place."""
+    """Converts the shares' gradients, in `block`, to those of the unscaled logits, in place."""
     for j in range(length, num_rows):
         store(block, 8 * j, zeros())
     total = twice(zeros())
@@ -112,7 +112,7 @@ def softmax_backward(
 def mask_hidden(
     block: Untyped, entities: Untyped, first: int, length: int, visible: Untyped, limits: Untyped
 ) -> None:
-    """Limits the logits of hidden entities for the visible ones among 8 queries."""
+    """For the visible ones among 8 queries, limits the logits of hidden entities to `HIDDEN`."""
     for k in range(8):
         query = get(entities, min(first + k, length - 1))
         limits[k] = HIDDEN if visible[query] else INFINITY

@@ -48,11 +48,11 @@ class _RequestedAction(NamedTuple):
 
     name: ActionName
     actors: NDArray[np.int64]
-    """`(num_actors,)` indices."""
+    """`(num_actors,)` indices of entities."""
     actees: NDArray[np.int64] | None
-    """`(num_actees,)` indices; None unless the action selects entities."""
+    """`(num_actees,)` indices of entities; None unless the action selects entities."""
     allowed: NDArray[np.bool_] | None
-    """`(num_actors, num_choices)`; None = everything."""
+    """`(num_actors, num_choices)` bool; None = all choices."""
 
 
 class _SingleObservation(NamedTuple):
@@ -61,7 +61,8 @@ class _SingleObservation(NamedTuple):
     Args:
         own: `(num_entities, num_features)` per type in the observation.
         shared: `(num_global_features,)`.
-        visible: `(num_entities,)`, including the entity of global actions; None = all are.
+        visible: `(num_entities,)` bool, including the entity of global actions; None = all are
+            visible.
     """
 
     own: dict[EntityName, Floats]
@@ -185,7 +186,7 @@ class NumpyAgent(TrainedAgent):
         adapt: see `TrainedAgent`.
 
     Raises:
-        UsageError: a temperature below 1e-6.
+        UsageError: a temperature below 1e-6, or not finite.
         CheckpointError: the spaces and options of the network do not fit together. Also raised on
             the first decision, see `TrainedAgent`.
     """
@@ -312,7 +313,7 @@ def _probs_of(distributions: Mapping[ActionName, Distribution]) -> dict[ActionNa
 
 
 def _encode(fused: FusedNet, one: _SingleObservation) -> Floats | None:
-    """States of actors and actees, action by action; None without any, or if `encode` fails."""
+    """States of actors and actees, action by action; None if there are none, or `encode` fails."""
     asked = [each for action in one.asked for each in (action.actors, action.actees)]
     present = [each for each in asked if each is not None and len(each)]
     if not present:

@@ -21,7 +21,7 @@ FORBIDDEN: Final = np.float32(-1e30)
 
 @dataclass(frozen=True, slots=True)
 class CategoricalArrays:
-    """Probabilities of every actor's labels or entities.
+    """Categorical distribution over labels or entities, for every actor.
 
     Args:
         rows: `(num_actors,)` int64, the observation of each actor.

@@ -1,4 +1,4 @@
-"""Activations and layers in numpy."""
+"""Activations, layers and matrix products in numpy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HIDDEN: Final = np.float32(-1e9)
 
 
 class _GeluTable(NamedTuple):
-    """The exact GELU, `x` times the cumulative normal distribution, piecewise linear.
+    """Piecewise linear approximation of GELU, `x` times the cumulative normal distribution.
 
     Piece `i` is `offset[i] + slope[i] * u` for `u = x * SCALE + SHIFT` from `i` to `i + 1`; the
     first and the last piece are unbounded, 0 and `x`. The error is at most 2.4e-7 in exact
@@ -134,7 +134,10 @@ def softmax(logits: Floats) -> Floats:
 
 
 def input_statistics(tensors: Mapping[str, NDArray[Any]]) -> tuple[Floats, Floats]:
-    """Mean and standard deviation, `(num_features,)` each; 0 and 1 until two rows were counted."""
+    """Mean and standard deviation (1 for a constant feature), `(num_features,)` each.
+
+    0 and 1 until two rows were counted.
+    """
     count, mean = tensors["count"], tensors["mean"]
     if not count > 1:
         return np.zeros_like(mean), np.ones_like(mean)
@@ -174,9 +177,9 @@ class InputScale:
 
 
 _LARGEST_PRODUCT: Final = 2**19 - 1
-"""Most multiplications that OpenBLAS does in one thread, for matrices with two or more rows."""
+"""Maximum number of multiplications that OpenBLAS does in one thread, for two or more rows."""
 _LARGEST_OF_A_ROW: Final = 2**13
-"""Most multiplications for a matrix with one row, which is a vector for BLAS."""
+"""The same for a matrix with one row, which is a vector for BLAS."""
 
 
 def product(x: Floats, y: Floats, out: Floats | None = None) -> Floats:

@@ -44,7 +44,7 @@ Rows: TypeAlias = NDArray[np.intp] | None
 _CONSTANT: Final = 8.0
 """Value of the constant unit in a feedforward's hidden layer, before and after the GELU."""
 _MAX_SCORES: Final = 1 << 15
-"""Most numbers that `FusedAttention._scores` may hold; larger networks compare with keys."""
+"""Maximum size of `FusedAttention._scores`; larger networks compare queries with keys."""
 _MIN_SUM = 1e-25
 _MAX_SUM = 1e30
 """Unnormalized attention sums between these are accurate enough; others are recomputed."""
@@ -170,7 +170,10 @@ class FusedAttention:
         self._is_bounded = False
         """True if all attention logits are known to stay within ± `_MAX_LOGIT`."""
         self._scores: Floats | None = None
-        """Compares queries with normed states instead of keys; None = always compares with keys."""
+        """Converts normed states to queries that are compared with normed states instead of keys.
+
+        None = queries are always compared with keys.
+        """
         if self._has_relpos or n_head * (d_model + 1) ** 2 > _MAX_SCORES:
             return
         heads = attention[:, : n_head * (3 * d_head + 1)].reshape(d_model + 1, n_head, -1)
@@ -322,7 +325,8 @@ def _after_norm(norm: Doubles, weight: Double, bias: Double) -> Double:
 def _to_state(added: Double, is_start: bool = False) -> Double:
     """Converts embeddings, or a matrix that outputs them, to columns of states.
 
-    With `is_start`, they are whole states; otherwise the constant is 0, for adding to states.
+    With `is_start`, the results are whole states; otherwise their constant is 0, for adding them to
+    states.
     """
     d_model = added.shape[-1]
     constant = np.full((*added.shape[:-1], 1), _constant(d_model) if is_start else 0.0)

@@ -26,7 +26,7 @@ def _einsum_rows(x: Floats, y: Floats, out: Floats) -> None:
 row_dot: Callable[[Floats, Floats, Floats], object] = getattr(np, "vecdot", _einsum_rows)
 """Dot products of rows. With `einsum`, for numpy 1, five of them take a tenth of a decision."""
 _LARGEST_DOT = 8192
-"""Longest vectors for which BLAS starts no thread."""
+"""Maximum length of vectors for which BLAS starts no thread."""
 
 
 class Size(NamedTuple):
@@ -245,7 +245,7 @@ class Plan:
         return taken
 
     def bias_of(self, rows: NDArray[np.intp] | None) -> Floats | None:
-        """Bias that hides entities in the logits of these rows."""
+        """Bias that hides entities in the logits of these rows; None = nothing is hidden."""
         return None if self._bias is None else self.take(self._bias, rows, "bias of rows")
 
     def norm(self, x: Floats, name: str) -> Floats:

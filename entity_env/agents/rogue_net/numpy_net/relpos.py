@@ -19,7 +19,7 @@ from entity_env.core.spaces import EntityName
 
 
 class NumpyRelpos:
-    """Keys and values of a `positions` operation, one table for all blocks and heads."""
+    """Keys and values of a `positions` operation, shared by all blocks and heads."""
 
     def __init__(self, operation: Operation, tensors: Mapping[str, NDArray[Any]]) -> None:
         self._config = RelposEncodingConfig(**operation.constants["options"])

@@ -41,7 +41,7 @@ class NeuralAgent(TrainedAgent):
         adapt: see `TrainedAgent`.
 
     Raises:
-        UsageError: a temperature below 1e-6.
+        UsageError: a temperature below 1e-6, or not finite.
         CheckpointError: on the first decision, see `TrainedAgent`.
     """
 

@@ -1,8 +1,8 @@
 """Attention among the entities of each observation, in two implementations.
 
-Numba kernels work on packed entities. Batched torch products pad every observation to the longest,
-which took half of the time of a training step on MultiSnake. They are still used on GPUs, without
-numba, and for few entities, large heads, relative positions and dropout.
+Numba kernels work on packed entities. Batched torch products pad every observation to the length of
+the longest, which took half of the time of a training step on MultiSnake. The products are still
+used on GPUs, without numba, and for few entities, large heads, relative positions and dropout.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ class PackedLayout:
 
     Args:
         order, offsets: int64, as for `Layout`.
-        visible: `(num_entities,)` bool, for each packed entity; empty = all are.
+        visible: `(num_entities,)` bool, for each packed entity: the policy sees it; empty = it sees
+            all.
         num_shares: size of the buffer of attention weights.
-        max_length: entities in the largest observation.
+        max_length: number of entities in the largest observation.
     """
 
     order: NDArray[np.int64]
@@ -73,7 +74,7 @@ class PaddedLayout:
         num_padded, max_length: shape of the slots.
         bias: `(num_padded * n_head, max_length, max_length)` float32 with keys before queries: 0
             or `HIDDEN`; None = nothing is hidden.
-        relpos: keys and values of relative positions.
+        relpos: keys and values of relative positions; None = none.
     """
 
     slots: Tensor
@@ -103,7 +104,7 @@ class PooledLayout:
 
     Args:
         rows: `(num_entities,)` int64 observation of each packed entity.
-        seen: `(num_seen,)` int64 packed index of every visible entity; None = all are.
+        seen: `(num_seen,)` int64 packed index of every visible entity; None = all are visible.
         count: `(num_rows, 1)` float32 number of visible entities in each observation, at least 1.
     """
 
@@ -134,7 +135,7 @@ def attention_layout(
     *,
     is_dropping: bool = False,
 ) -> AttentionLayout:
-    """The layout for all blocks; kernels do not support dropout."""
+    """The layout for all blocks; with `is_dropping`, not for kernels: they lack dropout."""
     if config.pooling is not None:
         return PooledLayout.of(layout, device)
     is_plain = relpos is None and not is_dropping

@@ -1,4 +1,4 @@
-"""A transformer block: attention, then an MLP, each on normalized input.
+"""A transformer block: attention or pooling, then an MLP, each on normalized input.
 
 Calling a torch operation takes longer than normalizing a thousand entities, and its result has left
 the cache before the next operation reads it. With numba kernels, a block is a few passes over its
@@ -34,7 +34,7 @@ LARGEST_MODEL: Final = 128
 
 
 class TransformerBlock(nn.Module):
-    """A transformer block."""
+    """A transformer block, see the top of the module."""
 
     def __init__(self, config: RogueNetConfig) -> None:
         super().__init__()

@@ -68,19 +68,19 @@ def save_checkpoint(
     training: Mapping[str, object] | None = None,
     optimizer: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Replaces the checkpoint in the folder `path`; other files stay.
+    """Writes a checkpoint to the folder `path`, replacing the last one; other files stay.
 
     If the process is killed or the save fails, the previous checkpoint stays readable.
 
     Args:
-        path: created with its parents.
+        path: created with its parents if missing.
         net: on any device.
         training: state of the trainer, as JSON.
         optimizer: its tensors by name.
 
     Raises:
-        CheckpointError: numbers are not finite, or `load_checkpoint` would refuse the checkpoint.
-            In both cases nothing was written.
+        CheckpointError: numbers are not finite, `load_checkpoint` would refuse the checkpoint, or
+            the `config.json` to be replaced is damaged. In each case nothing was written.
         OSError: the disk is full or not writable, or another process has been writing there for a
             minute.
         MissingExtraError: safetensors is not installed.
@@ -121,7 +121,8 @@ def load_checkpoint(path: str | Path, policy: Policy | None = None) -> Checkpoin
             ignored for others.
 
     Raises:
-        CheckpointError: the file is missing or damaged, or its tensors do not fit its description.
+        CheckpointError: the file is missing or damaged, or its tensors do not fit its description
+            or `policy`.
         MissingExtraError: a checkpoint of enn-trainer needs msgpack.
     """
     found = find_network(Path(path))
@@ -164,7 +165,7 @@ def initialized_from(
         `CheckpointError` for spaces or sizes that do not fit, and names every difference.
 
     Raises:
-        CheckpointError: the errors of `read_network`; or the network's kind or size is not `net`.
+        CheckpointError: the errors of `read_network`; or kind or size differ from `net`.
         MissingExtraError: a checkpoint of enn-trainer needs msgpack.
     """
     if policy is not None:

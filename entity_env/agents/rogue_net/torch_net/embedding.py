@@ -92,7 +92,10 @@ class InputNorm(nn.Module):
         self.count.copy_(common + count)
 
     def go_on(self, is_new: Tensor) -> None:
-        """Continues from the current statistics; counts features in `is_new` from now on."""
+        """Continues with the current statistics, but counts features in `is_new` from 0.
+
+        `is_new` is `(num_features,)` bool.
+        """
         self.is_new = is_new.to(self.mean.device)
         self._new_count = 0
 
@@ -139,7 +142,7 @@ class InputNorm(nn.Module):
         return features.sub(mean).div_(deviation).clamp_(-CLIP, CLIP)
 
     def scale(self) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation; 0 and 1 until two rows were counted."""
+        """Mean and standard deviation (1 for constant features); 0 and 1 until two rows counted."""
         return self._scale() or (torch.zeros_like(self.mean), torch.ones_like(self.mean))
 
     def _scale(self) -> tuple[Tensor, Tensor] | None:
@@ -187,6 +190,8 @@ def _embed_by_torch(module: nn.Module, features: Tensor) -> Tensor:
 
 class EntityEmbedding(nn.Module):
     """Embeds the entities of each type: normalize, linear, ReLU, layer norm.
+
+    A type without features has one learned vector.
 
     Args:
         widths: number of features per type, own and global, in order.

@@ -43,7 +43,7 @@ Draws: TypeAlias = NDArray[np.int64 | np.float32]
 Layers: TypeAlias = Sequence[tuple[Floats, Floats]]
 """`(num_outputs, num_inputs)` weight and `(num_outputs, 1)` bias of each layer."""
 _COUNTED: Final = 1 << 20
-"""Rows per pass over statistics: each pass copies its rows to float64."""
+"""Maximum rows per pass over statistics: each pass copies its rows to float64."""
 
 
 class _FlatPolicy(Policy):
@@ -131,17 +131,18 @@ class _FlatPolicy(Policy):
 class MLPPolicy(_FlatPolicy):
     """Two multilayer perceptrons with tanh, one for the policy and one for the value.
 
-    The features of all entities (exactly one of each type) and the global features are one vector;
-    with `MLPConfig.norm_inputs`, `InputNorm` normalizes it. Initial weights are orthogonal, with
-    the gains of Stable-Baselines3 and CleanRL: sqrt(2) in hidden layers, 0.01 for actions, 1 for
-    the value.
+    The features of all entities (one of each type, zeros if it is missing) and the global features
+    are one vector; with `MLPConfig.norm_inputs`, `InputNorm` normalizes it. Initial weights are
+    orthogonal, with the gains of Stable-Baselines3 and CleanRL: sqrt(2) in hidden layers, 0.01 for
+    actions, 1 for the value.
 
     Args:
         obs_space: entity types with `Entity.is_single`, or only global features.
         action_space: categorical and continuous actions.
 
     Raises:
-        SchemaError: an entity type that is not single, a select action, or no features.
+        SchemaError: an entity type that is not single, a select action, no features, or too many
+            parameters.
     """
 
     def __init__(
@@ -292,9 +293,9 @@ class MLPGradient:
 
     Args:
         net: a network that `of` accepts.
-        x: `(num_decisions, num_features)` float32, as `MLPPolicy` reads them.
+        x: `(num_decisions, num_features)` float32, before `MLPConfig.norm_inputs` applies.
         samples: one per decision.
-        allowed: `(num_decisions, num_choices)`; None = everything.
+        allowed: `(num_decisions, num_choices)` bool; None = all choices.
     """
 
     def __init__(
@@ -320,7 +321,7 @@ class MLPGradient:
         """The gradient for all decisions of a rollout; None if only torch can compute it.
 
         The network must be an unmodified `MLPPolicy` with one action, on the CPU, and every
-        observation must have one actor.
+        observation must have exactly one actor.
 
         Raises:
             SchemaError: an actor without any allowed choice.
@@ -481,7 +482,7 @@ def _weigh_labels(
 def _weigh_numbers(
     mean: Floats, log_std: Floats, samples: Draws
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Like `_weigh_labels`, from `(num_labels, num_rows)`; gradients for the mean, then `log_std`.
+    """Like `_weigh_labels`, from `(num_labels, num_rows)` means; gradients of them and `log_std`.
 
     With d = (sample - mean) / std, the gradients of the log-probability are `d / std` and
     `d**2 - 1`; those of the entropy are 0 and 1.

@@ -116,7 +116,7 @@ class Policy(nn.Module, ABC):
         return OwnNetConfig(f"{type(self).__module__}.{type(self).__qualname__}")
 
     def weights(self) -> Weights:
-        """Copies of the parameters, for other programs and for `NumpyAgent`."""
+        """Copies of parameters and statistics, for other programs and for `NumpyAgent`."""
         tensors = {name: t.detach().cpu().numpy().copy() for name, t in self.state_dict().items()}
         return Weights(self.obs_space, self.action_space, self.net_config, tensors)
 
@@ -146,7 +146,7 @@ class Policy(nn.Module, ABC):
             batch: the observations, with the masks.
 
         Raises:
-            SchemaError: an actor without any allowed choice, or an action of another kind.
+            SchemaError: an actor without any allowed choice, or an action that selects entities.
         """
         choices = find_row_choices(action, batch.action_masks[action])
         rows = as_tensor(choices.rows, logits.device)

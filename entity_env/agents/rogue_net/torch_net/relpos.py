@@ -20,7 +20,7 @@ from entity_env.core.spaces import EntityName
 
 
 class RelposEncoding(nn.Module):
-    """Learned keys and values of relative positions, one table for all blocks and heads.
+    """Learned keys and values of relative positions, shared by all blocks and heads.
 
     Args:
         relpos: buckets and options of relative positions.

@@ -45,7 +45,7 @@ _ALL: Final = np.empty((0, 0), dtype=np.bool_)
 
 
 class ActingPolicy(Protocol):
-    """Has the `act` of a `Policy`."""
+    """Object with the `act` of a `Policy`, without `greedy` and `temperature`."""
 
     def act(self, batch: EntityBatch, *, generator: torch.Generator | None) -> PolicyOutput: ...
 
@@ -62,7 +62,7 @@ class _Head(NamedTuple):
     """Linear layer from states to logits: `(num_labels, d_model)` and `(num_labels,)`.
 
     For a select action `(d_model, d_model)` and `(d_model,)`, which merge query and key projection:
-    the dot product of the output with an encoded actee is a logit.
+    the dot product of the output with an encoded actee is a logit, up to a constant per actor.
     """
 
     weight: Floats
@@ -79,7 +79,7 @@ def fastest_policy(net: Policy) -> ActingPolicy:
 
 
 class ArrayPolicy:
-    """`act` of an `MLPPolicy` in numpy; for few rows torch takes several times as long.
+    """`act` of an `MLPPolicy`, in numpy for few rows: torch would take several times as long.
 
     Args:
         net: on the CPU; its parameters and statistics are read in place.

@@ -18,7 +18,7 @@ from entity_env.core.validation import has_numba
 FEW = 32
 """Up to this many entities, torch is used instead of kernels."""
 FEW_PRODUCTS = 1 << 18
-"""Maximum multiplications of a product in numpy; for more, OpenBLAS starts threads."""
+"""Maximum number of multiplications of a product in numpy: for large ones, it starts threads."""
 
 
 _TORCH_ONLY: Final = ContextVar("torch_only", default=False)
@@ -40,10 +40,10 @@ def has_kernels() -> bool:
 
 
 def use_kernels(num_entities: int, device: torch.device) -> bool:
-    """True if numba kernels compute a batch: on a CPU, with numba installed.
+    """True if numba kernels compute a batch: with numba, on a CPU, for more than `FEW` entities.
 
-    Not for the few entities of a single observation, because playing a game must not wait for numba
-    to load.
+    For a single observation, which has few entities, playing a game must not wait for numba to
+    load.
     """
     return num_entities > FEW and device.type == "cpu" and has_kernels()
 

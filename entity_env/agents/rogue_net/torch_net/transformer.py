@@ -61,7 +61,9 @@ class Transformer(nn.Module):
         return x
 
     def encode(self, x: Tensor, layout: AttentionLayout) -> EncodedEntities:
-        """Like `forward` without dropout; without a kernel, readers apply the last layer."""
+        """Like `forward` without dropout; if no kernel computes the last block, its last layer is
+        left to the readers.
+        """
         blocks = [cast(TransformerBlock, block) for block in self.blocks]
         for block in blocks[:-1]:
             x = block.forward(x, layout)
