@@ -51,7 +51,7 @@ class Executor(Protocol):
         """Reason of the last failure that led to a restart, by environment.
 
         An environment that raised in a worker is missing. If a worker died or hung, the environment
-        at fault has the reason, if it is known, and all others of that worker have "".
+        that it was stepping, if any, has the reason; all others of that worker have "".
         """
 
     def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:

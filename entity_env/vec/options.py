@@ -95,7 +95,7 @@ class VecOptions:
 
 
 def missing_for_workers() -> str:
-    """Features that this system lacks for worker processes, or ""."""
+    """Feature that this system lacks for worker processes, or ""."""
     if sys.platform in ("emscripten", "wasi"):
         return "processes"
     can_share = sys.platform == "win32" or hasattr(socket, "send_fds")

@@ -25,12 +25,12 @@ class ProcessBatch(ABC):
     environment of this process.
 
     Args:
-        num_agents: rows per environment.
+        num_agents: number of rows per environment.
         spaces: of the observations and of every action.
 
     Attributes:
         can_reset_envs: some environments can be reset while others continue.
-        num_steps: number of calls of `act`; 0 in a worker, whose parent counts them.
+        num_steps: number of calls of `act`; 0 in a worker, whose parent counts the calls.
         games_s, packing_s, num_restarts: see `WorkerStatistics`.
         failures: reason of the last restart, by environment.
         is_whole: the last call was completed or changed nothing, so the state is known.

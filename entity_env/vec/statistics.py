@@ -16,7 +16,7 @@ class WorkerStatistics:
         games_s: time in the games, including reading their observations.
         packing_s: time for batching.
         waiting_s: time waiting for actions.
-        num_restarts: restarts of environments after a failure.
+        num_restarts: number of restarts of environments after a failure.
         num_bytes: size of the shared memory for its steps.
     """
 
@@ -73,7 +73,7 @@ class VecStatistics:
 
     @property
     def num_restarts(self) -> int:
-        """Restarts of environments after a failure, over all workers."""
+        """Number of restarts of environments after a failure, over all workers."""
         return sum(worker.num_restarts for worker in self.workers)
 
     def __str__(self) -> str:

@@ -120,7 +120,7 @@ class VecEnv(VecEnvBase):
         self._num_env_steps = 0
         self._num_episodes = 0
         self._clock = Stopwatch()
-        # CPython never garbage-collects a suspended greenlet: close() must raise GameExit in it.
+        # CPython 3.11 never garbage-collects a suspended greenlet: close() raises GameExit in it.
         self._finalizer = weakref.finalize(self, self._executor.close)
 
     def obs_space(self) -> ObsSpace:
@@ -454,8 +454,8 @@ class VecEnv(VecEnvBase):
         alone.
 
         Raises:
-            ProtocolError: a game does not end, or must be closed by another thread. All others are
-                closed.
+            ProtocolError: a game does not end, or must be closed by another thread. All other games
+                are closed.
         """
         self._is_closed = True
         self._forget()

@@ -51,8 +51,8 @@ _MAX_RESTARTS: Final = 10
 class LocalBatch(ProcessBatch):
     """Steps environments one after another; base class of games and of `Environment`s.
 
-    Environment indices start at 0; only episodes, seeds and messages count from `first_env`.
-    `writer` collects the rows of a step, `final_writer` last observations.
+    Environment indices start at 0; only episodes, seeds and messages count from `first_env`, the
+    first of `envs`. `writer` collects the rows of a step, `final_writer` last observations.
     """
 
     process: ClassVar[int] = os.getpid()

@@ -26,12 +26,12 @@ from entity_env.vec.in_process.base import ERROR_METRIC, LocalBatch
 from entity_env.vec.options import VecOptions
 
 _AT_ONCE: Final = 128
-"""Environments whose observations are read together. With more live objects, Python's garbage
-collector would traverse the whole process every few steps."""
+"""Number of environments whose observations are read together. With more live objects, Python's
+garbage collector would traverse the whole process every few steps."""
 
 
 class EnvironmentBatch(LocalBatch):
-    """Environments of one class; arguments as for `LocalBatch`."""
+    """Environments made by one class or function; `options` and `envs` as for `LocalBatch`."""
 
     def __init__(self, make: Callable[[], Environment], options: VecOptions, envs: range) -> None:
         self._envs: list[Environment] = []
@@ -271,7 +271,7 @@ def _actions_of(
     asked: Mapping[ActionName, Sequence[Asked]],
     actions: Mapping[ActionName, Iterator[Any]],
 ) -> Iterator[dict[ActionName, Any]]:
-    """Actions of every environment in turn; none for environments without actors."""
+    """Actions of every environment in turn; an empty dict for an environment without actors."""
     if len(actions) == 1:
         [(name, chosen)] = actions.items()
         if len(asked[name]) == num_envs:

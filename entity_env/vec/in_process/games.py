@@ -32,7 +32,7 @@ games, Python's garbage collector would traverse all games in every step."""
 
 
 class GameBatch(LocalBatch):
-    """Copies of a game; arguments as for `LocalBatch`."""
+    """Copies of a game; `options` and `envs` as for `LocalBatch`."""
 
     def __init__(self, game: Game, options: VecOptions, envs: range) -> None:
         num_agents, spaces = game.num_agents, (game.obs_space(), game.action_space())
@@ -196,7 +196,7 @@ class GameBatch(LocalBatch):
             self._waiting.append(agent)
 
     def _collect_idle(self, env_id: int, agent: TrainAgent) -> None:
-        """Adds the row of an agent that waits for no action: it is over, or not its turn."""
+        """Adds the row of an agent whose episode is over, or that has no turn now."""
         self._hosts[env_id].require_waiting()
         last = self._last.get(env_id * self.num_agents + agent.agent_id)
         self._rewards.append(0.0)

@@ -42,7 +42,7 @@ _logger = logging.getLogger(__name__)
 _END_TIMEOUT_S: Final = 5.0
 """Time after which `close` kills the workers that have not exited."""
 _EXIT_TIMEOUT_S: Final = 4.0
-"""Time that `close` waits for busy games; the rest is for closing the others."""
+"""Time that `close` waits for busy games; the rest of `_END_TIMEOUT_S` is for closing games."""
 _POLL_S: Final = 0.2
 """Interval at which a waiting thread checks whether another thread has closed the workers."""
 _MAX_REPLACEMENTS: Final = 5
@@ -358,7 +358,7 @@ class WorkerPool:
         self._is_playing[rows] |= has_actors
 
     def _with_lost(self, worker: WorkerHandle, step: BatchStep) -> BatchStep:
-        """Adds the lost episodes of the worker's predecessor."""
+        """Adds the lost episodes of the worker's predecessor to its step."""
         lost = self._lost.pop(worker.index, None)
         if lost:
             finished = lost.finished()

@@ -63,7 +63,7 @@ class Command:
 class Word:
     """Indices of the 8-byte words after a wake-up event.
 
-    Blocks are sent through the connection and numbered in order. A word holds the number of the
+    Blocks are sent through the connection and numbered in order. Some words hold the number of the
     block to use; blocks of interrupted commands are skipped.
     """
 

@@ -3,8 +3,8 @@
 The memory comes from the first of these that the system supports:
 
 - `memfd_create` (Linux): leaves no name behind, and is not limited by /dev/shm.
-- `SharedMemory` (macOS, other POSIX): its name is removed at once and its pages are reserved,
-  because if /dev/shm is too small the first write would kill the process with SIGBUS.
+- `SharedMemory` (macOS, other POSIX): its name is removed at once. Except on macOS, its pages are
+  reserved: otherwise, if /dev/shm is too small, a write would kill the process with SIGBUS.
 - a named mapping (Windows): freed with the last process that has it open.
 
 On POSIX a block is only a file descriptor, so a killed process leaves nothing behind.
@@ -124,7 +124,8 @@ class SharedBlock:
     ) -> SharedBlock:
         """Waits for a block from the other end.
 
-        Closes blocks with a smaller number, which belong to interrupted commands.
+        Closes blocks with a smaller number, which belong to interrupted commands. Raises
+        `TimeoutError` if none comes in time, `EOFError` if the other end is closed.
         """
         while True:
             if not wait([end], timeout_s):
@@ -198,7 +199,7 @@ def _exactly(end: socket.socket, num_bytes: int) -> bytes:
 
 
 def machine_error(what: str, error: OSError) -> WorkerError:
-    """Error for a limit of the machine, with a remedy."""
+    """Error for a limit of the machine, with a remedy if one is known."""
     reason = error.strerror or str(error)
     if error.filename is not None:
         reason = f"{reason}: {error.filename}"
@@ -207,7 +208,7 @@ def machine_error(what: str, error: OSError) -> WorkerError:
 
 def _remedy(number: int | None) -> str:
     if number in (errno.EMFILE, errno.ENFILE):
-        return f"; {_file_limit()}: raise it with `ulimit -n`, or use fewer workers"
+        return f"; {_file_limit()}: raise the limit with `ulimit -n`, or use fewer workers"
     if number == errno.ENOENT:
         return "; the current folder and that for temporary files (TMPDIR) must exist"
     if number == errno.ENOMEM:

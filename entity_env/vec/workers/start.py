@@ -86,8 +86,8 @@ def _require_files() -> None:
 def _safe_path() -> Iterator[None]:
     """Keeps the current folder out of `sys.path` while a new interpreter starts.
 
-    Otherwise the fork server would import a json.py there instead of Python's. Workers remove the
-    variable.
+    Otherwise the fork server would import a json.py there instead of Python's. Workers remove
+    `SAFE_PATH` from their environment.
     """
     if SAFE_PATH in os.environ:
         yield

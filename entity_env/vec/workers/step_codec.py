@@ -225,7 +225,7 @@ class StepWriter:
 
 
 class StepReader:
-    """Parent's side: reads a worker's steps; arguments as for `StepWriter`."""
+    """Parent's side: reads a worker's steps."""
 
     def __init__(self, rows: SharedRows, envs: range) -> None:
         self._layout = rows.layout

@@ -12,7 +12,7 @@ counter once more, while the notifier increments its counter and then reads the 
     waiter                         notifier
     asleep = 1                     counter += 1
     fence                          fence
-    counter changed? go on         asleep? send a byte
+    counter changed? return        asleep? send a byte
     sleep until a byte comes
 
 On x86-64 only one thing can go wrong: a read may overtake an earlier write of the same processor to
@@ -61,7 +61,7 @@ Path: TypeAlias = Literal["spin", "kernel"]
 """Poll shared memory for a moment before sleeping, or always go through the kernel."""
 
 NUM_SPINS: Final = 1000
-"""Reads before going to sleep: about 0.4 ms on a free processor."""
+"""Number of reads before going to sleep: about 0.4 ms on a free processor."""
 NUM_BYTES: Final = 128
 """Size of a wake-up event in a block: a cache line per side."""
 
@@ -71,7 +71,7 @@ _WORKER: Final = _LINE // 8
 _ASLEEP: Final = 1
 """Indices of 8-byte words: the counter, then whether its owner sleeps."""
 _SPINS_A_ROUND: Final = 50
-"""Reads of shared memory between two clock readings."""
+"""Number of reads of shared memory between two clock readings."""
 _FIRST_SLEEP_S: Final[float] = 0.01
 _LONGEST_SLEEP_S: Final = 1e6 if hasattr(select, "poll") else 0.5
 """Limit of the system's timeouts; without `poll` (Windows), Ctrl-C does not end a longer sleep."""
