@@ -42,7 +42,7 @@ class Slot:
     index: int
     dtype: np.dtype[Any]
     width: int
-    """Numbers per row: a slot with `num_rows` rows is an array of `num_rows * width` numbers."""
+    """Elements per row: a slot with `num_rows` rows is an array of `num_rows * width` elements."""
 
 
 class EntitySlots(NamedTuple):

@@ -67,7 +67,7 @@ class _Column:
     kind: int
     """Index of the type."""
     counts: list[int]
-    """Entities per observation."""
+    """Number of entities per observation."""
     ids: Sequence[Sequence[EntityID] | None] | None
     """Ids per observation, None for each without ids; or None if no observation has ids."""
     values: list[float]
@@ -81,7 +81,7 @@ class _Group:
     kinds: Sequence[int]
     """Indices of their types."""
     count: int
-    """Total over all observations."""
+    """Their number, in all observations together."""
     ids: Iterable[Sequence[EntityID]]
     """Ids per observation."""
 

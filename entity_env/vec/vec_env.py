@@ -38,7 +38,7 @@ class VecEnv(VecEnvBase):
         source: a game, an `Environment` class, or a function that returns an `Environment`; or a
             source of array environments, such as `MultiSnakeBatch`.
         num_envs: number of copies.
-        num_workers: processes that share the environments; 0 = in this process.
+        num_workers: number of processes that share the environments; 0 = in this process.
         seed: of the run; with the indices of environment and episode, it determines every episode's
             seed.
         autoreset: see `Autoreset`.

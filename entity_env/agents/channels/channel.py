@@ -1,6 +1,6 @@
 """Channel: runs a game on its own stack, where it can wait in the middle of a call.
 
-The transports: `greenlet` switches within the thread; `thread` runs the game in an OS thread.
+The transports: `greenlet` switches within the driver's thread; `thread` runs the game in another.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Channel(Protocol):
         """Raises `GameExit` where the game waits, and runs it until it waits again or finishes.
 
         If an interrupt kept the game from starting, starts it instead. `throw` and `close` work
-        after an interrupt in any method of the channel.
+        after an interrupt in any method of the channel. Raises the game's exceptions, and
+        `ProtocolError` if the game cannot be unwound.
         """
 
     def settle(self) -> None:

@@ -46,9 +46,9 @@ class TrainAgent(Agent):
         self.answer: Any = None
         self.last_score = 0.0
         self.is_playing = False
-        """The driver has read an observation of the agent's current episode."""
+        """True if the driver has read an observation of the agent's current episode."""
         self.is_over = False
-        """The agent's episode has ended; the agent must not act before its next episode begins."""
+        """True if the agent's episode has ended; the agent must not act before its next episode."""
         self.first_score = 0.0
         self.num_steps = 0
         """Number of actions chosen in this episode."""
@@ -247,7 +247,7 @@ class GameRunner:
 
     @property
     def frame(self) -> FrameType | None:
-        """Innermost frame of the waiting game."""
+        """See `Channel.frame`."""
         return None if self._channel is None else self._channel.frame
 
     @property

@@ -128,7 +128,7 @@ class TrainAgentEnv(Environment):
             ClosedError: after `close`.
             ProtocolError: before `reset`, after an observation that was `done`, or after an error.
             SchemaError: an action is missing, of the wrong kind, not allowed, or not requested; the
-                game did not continue.
+                game did not continue. Or the game has shown an invalid observation.
             WorkerError: the game called `sys.exit()`, or raised something else that is not an
                 `Exception`. Other exceptions of the game propagate unchanged.
 

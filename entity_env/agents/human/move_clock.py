@@ -89,12 +89,12 @@ class MoveClock:
 
     @property
     def left_s(self) -> float | None:
-        """Time left, 0 if expired; None = no limit."""
+        """Seconds left for the decision, 0 if expired; None = no limit."""
         return None if self._end_s is None else max(self._end_s - self._now(), 0.0)
 
     @property
     def rest_s(self) -> float:
-        """Time until a finished decision takes effect; 0 unless the game runs in real time."""
+        """Seconds until a finished decision takes effect; 0 unless the game runs in real time."""
         return (self.left_s or 0.0) if self.is_real_time else 0.0
 
     def describe(self, default: str) -> str:

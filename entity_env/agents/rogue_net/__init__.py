@@ -1,4 +1,4 @@
-"""RogueNet, the entity transformer: its configuration and features, in torch and in numpy.
+"""RogueNet, the entity transformer, in torch and in numpy, with its configuration and checkpoints.
 
 Importing this package does not import torch: names that need torch load on first use. Training
 belongs to `ppo`.

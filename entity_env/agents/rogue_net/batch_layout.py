@@ -77,7 +77,7 @@ class Layout:
 
     @cached_property
     def hidden(self) -> NDArray[np.bool_] | None:
-        """Attention mask, True = masked; None = nothing is.
+        """Attention mask, True = masked; None = nothing is masked.
 
         `(num_padded, max_length, max_length)` or `(num_padded, max_length, 1)` bool, with axes
         (observation, key, query). Empty slots are masked for all queries, invisible entities for
@@ -93,7 +93,10 @@ class Layout:
         return hidden
 
     def packed_index(self, entities: RaggedArray[np.int64], what: str) -> Ints:
-        """Packed index of entities given by their index in the observation."""
+        """Packed index of each entity, given its index in its observation.
+
+        Raises `SchemaError` for an index out of range; `what` names the entities in the message.
+        """
         rows = entities.row_index
         index = entities.values
         wrong = (index < 0) | (index >= self.lengths[rows])

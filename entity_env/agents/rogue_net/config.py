@@ -51,8 +51,9 @@ class RelposEncodingConfig:
         radial: use buckets by angle.
         distance: use buckets by distance.
         rotation_vec_features: two features, the direction of an entity; angles are relative to the
-            direction. A type without these features has angle 0.
-        rotation_angle_feature: the direction as one angle, in radians.
+            direction.
+        rotation_angle_feature: the direction as one angle, in radians. The direction of a type
+            without direction features is 0.
         interpolate: interpolates between neighboring angles or rings.
         value_gate: activation of the gate, a projection of the key entity that multiplies the
             values: "linear", "relu", "gelu" or "sigmoid"; None = no gate.
@@ -233,7 +234,7 @@ class RogueNetConfig:
     Args:
         d_model: width of an entity embedding; a multiple of `n_head`.
         n_layer: number of transformer blocks; 0 = entities do not see each other.
-        n_head: attention heads of each block.
+        n_head: number of attention heads of each block.
         d_qk: width of the queries and keys of select actions.
         relpos_encoding: relative positions in attention; None = none.
         translation: moves positions so that one entity is at the origin; None = no move.

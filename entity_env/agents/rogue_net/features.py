@@ -36,7 +36,8 @@ def input_features(
 ) -> dict[EntityName, tuple[str, ...]]:
     """Names of the features per entity type: its own, then the global features.
 
-    `GLOBAL_ENTITY` is the last type if there is a global action.
+    `GLOBAL_ENTITY` is the last type if there is a global action. Raises `SchemaError` for more than
+    `MAX_COLUMNS` features.
     """
     shared = tuple(obs_space.global_features)
     own = sum(len(entity.features) for entity in obs_space.entities.values())
@@ -209,7 +210,7 @@ class FlatFeatures:
 class _Reference:
     """Positions of the reference entities, `(n, num_positions)`, and directions, `(n, 2)`.
 
-    No directions = no rotation.
+    `direction` is None without rotation.
     """
 
     origin: Floats

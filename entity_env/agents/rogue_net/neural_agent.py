@@ -37,7 +37,7 @@ from entity_env.core.vec_obs import VecActions, VecObs, VecSelectEntityActionMas
 from entity_env.errors import CheckpointError, UsageError
 
 _MIN_TEMPERATURE: Final = 1e-6
-"""Logits are divided by the temperature: a smaller one would overflow in single precision."""
+"""Logits divided by a lower temperature would overflow in single precision."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ class TrainedAgent(PolicyAgent):
 
     Raises:
         CheckpointError: on the first decision, if the game declared other spaces, or, with `adapt`,
-            lacks some of them; see `load_agent`. Direct calls of a game's `play` declare no spaces,
-            so only observations are checked.
+            spaces that cannot be adapted; see `load_agent`. Direct calls of a game's `play` declare
+            no spaces, so only observations are checked.
     """
 
     def __init__(self, spaces: Spaces, choosing: Choosing, *, adapt: bool = False) -> None:

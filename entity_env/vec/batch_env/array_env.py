@@ -52,7 +52,7 @@ class ArrayEnv(BatchEnv):
         max_episode_steps: steps after which an episode is truncated; None = never.
 
     Attributes:
-        num_steps: `(num_envs,)` int64, steps of the current episodes; read-only.
+        num_steps: `(num_envs,)` int64, number of steps of the current episodes; read-only.
 
     Raises:
         SchemaError: several entity types, or an action that selects entities.

@@ -140,7 +140,7 @@ class PackedResult(StepResult):
     _filled: ResetMask = field(default_factory=_no_mask, init=False)
     _free: ResetMask = field(default_factory=_no_mask, init=False)
     _num_owners: int = field(default=0, init=False)
-    """References to `_free` when the caller has none; 0 before the first mask."""
+    """Number of references to `_free` if the caller has none; 0 before the first mask."""
 
     def to_reset_mask(self) -> ResetMask:
         count, mask = self.num_ended, self._filled

@@ -20,7 +20,8 @@ from entity_env.vec.vec_env import VecEnv
 
 _MAX_COPIES: Final = 64
 _BATCHED: Final = 500
-"""Episodes per block: so many that the end of a block, when few environments play, costs little."""
+"""Number of episodes per block: at its end, few environments play, which costs little with this
+many episodes."""
 _ONE_BY_ONE: Final = 100
 
 
@@ -31,8 +32,10 @@ class Episodes:
     Args:
         players: makes the agents of a block. Agents that sample must play a block the same way,
             whatever was played before.
+        count: number of episodes.
         seed: of the run. If one agent decides for batches, episode `i` has the seed
-            `EpisodeSeeds(seed)[i]`, so all agents play the same episodes.
+            `EpisodeSeeds(seed)[i]`, so all agents play the same episodes; otherwise each block
+            starts a run with its `block_seed`.
         is_batched: one agent decides for batches; otherwise episodes are played one by one.
         num_envs, num_workers: environments per batch, and processes.
         step_timeout_s, on_error, failures: as for `VecEnv`.

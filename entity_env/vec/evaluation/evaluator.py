@@ -58,15 +58,15 @@ class Evaluator(Callback):
     without the optimizer; ties go to the last network, which has trained longest. A resumed run
     keeps the best network found in the folder; a new run's first evaluation replaces it.
 
-    At the end, the best and the last network play up to `5 * episodes` episodes from fresh starts,
-    on which neither was selected, and the better network is kept. In a game for several agents with
-    random opponents, games between the two networks decide. If there is no time, the last network
-    is kept only if it was evaluated and the best one is not clearly better. The last network also
-    plays with the other policy, greedy or sampled. Episodes at the end start within a tenth of the
-    run's time (at least 0.25 s, at most 20 s) and stop after twice that, or after 1.5 s if a signal
-    ended the run. The scores are stored in `run.json` as "evaluated". If greedy play is much worse
-    than sampled play, its worst episode is kept in `replays/greedy.replay`; this needs `replays`,
-    and a game for one agent.
+    At the end, the best and the last network play up to `5 * episodes` episodes each from fresh
+    starts, on which neither was selected, and the better network is kept. In a game for several
+    agents with random opponents, games between the two networks decide. If there is no time, the
+    last network is kept only if it was evaluated and the best one is not clearly better. The last
+    network also plays with the other policy, greedy or sampled. Episodes at the end start within a
+    tenth of the run's time (at least 0.25 s, at most 20 s) and stop after twice that, or after
+    1.5 s if a signal ended the run. The scores are stored in `run.json` as "evaluated". If greedy
+    play is much worse than sampled play, its worst episode is kept in `replays/greedy.replay`; this
+    needs `replays`, and a game for one agent.
 
     In a game for several agents the network has one seat, which changes with each episode, and an
     opponent has all others, unless they belong to bots of `against`. Figures are the network's.

@@ -37,7 +37,7 @@ from entity_env.vec.vec_env import VecEnv
 _logger = logging.getLogger(__name__)
 
 _BATCHES: Final = (4, 16, 80)
-"""Episodes played together; the draws of each depend on the others."""
+"""Numbers of episodes that are played together; the draws of each episode depend on the others."""
 _BUDGET_S: Final = 1.0
 _MAX_S: Final = 2.0
 

@@ -56,7 +56,7 @@ class LocalBatch(ProcessBatch):
     """
 
     process: ClassVar[int] = os.getpid()
-    """Cached, because `os.getpid` takes up to 0.5 µs."""
+    """Id of this process, cached because `os.getpid` takes up to 0.5 µs."""
 
     def __init__(
         self,

@@ -66,9 +66,9 @@ class WorkerHandle:
         self.index = index
         self.envs = envs
         self.deadline: float | None = None
-        """When the current command counts as hanging."""
+        """Monotonic time at which the current command counts as hanging; None = never."""
         self.error: WorkerError | None = None
-        """Why the worker is unusable."""
+        """Why the worker is unusable; None = it is usable."""
         self.num_steps = 0
         self.parity = parity
         """Half of the shared rows with the step read last."""

@@ -129,7 +129,8 @@ class WakeUpEvent:
         self._distance = 1 - self._lead
         num_rounds, rest = divmod(num_spins, _SPINS_A_ROUND)
         self._rounds = (_SPINS_A_ROUND,) * num_rounds + (rest,) * (rest > 0)
-        """Reads per round, each followed by a clock reading; empty on the kernel path."""
+        """Number of reads of each round, which ends with a clock reading; empty on the kernel path.
+        """
         lock = threading.Lock()
         self._take, self._give_back = lock.acquire, lock.release
         end.setblocking(False)

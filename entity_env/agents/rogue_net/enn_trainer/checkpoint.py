@@ -59,7 +59,7 @@ def is_enn_checkpoint(path: Path) -> bool:
 
 
 def find_enn_checkpoint(path: Path) -> Path | None:
-    """`path` if it is a checkpoint, else the newest one in it (a training run); None if none is."""
+    """`path` if it is a checkpoint, else the newest checkpoint in it, a training run; or None."""
     newest_first = sorted(path.glob(LATEST), reverse=True)
     return next((place for place in (path, *newest_first) if is_enn_checkpoint(place)), None)
 
@@ -236,7 +236,7 @@ def write_enn_checkpoint(path: str | Path, weights: Weights, *, step: int = 0) -
         MissingExtraError: msgpack is not installed.
         OSError: the disk is full or not writable; the previous checkpoint stays readable.
         SchemaError: the network is not a RogueNet.
-        UsageError: `path` is a file, or a folder with other files.
+        UsageError: `path` is a file, or a folder with files but no checkpoint of enn-trainer.
     """
     _require_names(weights)
     weights = weights.as_rogue_net()

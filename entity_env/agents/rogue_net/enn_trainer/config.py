@@ -39,7 +39,7 @@ _NET: Final = {*_SIZES, *_WITHOUT_EFFECT, "pooling", "relpos_encoding", "transla
 
 
 def config_from_ron(ron: Ron, where: str) -> RogueNetConfig:
-    """The network of a `config.ron`; raises CheckpointError if it is malformed or cannot run."""
+    """The network of a `config.ron`; raises CheckpointError unless rogue-net could run it."""
     train = _struct(ron, "TrainConfig", where)
     version = _get(train, "version", int, where)
     if not 0 <= version <= LAST_VERSION:

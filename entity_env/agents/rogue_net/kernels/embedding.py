@@ -20,7 +20,7 @@ from entity_env.core.ragged import Floats
 
 _CLIP: Final = np.float32(5.0)
 _SLICE: Final = 96
-"""Entities per pass, to keep them in the cache."""
+"""Number of entities per pass, to keep them in the cache."""
 
 
 @vectorized

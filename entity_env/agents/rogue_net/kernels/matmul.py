@@ -19,13 +19,14 @@ from entity_env.agents.rogue_net.kernels.simd import vectorized, vectorized_inli
 from entity_env.core.ragged import Floats
 
 _LANES: Final = 8
-"""Numbers per vector."""
+"""Number of float32 per vector."""
 _CODEGEN: Final[Any] = registry.cpu_target.target_context.codegen()
 _IS_WIDE: Final = "+avx512f" in _CODEGEN.magic_tuple()[2]
 """True if registers hold two vectors, and there are twice as many registers."""
 _ROWS: Final = 8 if _IS_WIDE else 4
 _MOST: Final = 4 if _IS_WIDE else 2
-"""Rows per tile, and vectors per row: sums and factors of a tile just fit the registers."""
+"""Number of rows per tile, and of vectors per row: a tile's sums and factors just fit the
+registers."""
 _HALF: Final = _MOST // 2
 
 

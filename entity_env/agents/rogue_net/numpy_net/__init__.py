@@ -1,1 +1,1 @@
-"""The network in numpy, for shipped agents: equivalent results without torch or gradients."""
+"""The network in numpy, for acting without torch: equivalent results, but no gradients."""

@@ -33,7 +33,7 @@ from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, EntityName
 _MAX_PLANS: Final = 256
 """Maximum number of cached plans, of about 30 kB each."""
 _MAX_ENTITIES: Final = 256
-"""Largest observation with a cached plan; for larger ones, creating it is negligible."""
+"""Maximum number of entities for a cached plan; for more, creating a plan takes negligible time."""
 _NO_FEATURES: Final = np.zeros((1, 0), dtype=np.float32)
 
 

@@ -40,7 +40,7 @@ HIDDEN = -1e9
 
 @dataclass(frozen=True, slots=True)
 class PackedLayout:
-    """A `Layout` for the attention kernel, which reads entities in their packed order.
+    """A `Layout` for the attention kernel, which reads packed entities.
 
     Args:
         order, offsets: int64, as for `Layout`.
@@ -225,7 +225,7 @@ def _padded_attention(
 def pad(packed: Tensor, slots: Tensor, source: Tensor) -> Tensor:
     """`(num_entities, width)` to `(num_slots, width)`.
 
-    Empty slots hold values of arbitrary entities and propagate no gradient, so nothing may depend
+    Empty slots hold values of an arbitrary entity and propagate no gradient, so nothing may depend
     on them.
     """
     padded: Tensor = _Pad.apply(packed, slots, source)  # type: ignore[no-untyped-call]

@@ -28,7 +28,7 @@ from entity_env.agents.rogue_net.torch_net.tensors import as_array, dropped, lay
 from entity_env.core.ragged import Floats
 
 _SLICE: Final = 192
-"""Entities per pass, to keep activations in the cache."""
+"""Number of entities per pass, to keep activations in the cache."""
 LARGEST_MODEL: Final = 128
 """Widest block for the kernels; for wider blocks, torch's BLAS is faster."""
 

@@ -51,7 +51,7 @@ class InputNorm(nn.Module):
         self.register_buffer("squares_sum", torch.zeros(num_features))
         self.register_buffer("is_new", None, persistent=False)
         self._new_count = 0
-        """Rows counted for new features."""
+        """Number of rows counted for new features."""
         self._state: list[tuple[int, int]] = []
         """Identity and version of each buffer at the last computation of the scale."""
         self._known: tuple[Tensor, Tensor] | None = None
@@ -194,7 +194,7 @@ class EntityEmbedding(nn.Module):
     A type without features has one learned vector.
 
     Args:
-        widths: number of features per type, own and global, in order.
+        widths: number of features per type (own, global and distance), in packed order.
     """
 
     def __init__(self, widths: Mapping[EntityName, int], d_model: int) -> None:

@@ -43,7 +43,7 @@ Draws: TypeAlias = NDArray[np.int64 | np.float32]
 Layers: TypeAlias = Sequence[tuple[Floats, Floats]]
 """`(num_outputs, num_inputs)` weight and `(num_outputs, 1)` bias of each layer."""
 _COUNTED: Final = 1 << 20
-"""Maximum rows per pass over statistics: each pass copies its rows to float64."""
+"""Maximum number of rows per pass over statistics: each pass copies its rows to float64."""
 
 
 class _FlatPolicy(Policy):

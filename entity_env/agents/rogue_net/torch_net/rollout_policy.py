@@ -41,7 +41,7 @@ from entity_env.core.vec_obs import EntityBatch
 
 Pair: TypeAlias = tuple[Floats, Floats]
 _ALL: Final = np.empty((0, 0), dtype=np.bool_)
-"""All choices are allowed."""
+"""Empty mask: all choices are allowed."""
 
 
 class ActingPolicy(Protocol):

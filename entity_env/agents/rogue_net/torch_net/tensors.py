@@ -18,7 +18,7 @@ from entity_env.core.validation import has_numba
 FEW = 32
 """Up to this many entities, torch is used instead of kernels."""
 FEW_PRODUCTS = 1 << 18
-"""Maximum number of multiplications of a product in numpy: for large ones, it starts threads."""
+"""Maximum number of multiplications of a product in numpy, which starts threads for large ones."""
 
 
 _TORCH_ONLY: Final = ContextVar("torch_only", default=False)
