@@ -90,7 +90,7 @@ class VecOptions:
         except (pickle.PicklingError, TypeError, AttributeError, ValueError) as error:
             raise WorkerError(
                 f"a VecEnv sends its source to its workers, but {self.source!r} cannot be pickled: "
-                f"{error}; create the objects that it holds inside play, or use num_workers=0"
+                f"{error}; let play create the objects that the source holds, or use num_workers=0"
             ) from error
 
 

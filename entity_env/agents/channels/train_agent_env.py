@@ -173,7 +173,7 @@ class TrainAgentEnv(Environment):
         agents = self._host.agents
         if len(actions) != len(agents):
             raise ProtocolError(
-                f"{self._host.name}: expected {len(agents)} answers, one per agent, "
+                f"{self._host.name}: expected one answer per agent ({len(agents)}), "
                 f"got {len(actions)}"
             )
         answered = [

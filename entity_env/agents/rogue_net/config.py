@@ -88,9 +88,8 @@ class RelposEncodingConfig:
         expected = self.radial + self.distance or len(self.position_features)
         if len(self.extent) != expected:
             raise UsageError(
-                f"extent needs {expected} integers for "
-                f"{self.kind} and the positions {', '.join(self.position_features)}: "
-                f"got {list(self.extent)}"
+                f"extent must have length {expected} for {self.kind} buckets of the positions "
+                f"{', '.join(self.position_features)}: got {list(self.extent)}"
             )
         _require_kind(self)
 
@@ -213,7 +212,7 @@ def _require_kind(config: RelposEncodingConfig) -> None:
 def _require_positions(names: Names) -> None:
     if len(names) > MAX_POSITIONS:
         raise UsageError(
-            f"position_features names {len(names)}, at most {MAX_POSITIONS} are allowed"
+            f"position_features has {len(names)} names, at most {MAX_POSITIONS} are allowed"
         )
 
 

@@ -198,7 +198,7 @@ def make_disabled(source: Game | Callable[[int], VecEnv], num_starts: int) -> Ve
     vec: object = source(copies)
     if not isinstance(vec, VecEnv) or vec.autoreset != "disabled":
         got = f"autoreset={vec.autoreset!r}" if isinstance(vec, VecEnv) else shown(vec)
-        raise UsageError(f'an Evaluator needs a VecEnv with autoreset="disabled", got {got}')
+        raise UsageError(f'an evaluation needs a VecEnv with autoreset="disabled", got {got}')
     return vec
 
 

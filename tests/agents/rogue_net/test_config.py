@@ -81,7 +81,11 @@ def test_a_projection_of_keys_or_values_is_one(name: str) -> None:
 @pytest.mark.parametrize(
     ("base", "changes", "message"),
     [
-        (GRID, {"extent": (2,)}, r"extent needs 2 integers for grid and the positions x, y"),
+        (
+            GRID,
+            {"extent": (2,)},
+            "extent must have length 2 for grid buckets of the positions x, y",
+        ),
         (
             GRID,
             {"extent": (2, -1)},
@@ -108,8 +112,8 @@ def test_a_projection_of_keys_or_values_is_one(name: str) -> None:
         (GRID, {"per_entity_values": None}, "per_entity_values must be true or false, got None"),
         (RADIAL, {"radial": "yes"}, "radial must be true or false, got 'yes'"),
         (RADIAL, {"extent": (0,)}, "extent must be integers from 1 to"),
-        (RADIAL, {"extent": (3, 3)}, "extent needs 1 integers for radial"),
-        (RADIAL, {"distance": True}, "extent needs 2 integers for polar"),
+        (RADIAL, {"extent": (3, 3)}, "extent must have length 1 for radial"),
+        (RADIAL, {"distance": True}, "extent must have length 2 for polar"),
         (RADIAL, {"rotation_angle_feature": None}, "set rotation_vec_features or rotation_angle"),
         (RADIAL, {"position_features": ("x",)}, "radial positions need two position features"),
         (RADIAL, {"rotation_angle_feature": 3}, "rotation_angle_feature must be a name.*, got 3"),

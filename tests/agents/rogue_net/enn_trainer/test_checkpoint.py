@@ -227,7 +227,7 @@ def test_other_files_raise(changes: dict[str, tuple[str, str]], message: str) ->
     [
         ('"relu"', '"tanh"', "value_gate must be one of"),
         ("radial: true", "radial: 1", "radial must be true or false"),
-        ("radial: true", "radial: false", "extent needs 1 integers"),
+        ("radial: true", "radial: false", "extent must have length 1"),
         ("scale: 1.5", "scale: 0.0", "scale must be a number above 0"),
         ("scale: 1.5", "scale: 1e-320", "scale must be a number above 0"),
         ("scale: 1.5", "scales: 1.5", "unexpected keyword argument 'scales'"),
