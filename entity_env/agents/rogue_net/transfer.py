@@ -1,7 +1,8 @@
 """Transfers weights of a trained network to a changed game, matching names.
 
 Behavior in the common part is preserved: an observation of the old game, shown in the new one, gets
-the same values, and the same probabilities among the old choices.
+the same values, and the same probabilities among the old choices. One exception: if actions for the
+whole observation are new or gone, entities see their actor as one more entity, or no longer do.
 
 - A new feature has weights of zero, and new statistics. A removed feature counts as its mean, or
   as zero if features are not normalized, as in a CNN.
@@ -11,9 +12,6 @@ the same values, and the same probabilities among the old choices.
 - A new choice of an action starts with the mean logit of the others: its probability is their
   geometric mean. A removed choice leaves its share to the others.
 - Changed bounds of a continuous action do not change the samples, apart from clipping.
-
-There is one exception: if the game gains its first action for the whole observation, or loses the
-last, entities see that action's actor as one more entity, or no longer do.
 """
 
 from __future__ import annotations
@@ -284,15 +282,11 @@ def _kind(config: NetConfig) -> str:
 
 
 def transfer(old: Weights, fresh: Weights) -> Transferred:
-    """Parameters for the spaces of `fresh` that behave like `old`, see the top of the module.
+    """Parameters for `fresh` that behave like `old`, see the module; or raises `CheckpointError`.
 
     Args:
         fresh: an untrained network of equal kind and size; parameters without a source keep its
             values.
-
-    Raises:
-        CheckpointError: the first entity type changed and `per_entity_projections` depends on it,
-            or features of a CNN without hidden layers changed.
     """
     if isinstance(fresh.config, RogueNetConfig):
         return _rogue_net(old, fresh)
@@ -439,10 +433,7 @@ def _normed(bias: Floats) -> Floats:
 
 
 def _relpos(old: Weights, fresh: Weights, names: list[EntityName], found: Transferred) -> None:
-    """Tables and projections with parts per type.
-
-    A new type gets the mean part of each table, and a projection of zeros.
-    """
+    """Tables and projections with parts per type; a new type gets a table's mean part, or zeros."""
     relpos = fresh.rogue_net_config().relpos_encoding
     if relpos is None:
         return
