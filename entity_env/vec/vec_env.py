@@ -146,7 +146,8 @@ class VecEnv(VecEnvBase):
         Raises:
             ClosedError: after `close`.
             SchemaError, UsageError: an invalid seed or invalid starts.
-            WorkerError: a game failed; another `reset` continues with the next episodes.
+            WorkerError, SchemaError, ProtocolError: a game failed; another `reset` continues the
+                run.
         """
         self._require_open()
         env_ids = range(self.num_envs)
@@ -165,7 +166,7 @@ class VecEnv(VecEnvBase):
             ProtocolError: before `reset`; while an environment is over with autoreset disabled; or
                 if some environments are busy or were received in separate batches.
             SchemaError: actions that do not fit; nothing has changed.
-            WorkerError: a game failed; call `reset`.
+            WorkerError, SchemaError, ProtocolError: a game failed; call `reset`.
         """
         local = self._local
         if local is not None and self._is_settled and not self._busy and len(self._pending) == 1:
@@ -274,7 +275,7 @@ class VecEnv(VecEnvBase):
             ClosedError: after `close`.
             ProtocolError: no actions were sent.
             UsageError: `min_envs` is less than 1 or exceeds the number of busy environments.
-            WorkerError: a game failed; call `reset`.
+            WorkerError, SchemaError, ProtocolError: a game failed; call `reset`.
         """
         self._require_open()
         if not self._busy:
@@ -323,7 +324,7 @@ class VecEnv(VecEnvBase):
             ClosedError: after `close`.
             ProtocolError: before `reset`, or while some environments are busy.
             SchemaError, UsageError: an invalid mask, seed or starts.
-            WorkerError: a game failed; call `reset`.
+            WorkerError, SchemaError, ProtocolError: a game failed; call `reset`.
         """
         env_ids = self._reset_ids(mask)
         runs = self.runs_of(env_ids, seed, starts)
@@ -395,6 +396,7 @@ class VecEnv(VecEnvBase):
             ProtocolError: before `reset`, or while the environment is busy.
             UsageError: no such environment.
             NotImplementedError: an `Environment` that cannot be drawn.
+            WorkerError: an `Environment` failed to draw itself in a worker.
         """
         self._require_reset()
         if not 0 <= env_id < self.num_envs:

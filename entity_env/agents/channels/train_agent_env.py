@@ -116,7 +116,8 @@ class TrainAgentEnv(Environment):
             ClosedError: after `close`.
             ProtocolError: the game has several agents, cannot be unwound, or must be reset by
                 another thread.
-            WorkerError: as for `act`.
+            UsageError: an invalid seed.
+            SchemaError, WorkerError: errors of the game, as for `act`.
         """
         self._require_one_agent("reset_all")
         return self.reset_all(seed=seed)[0]

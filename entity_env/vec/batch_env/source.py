@@ -84,7 +84,7 @@ def sequence_runs(
 
 
 class HasEnvs(Protocol):
-    """Has a number of environments."""
+    """Object with a number of environments."""
 
     @property
     def num_envs(self) -> int:

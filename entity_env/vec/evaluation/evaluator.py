@@ -81,11 +81,11 @@ class Evaluator(Callback):
         source: the game; or a function that makes a given number of environments, with autoreset
             "disabled". They are made at the first evaluation and closed at the end.
         episodes: number of episodes per evaluation.
-        interval: training decisions between evaluations. The last update is always evaluated, even
-            if `stop` ends the run, but not after a signal or an error. None = a twentieth of the
-            run if evaluations take at most 5 % of its time; otherwise a tenth, with as many
-            episodes as fit in 10 % of the time, at least 4. Times and numbers of evaluation
-            episodes then depend on the machine.
+        interval: number of training decisions between evaluations. The last update is always
+            evaluated, even if `stop` ends the run, but not after a signal or an error. None = a
+            twentieth of the run if evaluations take at most 5 % of its time; otherwise a tenth,
+            with as many episodes as fit in 10 % of the time, at least 4. Times and numbers of
+            evaluation episodes then depend on the machine.
         greedy: the network takes its most probable actions; otherwise it samples, with the same
             seed each time.
         opponent: given a seed, makes an agent that decides for batches (`BatchPolicy`).

@@ -82,6 +82,7 @@ class Word:
     KNOWN_ARENA_1: Final = 7
     """Numbers of the arenas that the parent has. The worker sends an arena whose number differs."""
     KNOWN_NAMES: Final = 8
+    """Number of metric names that the parent knows."""
     CURRENT: Final = 9
     """Index in the worker of the environment being stepped; `NO_ENV` while the worker waits."""
     GAMES_NS: Final = 10

@@ -28,7 +28,10 @@ _NUM_START_FILES: Final = 16
 
 
 def start_context(method: str | None) -> BaseContext:
-    """Context of a start method; None = forkserver if available, otherwise spawn."""
+    """Context of a start method; None = forkserver if available, otherwise spawn.
+
+    Raises `UsageError` for any other method, and in a worker.
+    """
     if multiprocessing.current_process().daemon:
         raise UsageError(
             "a worker process cannot have workers itself: a module that makes a VecEnv with "

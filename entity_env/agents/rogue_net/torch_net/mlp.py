@@ -482,7 +482,7 @@ def _weigh_labels(
 def _weigh_numbers(
     mean: Floats, log_std: Floats, samples: Draws
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Like `_weigh_labels`, from `(num_labels, num_rows)` means; gradients of them and `log_std`.
+    """Like `_weigh_labels`, from `(num_labels, num_rows)` means; adds rows for `log_std`.
 
     With d = (sample - mean) / std, the gradients of the log-probability are `d / std` and
     `d**2 - 1`; those of the entropy are 0 and 1.
