@@ -1,4 +1,4 @@
-"""`python -m entity_env`: the command line, as `entity-env`, for launchers that start a module."""
+"""The program `entity-env`, for launchers that start a module: `python -m entity_env`."""
 
 from entity_env.cli import main
 

@@ -1,10 +1,10 @@
 """Exception classes of entity_env, and who is responsible for each.
 
 EntityEnvError
-├── SchemaError        a type, observation or action does not match its declaration: the game's
-│   ├── ContractError  author; `check_env` and `check_game` list every violation they find
-│   └── AnswerError    a scripted agent chose an action that was not requested or not allowed: its
-│                      author
+├── SchemaError        a type, observation or action contradicts its declaration: the game's author
+│   ├── ContractError  `check_env` or `check_game` found violations, and lists all: the same author
+│   └── AnswerError    a scripted agent chose an action that was not requested or not allowed: the
+│                      agent's author
 ├── ProtocolError      calls in an order that can never work: the caller
 ├── ClosedError        an object was used after it was closed: the caller
 ├── WorkerError        a game raised or hung, or its process died: the game, or the machine
@@ -111,7 +111,8 @@ class WorkerError(EntityEnvError, RuntimeError):
 
     Attributes:
         reason: what happened, without the location.
-        env_id: index of the environment, or None if the error concerns a whole worker.
+        env_id: index of the environment; None if the error concerns a whole worker, or a game in
+            `Game.run`.
         worker: index of the worker process, or None if the game ran in this process.
         seed: seed of the episode; None, like `episode` and `step`, if the episode is unknown.
         episode: number of the episode in its environment, from 0.

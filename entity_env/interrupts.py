@@ -51,7 +51,7 @@ _LONGEST_IMPORT_S: Final = 10.0
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Context in which Ctrl-C raises `KeyboardInterrupt`; outside, this becomes `SystemExit`.
+    """Context in which Ctrl-C raises `KeyboardInterrupt`; leaving it becomes `SystemExit(130)`.
 
     Keeps a SIGINT handler that another program has set, and installs none outside the main thread.
     """
@@ -84,7 +84,7 @@ class _Handler:
 
     def __init__(self) -> None:
         self.waits_until_s: float | None = None
-        """Time at which to raise even inside an import; None = no interrupt is pending."""
+        """`time.monotonic()` at which to raise even inside an import; None = nothing is pending."""
         self._is_repeated = False
         """The next signal comes from this object, not from the user."""
 

@@ -73,7 +73,8 @@ def late_names(
     def find(name: str) -> object:
         if new := deprecated.get(name):
             message = (
-                f"{package}.{name} is deprecated and goes with the next minor release: use {new}"
+                f"{package}.{name} is deprecated, to be removed in the next minor release: "
+                f"use {new}"
             )
             warnings.warn(message, DeprecationWarning, stacklevel=2)
             home, _, new_name = new.rpartition(".")

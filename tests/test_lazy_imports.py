@@ -64,7 +64,7 @@ def test_a_name_that_its_module_lacks(package: str) -> None:
 def test_a_deprecated_name_is_the_new_one_and_warns_its_user(package: str) -> None:
     find = late_names(package, {"one": "numbers"}, deprecated={"uno": f"{package}.numbers.one"})
     message = (
-        f"^{package}.uno is deprecated and goes with the next minor release: "
+        f"^{package}.uno is deprecated, to be removed in the next minor release: "
         f"use {package}.numbers.one$"
     )
     with pytest.warns(DeprecationWarning, match=message) as caught:

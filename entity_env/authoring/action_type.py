@@ -116,8 +116,8 @@ class Categorical(ActionType[list[Choice]]):
 class SelectEntity(ActionType[list[Choice | None]]):
     """Requests one entity of a class per actor; the result is a list of the game's own objects.
 
-    An actor without a target is skipped and its result is None: every actor if the observation has
-    no entity of the class, and actors whose mask row allows none.
+    An actor without a target is skipped, and its result is None. These are the actors whose mask
+    row allows no entity, or all actors if the observation has no entity of the class.
 
     Args:
         actee: class of the selectable entities: every observed instance.

@@ -97,7 +97,8 @@ class Agent(ABC):
             must return.
 
         Raises:
-            SchemaError: an undeclared entity or action, or a mask of the wrong shape.
+            SchemaError: an undeclared action, or an invalid observation, such as one with an
+                undeclared entity or a mask of the wrong shape.
             ProtocolError: the last `act_async` has no answer yet; or this agent's episode has ended
                 while others continue.
         """

@@ -163,7 +163,7 @@ class EntityType:
 
     @cached_property
     def _make_writer(self) -> Callable[[Callable[[tuple[float, ...]], None]], Writer]:
-        """Makes writers; compiled once, because compiling takes 90 µs, like a thousand entities."""
+        """Makes writers; compiled once, since that takes 90 µs, as long as a thousand entities."""
         sources = self._sources or ("0.0",)
         code = (
             "def make_writer(extend):\n"
@@ -266,7 +266,8 @@ def entity_type(cls: type) -> EntityType:
     `Features`.
 
     Raises:
-        SchemaError: not a dataclass, a field that cannot become features, or a repeated name.
+        SchemaError: not a dataclass, a field that cannot become features, or two features with
+            the same name.
     """
     if not _is_dataclass(cls):
         raise SchemaError(

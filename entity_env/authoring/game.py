@@ -92,8 +92,8 @@ class Game:
 
     Raises:
         UsageError: an unknown transport or an invalid version.
-        SchemaError: a class that cannot be featurized, fewer than one agent, or a `play` that has
-            no `seed`, is `async` or is a generator.
+        SchemaError: a class that cannot be featurized, fewer than one agent, a `play` that has no
+            `seed`, is `async` or is a generator, or an annotation of a setting with unknown names.
     """
 
     def __init__(
@@ -157,8 +157,8 @@ class Game:
     def open_settings(self, settings: Mapping[str, object]) -> dict[str, object]:
         """The settings that could name a file or anything else outside the game.
 
-        These are all settings except numbers, flags, None, and members of an Enum or a `Literal`,
-        which are safe to take from a file.
+        Settings that `play` does not have are left out. So are numbers, flags, None, and members
+        of an Enum or a `Literal`, because these are safe to take from a file.
         """
         return {
             name: value
@@ -232,8 +232,8 @@ class Game:
             The episodes of every agent, in the order of the agents.
 
         Raises:
-            UsageError: a wrong number of agents or episodes, an invalid or missing setting, or an
-                agent that fills several seats and cannot be copied.
+            UsageError: an invalid argument, such as the wrong number of agents; an invalid or
+                missing setting; or an agent that fills several seats and cannot be copied.
             ProtocolError: `play` returned without `game_over`, or continues after `act` returned
                 None.
             WorkerError: the game hangs, calls `sys.exit()`, or raises another exception that is not
@@ -424,7 +424,7 @@ def no_game_over(game: str, agent_ids: Sequence[int]) -> ProtocolError:
 
 
 def _wrong_number(first: Agent | list[Agent], error: AttributeError | TypeError) -> str:
-    """How to fix a `play` that expects one agent and gets several, or vice versa; else empty."""
+    """How to fix a `play` that expects one agent and gets a list, or vice versa; else empty."""
     if isinstance(first, list):
         is_one = isinstance(error, AttributeError) and error.obj is first
         return "play gets a list of agents: for a game with one, num_agents=1" if is_one else ""
@@ -441,7 +441,7 @@ def _require_version(version: object) -> None:
     )
     if not (is_text or version is None or type(version) is int):
         raise UsageError(
-            f"version must be a number or a line of 1 to {_MAX_VERSION} characters, got "
+            f"version must be an integer or a line of 1 to {_MAX_VERSION} characters, got "
             f"{shown(version)}"
         )
 

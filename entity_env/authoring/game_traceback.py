@@ -107,8 +107,7 @@ def game_traceback(error: BaseException) -> str:
 def mistake_of(error: BaseException, trace: TracebackType | None) -> str:
     """The traceback, as text, of an error that this package raised about a game's mistake.
 
-    It has only the game's frames, from `trace` on. The cause is included only if it has frames of
-    the game.
+    It has only the game's frames, from `trace` on. Causes without frames of the game are skipped.
     """
     try:
         report = traceback.TracebackException(type(error), error, trace)
@@ -139,7 +138,7 @@ def stack_of(hang: GameHangs) -> str:
 
 
 def stack_at(frame: FrameType | None) -> str:
-    """`stack_of` for a stack that is still running."""
+    """The game's frames of a running stack as text, in the form of `stack_of`."""
     frames = [
         each
         for each in traceback.extract_stack(frame)
@@ -158,7 +157,7 @@ def line_of_error(error: BaseException) -> str:
 
 
 def file_of_error(error: BaseException) -> str | None:
-    """File of the user's outermost line in a traceback, or of a syntax error, or None."""
+    """The file with a syntax error, or of the user's outermost line in a traceback; else None."""
     if isinstance(error, SyntaxError):
         return error.filename
     frames = (frame.f_code.co_filename for frame, _ in traceback.walk_tb(traceback_of(error)))
@@ -242,7 +241,7 @@ def text_of(error: BaseException) -> str:
 
 
 def notes_of(error: BaseException) -> list[str]:
-    """The notes of an exception that are text."""
+    """Those of the first `_MAX_NOTES` notes of an exception that are text, shortened."""
     try:
         notes = getattr(error, "__notes__", ())
     except BaseException as failure:

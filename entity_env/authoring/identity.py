@@ -98,7 +98,9 @@ def package_versions(*packages: str) -> dict[str, str]:
 
 
 def source_of(game: Game) -> str:
-    """Where a game is defined, `module:name`, or `file.py:name` for a script; "" if unknown."""
+    """Where a game is defined: `module:name`, or `file.py:name` if it is in a file that no package
+    contains and that is a script, loaded by file name, or below the current folder; "" if unknown.
+    """
     place = place_of(game)
     if place is None:
         return ""

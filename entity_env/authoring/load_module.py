@@ -32,16 +32,17 @@ def load_module(path: Path, *, first: bool = False) -> ModuleType:
 
     A file of a package is imported as its submodule, `mygame/game.py` as `mygame.game`. It can
     import modules of its package, of its own folder and of the current folder. A file imported
-    before keeps its module and classes. If Python imports another module by this name, the file
-    gets another name, and its definitions are sent to other processes by value.
+    before keeps its module and classes. If Python would import another file by this name, the
+    module gets another name, and its definitions are sent to other processes by value.
 
     Args:
-        first: put its folder at the front of Python's search path, as for a script; else at the
-            end, so workers find the previously loaded modules by name.
+        first: put the folder of the file, or of its outermost package, at the front of Python's
+            search path, as for a script; else at the end, so workers find the previously loaded
+            modules by name.
 
     Raises:
-        UsageError: no such file, no Python file, or a folder without `__init__.py`. Errors raised
-            by the file itself are passed on unchanged.
+        UsageError: no such file, not a Python file, or a folder without `__init__.py`. Errors
+            raised by the file itself are passed on unchanged.
     """
     file = _file_of(path)
     for module in list(sys.modules.values()):
@@ -92,10 +93,10 @@ def import_named(name: str) -> ModuleType:
 def to_pickle(value: object) -> bytes:
     """Pickles an object with cloudpickle; `pickle.loads` restores it in another process.
 
-    Objects defined in `__main__`, in a function or in a module that no process can import are sent
-    by value. Code keeps its file name, which cloudpickle 3.1.3 would replace by `<dynamic-code>`,
-    so tracebacks show source lines. Functions and properties that cache their results, which
-    cloudpickle cannot send by value, arrive with an empty cache.
+    Objects defined in `__main__`, in a function or in a module that other processes cannot import
+    are sent by value. Code keeps its file name (cloudpickle 3.1.3 alone would replace it with
+    `<dynamic-code>`), so tracebacks show source lines. Functions and properties that cache their
+    results, which cloudpickle alone cannot send by value, arrive with an empty cache.
 
     Raises:
         pickle.PicklingError, TypeError, AttributeError, ValueError: the object cannot be pickled.

@@ -58,8 +58,8 @@ Group: TypeAlias = "list[Any] | tuple[Any, ...] | Rows"
 class Obs:
     """An observation for one agent: entities, actors, masks, and the score so far.
 
-    Methods return this object, so calls can be chained. Lists, tuples and float32 arrays are kept,
-    not copied, and read during `act`.
+    The methods from `entities` to `metric` return this object, so calls can be chained. Lists,
+    tuples and float32 arrays are kept, not copied, and read during `act`.
 
     Args:
         score: running score of this agent; its reward is the change since its last observation.
@@ -265,7 +265,9 @@ def num_actors(kind: ActionType[Any], obs: Obs) -> int:
 
 
 def mask_error(error: SchemaError, kind: ActionType[Any], obs: Obs) -> SchemaError:
-    """The error of an action's mask, with a hint if the number of actors or actees is the cause."""
+    """The error of an action's mask, with a hint if there are no actees, or the number of actors
+    is wrong.
+    """
     mask = (obs.masks or {}).get(kind)
     if mask is None or not isinstance(kind, SelectEntity | Categorical):
         return error
@@ -296,7 +298,7 @@ def _shape_of(mask: Any) -> tuple[int, ...] | None:  # noqa: ANN401 - whatever a
 
 
 def _actors_hint(kind: ActionType[Any], obs: Obs, wanted: int) -> str:
-    """A hint on which entities perform an action, and how to change that; "" if all is right."""
+    """A hint on which entities perform an action, and how to change that; "" if there is none."""
     call = f"SelectEntity({kind.actee.__name__})" if isinstance(kind, SelectEntity) else repr(kind)
     acting = [(obs.groups[i], performs) for i, performs in obs.actor_groups or ()]
     mine = [group for group, performs in acting if group and (not performs or kind in performs)]

@@ -63,7 +63,8 @@ def pack_ints(numbers: list[int], out: NDArray[np.int64]) -> None:
 def reader_of(
     cls: type, slots: tuple[tuple[str] | tuple[str, object], ...]
 ) -> _speedups.Reader | None:
-    """Reader for the slots of a class's instances; None if not built, or if a name is not a slot.
+    """Reader for the slots of a class's instances; None without the C module, or if a name is not
+    a slot.
 
     Args:
         cls: the class; instances of subclasses are not read.

@@ -18,9 +18,9 @@ class EpisodeSeeds:
     """Seeds of one environment's episodes, by episode number.
 
     The seed of episode `n` depends only on the run's seed, the environment's index and `n`: the
-    upper 63 bits of a word of numpy's `SeedSequence(seed, spawn_key=(env_id, n // 64))`, computed
-    here without numpy in 10 µs per block of 64 episodes plus 1 µs per episode. Raises `UsageError`
-    for seeds that `checked_seed` refuses.
+    upper 63 bits of a 64-bit word of numpy's `SeedSequence(seed, spawn_key=(env_id, n // 64))`,
+    computed here without numpy in 10 µs per block of 64 episodes plus 1 µs per episode. Raises
+    `UsageError` for seeds that `checked_seed` refuses.
     """
 
     def __init__(self, seed: int, env_id: int = 0) -> None:
@@ -149,10 +149,13 @@ class Draws:
         self._state = seed
 
     def below(self, limit: int) -> int:
-        """Integer from 0 to `limit - 1`, `limit` at most 2**32; uniform up to 1 part in 2**32."""
+        """Integer from 0 to `limit - 1`, with `limit` at most 2**32.
+
+        The probability of each integer differs from `1 / limit` by less than 2**-32.
+        """
         self._state += GAMMA
         return (splitmix64_int(self._state) >> 32) * limit >> 32
 
     def choice(self, items: Sequence[Item]) -> Item:
-        """A random item; `items` has at most 2**32."""
+        """A random one of at most 2**32 items."""
         return items[self.below(len(items))]

@@ -1,4 +1,4 @@
-"""Checks of arguments and settings, and whether numba is installed."""
+"""Checks of arguments and settings; the number of cores, and whether numba can be used."""
 
 from __future__ import annotations
 

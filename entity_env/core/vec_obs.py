@@ -285,7 +285,8 @@ class VecObs(EntityBatch):
     """A batch of observations, one row per agent of each environment.
 
     Row `r` belongs to agent `agent_id[r]` of environment `env_id[r]`. In a `Game`, a row has no
-    entities and no actors unless its agent has to act or shows its last observation.
+    entities and no actors unless its agent has to act, or the row shows the last observation of
+    the agent's episode.
 
     Arrays are views, valid until the next `act`, `recv`, `reset` or `reset_envs`; use `copy()` to
     keep them. The results of `copy`, `select`, `concat`, `pad` and `to_torch` own their memory.

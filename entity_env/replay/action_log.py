@@ -197,7 +197,11 @@ class ActionLog:
         return self._num_removed + len(self._sent)
 
     def _end_episode(self, episode: Episode) -> None:
-        """Ends an agent's episode; after the last of its game, calls the watchers."""
+        """Ends an agent's episode.
+
+        Once the episodes of all agents of its game have ended, calls the watchers, unless actions
+        are missing.
+        """
         env_id = episode.env_id
         begin = self._begin[env_id]
         span = _Span(int(begin[episode.agent_id]), self._end, episode)

@@ -123,7 +123,7 @@ def _played(
     game: Game | Callable[[Replay], Game] | None,
     limits: PlayLimits | None,
 ) -> Iterator[tuple[Replay, Spaces, list[Turn]]]:
-    """Replays with spaces and turns; those of one game are played together."""
+    """Replays with spaces and turns; with `limits`, those of one game are played together."""
     while some := list(islice(replays, _AT_ONCE)):
         spaces = [_spaces_of(replay, game) for replay in some]
         played: dict[int, list[Turn]] = {}
@@ -192,9 +192,9 @@ class _Choice:
             rows[first:end] = np.isin(dataset.agent_id[first:end], ids)
         if not rows.any():
             wanted = ", ".join(map(str, self._agents))
-            there = ", ".join(sorted(self._names - {""})) or "nothing"
+            there = ", ".join(sorted(self._names - {""})) or "none"
             raise UsageError(
                 f"no decision is from agent {wanted}: the replays have the agents "
-                f"{np.unique(dataset.agent_id).tolist()[:20]}, which are called {there}"
+                f"{np.unique(dataset.agent_id).tolist()[:20]}, names: {there}"
             )
         return rows

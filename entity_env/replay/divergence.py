@@ -30,9 +30,9 @@ class Divergence:
 
     Args:
         kind: "schema": the spaces differ; "agent": another agent is next; "action": other actions
-            are requested, or a recorded action is no longer allowed; "observation"; "end": the
-            episode ends earlier, later or differently; "raises": the game raises, or no longer
-            does.
+            are requested, or a recorded action is no longer allowed; "observation": an observation
+            differs; "end": the episode ends earlier, later or differently; "raises": the game
+            raises, or no longer does.
         text: the difference in words, without the place.
         agent_id, step: the place; None if it is not inside the episode.
         entity: type and position, such as "Food 0"; "" if no entity differs.
@@ -90,7 +90,7 @@ def observation_divergence(
     """
     if line.end is None and set(line.actions) != set(observation.actions):
         was, asked = ", ".join(line.actions), ", ".join(observation.actions)
-        text = f"{was} was requested, {asked} is now"
+        text = f"{was or 'nothing'} was requested, {asked or 'nothing'} is now"
         return at_line(line, "action", text, was=was, now=asked)
     found = None
     if line.score is not None:

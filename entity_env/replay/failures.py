@@ -16,13 +16,13 @@ from entity_env.replay.replay import Replay
 from entity_env.replay.writer import ReplayWriter
 
 _MAX_FAILURES: Final = 100
-"""Maximum replays in a folder, because a game may fail repeatedly."""
+"""Maximum replays that one `FailureFolder` writes, because a game may fail repeatedly."""
 
 
 class FailureFolder:
-    """Writes replays of failures, `GAME-env12-episode3.replay`, to a folder created when needed.
+    """Writes up to 100 replays of failures, `GAME-env12-episode3.replay`, to a folder.
 
-    At most 100 files.
+    Creates the folder when it is needed.
     """
 
     def __init__(self, path: Path) -> None:

@@ -282,7 +282,9 @@ def parse_header(line: str, name: str) -> tuple[ReplayHeader, Spaces]:
         raise ReplayError(f"{name} is not a replay: its first line has no format {FORMAT!r}")
     version = data.get("version")
     if type(version) is not int or version < 1:
-        raise ReplayError(f"{name}, line 1: version must be an integer, got {shown(version)}")
+        raise ReplayError(
+            f"{name}, line 1: version must be an integer, 1 or more: got {shown(version)}"
+        )
     if version > VERSION:
         raise ReplayError(
             f"{name} has version {version}, but this package reads up to {VERSION}: "
@@ -381,7 +383,7 @@ def _decision(
         for name, value in (actions or {}).items():
             require("a", name in action_space, f"actions among {', '.join(action_space)}")
             problem = action_problem(value, action_space[name])
-            require("a", not problem, f"for {name!r} {problem}")
+            require("a", not problem, f"{problem} for {name!r}")
     crc, score, value = (line.get(key) for key in ("c", "s", "v"))
     require("c", crc is None or (type(crc) is int and 0 <= crc < 2**32), "a CRC-32")
     require("s", score is None or is_json_number(score), "a finite number")

@@ -33,7 +33,7 @@ _MAIN: Final = (
 class PlayLimits(NamedTuple):
     """Limits for playing a replay again and reading what it shows.
 
-    A file of 200 bytes can request a board of any size.
+    Untrusted files need limits: one of 200 bytes can request a board of any size.
 
     Args:
         timeout_s: seconds for all replays of a call together; None = no limit.
@@ -139,8 +139,8 @@ def _in_new_process(
 def _place_and_file(game: Game) -> tuple[str, str, str | None] | None:
     """Module and name of a game, and the file of a standalone module.
 
-    None for a script, and for a module that no process can import. A standalone module is loaded
-    from its file, because its name may belong to another module in the new process.
+    None for a script, and for a module that other processes cannot import. A standalone module is
+    loaded from its file, because its name may belong to another module in the new process.
     """
     import cloudpickle  # takes 10 ms
 

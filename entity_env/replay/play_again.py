@@ -52,7 +52,7 @@ class RecordedEpisode(Protocol):
 
 _HANGS: Final = "hangs"
 _TIMEOUT: Final = re.compile(r"hangs: no answer for (\d{1,5}(?:\.\d{1,9})?) s")
-"""A failure with its step timeout."""
+"""The failure of a game that hangs, with its step timeout in seconds."""
 
 
 class Script:
@@ -63,7 +63,7 @@ class Script:
     ) -> None:
         self.divergence: Divergence | None = None
         self.num_played = 0
-        """Repeated decisions."""
+        """Number of decisions repeated so far."""
         self.until = replay.num_decisions if until is None else until
         self._spaces = replay.spaces
         self._is_compared = is_compared
@@ -176,7 +176,7 @@ class Script:
         return self._compare(line, observation)
 
     def _compare(self, line: Decision, observation: Observation) -> Divergence | None:
-        """The first difference in an observation; None without checksums."""
+        """The first difference in an observation, or None; always None without a checksum."""
         if line.checksum is None:
             return None
         last_score = self._last_score.get(line.agent_id)
@@ -249,7 +249,7 @@ class _StopsHere(BaseException):
 
 
 class _Observer:
-    """Compares the ends of episodes, and forwards calls to another watcher."""
+    """Compares the ends of episodes, forwards calls to another watcher, and may stop the game."""
 
     def __init__(
         self, script: Script, watch: Watch | None, *, is_taken_over: bool, stops: bool
@@ -307,7 +307,7 @@ def play_again(
         The first difference, or None; and the ended episodes, none if the game did not return.
 
     Raises:
-        ReplayError: the game has other settings, or another number of agents.
+        ReplayError: as `Replay.with_settings_of`.
         Exception: an error after the repeated decisions, if `then` is given.
     """
     game = game_with_settings(replay, game)

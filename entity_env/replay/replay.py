@@ -338,7 +338,10 @@ class Replay:
         )
 
     def _about(self) -> Iterator[tuple[str, object]]:
-        """Facts for drawings, which are shared: without folders of a machine."""
+        """Facts shown in drawings.
+
+        Settings that are texts are left out: they may be paths, and drawings are shared.
+        """
         header = self.header
         yield "seed", header.episode_seed
         for name, value in header.settings.items():

@@ -89,7 +89,8 @@ class ReplayWriter:
         see: store observations; then the replay can be drawn without the game, and differences name
             an entity.
         think: call the `think` method of agents that have one, at turns that come without thoughts.
-            All thoughts are stored: the predicted value and, with `see`, the probabilities.
+            With or without it, thoughts are stored: the predicted value and, with `see`, the
+            probabilities.
         agents: names of the agents; default: the names of their classes.
         source: source of the game, `module:name` or `file.py:name`; default: its `source_of`.
         parent: see `ReplayHeader`.

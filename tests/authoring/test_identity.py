@@ -107,7 +107,7 @@ def test_without_git_the_commit_is_left_out(
 
 @pytest.mark.parametrize("version", ["", "a\nb", "x" * 65, True, 1.5, b"1"])
 def test_a_version_is_a_number_or_a_line(version: str) -> None:
-    with pytest.raises(UsageError, match="version must be a number or a line of 1 to 64"):
+    with pytest.raises(UsageError, match="version must be an integer or a line of 1 to 64"):
         Game(snake.play, entities=[], actions=[], version=version)
 
 
