@@ -134,7 +134,7 @@ def play(
 def require_playable(
     *, board_size: int, num_snakes: int, max_snake_length: int, max_step: int
 ) -> None:
-    """Raises UsageError for a count below 1 or a board that is too small."""
+    """Raises UsageError for a number that is too small, or a board too small for its contents."""
     if min(num_snakes, max_snake_length - 1, max_step) < 1:
         raise UsageError(
             "multi_snake: num_snakes and max_step must be at least 1, max_snake_length 2, "
@@ -205,7 +205,10 @@ class _Board:
         self.num_eaten += 1
 
     def _follow(self, head: Head, body: deque[Segment]) -> None:
-        """Frees the tail cell: the tail segment becomes the segment behind the head."""
+        """Moves the tail segment to the cell of the head, which frees the tail's cell.
+
+        Without a body, frees the cell of the head.
+        """
         if not body:
             self.blocked.remove((head.x, head.y))
             return
@@ -238,8 +241,8 @@ MULTI_SNAKE_NAMES: Final = {
     "move": "Move",
     **{label.lower(): label for label in Move.__members__},
 }
-"""This game's name for each name of entity-gym's MultiSnake. With it, `load_agent(path, names=...)`
-loads an agent that enn-trainer trained on entity-gym's version."""
+"""This game's name for each name of entity-gym's MultiSnake. As the `names` of `load_agent`, this
+mapping loads an agent that enn-trainer trained on entity-gym's version."""
 
 multi_snake = Game(
     play,

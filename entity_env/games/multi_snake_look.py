@@ -15,15 +15,16 @@ _COLORS: Final = (
 )
 _INK: Final = "#ffffff #16181a"
 _MAX_TRIED: Final = 500
-"""Places tried to find the order of a body."""
+"""Maximum number of cells to try when looking for the order of a body."""
 
 Cell = tuple[float, float]
 
 
 def body_of(head: SeenEntity, segments: Sequence[SeenEntity]) -> list[SeenEntity]:
-    """The segments in order from the head, or [] if more than one order is possible.
+    """The segments in order from the head, or [] unless `_MAX_TRIED` tries find just one order.
 
-    Observations do not have the order, and a coiled body could be one of several.
+    Observations do not say in which order segments follow each other, and a coiled body may fit
+    several orders.
     """
     by_cell = {_cell(segment): segment for segment in segments}
     tried = iter(range(_MAX_TRIED))

@@ -8,7 +8,8 @@ Entities and features:
 Actions:
     Throw: ROCK, PAPER or SCISSORS, one choice for the whole observation.
 Reward:
-    1 for a win, 2 if the throw was the winner's strength; the loser gets the negative.
+    1 for winning a round, 2 if the throw was the winner's strength; the loser gets the negative. 0
+    if both throws are equal.
 Terminated when:
     num_rounds rounds have been played.
 Truncated when:

@@ -19,7 +19,7 @@ _COLORS: Final = {
 _SIZE: Final = (9.0, 7.0)
 _MAX_NAME: Final = 16
 _WIDEST, _CHAR = 3.7, 0.55
-"""Width of a card's text, and approximate width of a character in units of the text's size."""
+"""Maximum width of a card's text, and approximate width of a character in units of its size."""
 
 
 def _ground(scene: Scene) -> None:

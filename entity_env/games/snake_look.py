@@ -40,7 +40,7 @@ def draw_body(scene: Scene, color: str, head: SeenEntity, body: Sequence[SeenEnt
 
 
 def heading(scene: Scene, head: SeenEntity, body: Sequence[SeenEntity]) -> Place:
-    """Away from the segment behind the head; upward without one."""
+    """Direction of the head: away from the segment behind it; upward without a segment."""
     if not body:
         return 0.0, -1.0
     (x, y), (behind_x, behind_y) = cell_of(head, scene), cell_of(body[0], scene)

@@ -5,8 +5,9 @@ Entities and features:
     Mine: x, y, a square of the observing agent.
     Theirs: x, y, a square of the other agent.
 Actions:
-    Square: A1, B1, C1, A2, B2, C2, A3, B3 or C3, as on a chessboard: the letter is x, the number is
-        y. One choice for the whole observation; taken squares are masked out.
+    Square: A1, B1, C1, A2, B2, C2, A3, B3 or C3, as on a chessboard: A to C stand for x = 0 to 2,
+        and 1 to 3 for y = 0 to 2. One choice for the whole observation; taken squares are masked
+        out.
 Reward:
     at the end, 1 for the winner and -1 for the loser; 0 for both in a draw.
 Terminated when:

@@ -28,7 +28,7 @@ def owners_of(seen: SeenObservation) -> Mapping[Square, tuple[int, SeenEntity]]:
 
 
 def winning_line(seen: SeenObservation) -> tuple[Square, ...]:
-    """The first three squares in a row that belong to one agent, or ()."""
+    """The first row, column or diagonal that belongs to one agent, or ()."""
     owners = {square: agent for square, (agent, _) in owners_of(seen).items()}
     for line in LINES:
         if len({owners.get(square) for square in line}) == 1 and line[0] in owners:

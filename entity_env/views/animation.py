@@ -36,7 +36,7 @@ _PANEL_LINE: Final = 0.045
 _PANEL_BAR: Final = 3.5
 _PANEL_CHAR: Final = 0.38
 """Length of a bar of probability 1 (`_PANEL_BAR`), and approximate width of a character, in units
-of a line."""
+of the height of a line."""
 _MAX_PANEL_CHARS: Final = 36
 _PANEL_WORDS: Final = 12
 """Additional characters of a line without a bar."""
@@ -124,8 +124,10 @@ class Animation:
             names: of the agents; those without a name are numbered.
 
         Raises:
-            SchemaError: the look does not match the space, or draws invalid shapes.
-            UsageError: no turns.
+            SchemaError: the look does not match the space, or its `size` or `spots` returns
+                something invalid.
+            UsageError: no turns, or a function of the look raises, for example because of an
+                invalid shape.
         """
         if not turns:
             raise UsageError("an animation needs one turn or more, got none")
@@ -202,9 +204,9 @@ class Animation:
     def with_thoughts(self) -> Animation:
         """The pictures with the chosen moves, attention, and a panel of the agents' thoughts.
 
-        The panel has the value, and bars for the most probable choices of at most two actors, first
-        actors of different actions if possible. Without known probabilities, the animation is
-        returned unchanged. A page shows all of this without a panel.
+        The panel has the value, and bars for the chosen and the most probable choices of at most
+        two actors, of different actions if possible. Without known probabilities, the animation is
+        returned unchanged. The page of `html` needs no panel: it always shows all of this.
         """
         panels = [list(_panel_lines(still)) for still in self.stills]
         if not any(bar.share is not None for lines in panels for bar in lines):

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#737373")
-"""Colors that colorblind people can distinguish (Okabe and Ito 2008), 3:1 or more on white."""
+"""Colors that colorblind people can distinguish (Okabe and Ito 2008), with a contrast of 3:1 or
+more on white."""
 DARK_COLOURS: Final = ("#56B4E9", "#E69F00", "#2FBF95", "#D997B9", "#A3A3A3")
-"""`COLOURS` on a dark page."""
+"""The colors used instead of `COLOURS` on a dark page."""
 
 _DASHES: Final = ("", "6 3", "2 2", "8 3 2 3")
 _UNITS: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -52,7 +53,7 @@ class Axis:
         Args:
             values: finite, below 1e150; if empty, the axis is 0 to 1.
             is_whole: end at the values, unless they are equal.
-            num_ticks: about how many parts the ticks divide the axis into.
+            num_ticks: approximate number of parts into which the ticks divide the axis.
         """
         found = list(values) or [0.0, 1.0]
         low, high = float(min(found)), float(max(found))
@@ -93,7 +94,7 @@ class Series:
         low, high: `(num_points,)` bounds of the band around it, NaN = unknown; None = no band.
         members: lines that this one summarizes, drawn thin: `x` and `y` of each, as above.
         dots: drawn in the color of the line, with their intervals.
-        is_dashed: for example for a reference.
+        is_dashed: draw the line dashed, in the color of text, for example as a reference.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class Series:
     def all_y(self) -> NDArray[np.float64]:
         """Heights of everything that is drawn, without unknown bounds.
 
-        Intervals count up to half of the values' span above and below: they may be much wider.
+        Bounds may be far away, so they count only up to half of the values' span from the values.
         """
         dots = Points(*np.zeros((4, 0))) if self.dots is None else self.dots
         lines = np.concatenate([self.y, *(each.y for each in self.members), dots.y])
@@ -270,8 +271,10 @@ def axes_of(
 ) -> tuple[Axis, Axis]:
     """The axes around everything that lines draw, with heights limited to `bounds`.
 
+    The x axis starts at 0 if the lines start near 0, compared with where they end.
+
     Args:
-        num_ticks: of the second axis, about.
+        num_ticks: approximate number of parts into which the ticks divide the y axis.
     """
     x = np.concatenate([np.zeros(0), *(each.all_x for each in lines)])
     ends = [float(x.min()), float(x.max())] if len(x) else []
@@ -291,8 +294,8 @@ def svg_lines(lines: Iterable[tuple[int, Series]], plot: Plot) -> list[str]:
 def svg_line(line: Series, number: int, plot: Plot) -> list[str]:
     """A line with its band, members and dots, in the color of its number.
 
-    An `is_dashed` line has the text color. All of it consists of lines and areas, so a page can
-    stretch it: a dot is a line without length.
+    An `is_dashed` line has the text color. Everything is drawn as lines and areas (a dot is a line
+    of almost no length), so a page can stretch it.
     """
     return svg_lines([(number, line)], plot)
 

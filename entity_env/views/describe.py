@@ -122,7 +122,7 @@ def describe_entity(entity: SeenEntity, obs_space: ObsSpace) -> str:
 
 
 def words_of(entity: SeenEntity, look: Look | None = None) -> str:
-    """An entity in at most 160 characters, as `Look.describe` says; of a look, or None."""
+    """An entity in words: see `Look.describe`. At most 160 characters, and "(hidden)"."""
     words = ""
     name = "" if entity.type == GLOBAL_ENTITY else entity.type
     if name and look is not None and look.describe is not None:
@@ -148,7 +148,7 @@ def label_of(action: ActionName, label: str, look: Look | None = None) -> str:
 
 
 def describe_observation(observation: Observation, obs_space: ObsSpace) -> str:
-    """Lines for the global features, every visible entity, and the reward."""
+    """Lines for the global features, every visible entity, and the reward if it is not 0."""
     lines = []
     if obs_space.global_features and len(observation.global_features):
         lines.append(describe_features(obs_space.global_features, observation.global_features))
@@ -168,10 +168,10 @@ def describe_actions(
     obs_space: ObsSpace,
     look: Look | None = None,
 ) -> str:
-    """Actions as `UP`, or `UP, LEFT` for several actors; "" without actions or actors.
+    """Actions in words: `UP`; `UP, LEFT` for two actors; `Move UP; Fire YES` for two actions.
 
-    `UP 93%` includes the probability of a global action, if known. The look may describe choices
-    and selected entities.
+    `UP 93%` includes the probability of a global action, if known. The result is "" without actions
+    or actors. The look may describe choices and selected entities.
     """
     words = {
         name: _describe_action(name, action, observation, obs_space, look)

@@ -77,7 +77,7 @@ _RING: Final = "#000000 #ffffff"
 _FULL: Final = 0.95
 """Size of a shape that fills its cell, so others are drawn on it and not next to it."""
 _MAX_STACK: Final = 4
-"""Maximum entities of a cell that are drawn, and of more all but one."""
+"""Maximum entities drawn in one cell; if there are more, the last place has their number."""
 _SAMPLE: Final = 0.7
 """Size of the samples in a legend."""
 _MAX_SAMPLES: Final = 24
@@ -364,7 +364,10 @@ class Drawing:
     def _draw_entity(
         self, scene: Scene, entity: SeenEntity, stack: Sequence[SeenEntity] = ()
     ) -> None:
-        """Draws an entity; those that share a cell are smaller, and of many three and a count."""
+        """Draws an entity, smaller if it shares its cell.
+
+        Of more than `_MAX_STACK` in a cell, the last ones are replaced with their number.
+        """
         place, group = self.place_of(entity), self._group(entity)
         if place is None or (self._groups and group is not None and group not in self._groups):
             return

@@ -128,16 +128,16 @@ class Look:
         ground: draws, once, what all scenes of an episode share.
         draw_text: returns the observation as text for a terminal with the given number of columns;
             None = drawn from the styles.
-        describe: an entity in a few words; "" = as None. None = the `__str__` of its class, if it
-            has its own and `find_look` knows the game; else the type, the `label` of its style
-            and its other features.
+        describe: returns an entity in a few words, or "" for the default. Default: the `__str__` of
+            its class, if it has its own and `find_look` knows the game; else the type, the `label`
+            of its style and its other features.
         flags: names of features, by type, that mark an entity if not 0: with a ring on the board,
             and `*` in the terminal. `find_look` adds the bools of a game.
         spots: where a choice points, given the observation, the action, the actor (None for a
             global action) and the choice (a label, the selected entity, or the numbers of a
-            continuous action). One place is marked with a ring, several with an arrow; none =
-            nowhere. None = from the actor to the selected entity, or in the direction that the
-            choice is named after, and a ring for the same place twice, to stay.
+            continuous action). It returns one place to mark it with a ring, several for an arrow,
+            the same place twice for a ring (to stay), or [] for nowhere. Default: from the actor to
+            the selected entity, or as `moves` or the name of a choice say, such as UP.
         legend: returns what `draw` shows, by name, each with a sample in a scene of 1 x 1; None =
             what the board shows.
         labels: choices in words, by action and label. `find_look` adds those of Enums with their
@@ -256,7 +256,7 @@ class Look:
                 0 < width < 1e6 and 0 < height < 1e6
             ):
                 return width, height
-        raise self._error("size must be a width and a height above 0", size)
+        raise self._error("size must be a width and a height above 0 and below 1e6", size)
 
     def tinted(self, kinds: Mapping[EntityName, Sequence[str]]) -> dict[EntityName, Sequence[str]]:
         """The types without a style whose first Enum chooses the color, with their features."""

@@ -31,7 +31,8 @@ _SMOOTHING: Final = 4
 _MAX_CACHED: Final = 4096
 _GIF_COLORS: Final = 128
 _SAMPLES: Final = 8
-"""Pictures from which the colors of a GIF are chosen."""
+"""The colors of a GIF are chosen from at least this many pictures (if it has them), below twice as
+many."""
 
 Box = tuple[int, int, int, int]
 

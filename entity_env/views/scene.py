@@ -25,7 +25,7 @@ Point: TypeAlias = tuple[float, float]
 INK: Final = "#212529 #e9ecef"
 """Color of text."""
 DECORATION: Final = -2
-"""`of` of a shape that means nothing, such as a hint of an empty cell, and may be faint."""
+"""`of` for a shape that means nothing and may be faint, such as a hint of an empty cell."""
 BASELINE: Final = 0.35
 """Distance of a text's baseline below its point, in units of its size."""
 _ANCHORS: Final = ("start", "middle", "end")
@@ -89,7 +89,8 @@ class Scene:
         look: name of the look, for errors.
 
     Raises:
-        SchemaError: a non-finite number, a negative size or an unknown color; nothing is added.
+        SchemaError: a number that is not finite or beyond 1e6, a negative size or an unknown color;
+            nothing is added.
     """
 
     width: float
@@ -322,7 +323,7 @@ def faded(color: str, opacity: float) -> str:
 
 
 def one_line(text: object) -> str:
-    """A text without line breaks, control characters and unpaired surrogates."""
+    """A text in one line; a single space replaces spaces and unprintable characters."""
     words = str(text)
     if not words.isprintable():
         words = "".join(c if c.isprintable() else " " for c in words)

@@ -71,8 +71,8 @@ class Spot(NamedTuple):
     """One place of a choice.
 
     Args:
-        x, y: coordinates of the game on a board; units of the scene if the look gives its `size`.
-        words: this part of a choice of several parts; "" = the choice itself.
+        x, y: coordinates of the game; if the look has `draw` and `size`, those of the scene.
+        words: name of this part of a choice that has several parts; "" = the choice itself.
     """
 
     x: float

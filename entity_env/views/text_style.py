@@ -1,4 +1,5 @@
-"""Terminal styles of entities: a unique glyph and a color for each type and member."""
+"""Terminal styles of entities: a color and, where possible, a unique glyph for each type with
+coordinates and each member."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ _HOLLOW: Final = ("hole", "gap", "slot", "spot", "plot")
 """Entity types drawn hollow."""
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _SPARE: Final = "0123456789&%$+=~^!?"
-"""Signs for Enum members when all letters are taken."""
+"""Signs for types and Enum members when all letters are taken."""
 FLAGGED: Final = "*"
 
 
@@ -44,13 +45,13 @@ class EntityStyle:
     x: int | None
     y: int | None
     tints: Sequence[int] = ()
-    """Columns of a number, or of a one-hot group's members, that choose a color."""
+    """Column of a number, or columns of a one-hot group, whose value selects from `colors`."""
     members: Mapping[int, str] = field(default_factory=dict)
     """Letter of each one-hot member by column; replaces the glyph."""
     digit: int | None = None
     """Column of a number that replaces the glyph if it has one digit."""
     colors: Sequence[str] = _COLORS
-    """Choices of `tints`."""
+    """Colors that `tints` selects from."""
     flags: Sequence[int] = ()
     """Columns of features that mark an entity if not 0."""
     names: Sequence[str] = ()
@@ -81,7 +82,8 @@ class EntityStyle:
         return any(entity.features[column] for column in self.flags)
 
     def legend(self, count: str) -> Text:
-        """Glyph, name and count, then letters of members and names of flags."""
+        """Name and count, after the glyph if there are no members; then members with their letters,
+        and flags."""
         line = Text.assemble(self.label, (f" {count}", "dim"))
         if not self.members:
             line = Text.assemble((self.glyph, f"bold {self.color}"), " ", line)
@@ -99,9 +101,9 @@ def entity_styles(
 ) -> dict[EntityName, EntityStyle]:
     """The style of every type, from its look or its feature names.
 
-    No two types with coordinates, or Enum members, share a glyph, except types of ground, glyphs
-    given by the look, and "?" when no sign is left. The glyphs depend only on the space and the
-    look.
+    Every type with coordinates, and every Enum member with a letter, has its own glyph. Three kinds
+    of glyph may repeat: that of ground, those of the look, and "?", when no sign is left. The
+    glyphs depend only on the space, the look and `ascii_only`.
     """
     look = look or Look()
     kinds = {name: tuple(entity.features) for name, entity in obs_space.entities.items()}
@@ -149,7 +151,7 @@ def _is_ground(key: EntityName, look: Look) -> bool:
 def _default_colors(
     placed: Mapping[EntityName, Sequence[str]], look: Look
 ) -> dict[EntityName, tuple[str, Sequence[str] | None]]:
-    """The color of each type, and those of its first Enum field's members if the Enum chooses."""
+    """The color of each type and, if its first Enum selects the color, one color per member."""
     tinted = look.tinted(placed)
     own: dict[EntityName, int] = {}
     num_colored = 0
@@ -183,7 +185,11 @@ class _Glyphs:
         self._letters: dict[str, str] = {}
 
     def of_type(self, name: str, style: Style) -> str:
-        """The glyph of its style, else a shape, or in ASCII a letter of its name."""
+        """A glyph for a type with coordinates.
+
+        The glyph of its style, if ASCII allows it; else "·" (in ASCII ".") for ground; else a free
+        shape (not in ASCII); else a free letter, preferably of its name, or sign.
+        """
         if style.glyph and (style.glyph[0].isascii() or not self._ascii_only):
             return style.glyph[0]
         if style.shape == "ground" or name.lower() in GROUND:
@@ -193,9 +199,10 @@ class _Glyphs:
         return self._first([*("" if self._ascii_only else shapes), *_signs_for(name)])
 
     def letters(self, names: Iterable[str]) -> list[str]:
-        """An uppercase letter for each name: its first letter not yet taken, else another sign.
+        """A sign for each name: its first letter that is still free, else any free letter or sign.
 
-        A name that already has a letter gets it in lowercase, like the pieces of two players.
+        If another type has a member of the same name, the second one gets that letter in lowercase,
+        if it is free, like the pieces of White and Black in chess diagrams.
         """
         chosen = {}
         for name in names:

@@ -211,7 +211,7 @@ def changed(line: int, **values: object) -> bytes:
             changed(0, version=2),
             "has version 2, but this package reads up to 1: install a later release",
         ),
-        (changed(0, version="1"), "version must be an integer, got '1'"),
+        (changed(0, version="1"), "version must be an integer, 1 or more: got '1'"),
         (changed(0, episode_seed=-1), "line 1: 'episode_seed' cannot be -1"),
         (changed(0, num_agents=0), "line 1: 'num_agents' cannot be 0"),
         *(

@@ -70,8 +70,8 @@ class AzulBatch(BatchEnv):
     `step` resets games that end. After the other step methods, reset ended games before the next
     step.
 
-    With its own seed s (`env_seeds`), an environment plays identical games with and without numba:
-    its draws are those of `SplitMix(splitmix64_int(s))`.
+    An environment with seed s (see `env_seeds`) draws tiles like `SplitMix(splitmix64_int(s))`, so
+    it plays identical games with and without numba.
 
     Args:
         num_players, reward_scheme, starting_player, max_rounds: see `EnvConfig`.
@@ -112,7 +112,9 @@ class AzulBatch(BatchEnv):
     @property
     def legal_masks(self) -> NDArray[np.bool_]:
         """Legal actions of the current player, `(num_envs, 300)` bool; all False in ended episodes.
-        A view, valid as long as the `StepResult` arrays, as are the next two properties."""
+
+        This and the next two properties are views, valid as long as the `StepResult` arrays.
+        """
         return self._arrays.legal_masks
 
     @property

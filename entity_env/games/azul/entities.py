@@ -226,7 +226,7 @@ class Entities(NamedTuple):
     """One player's view of a position, without the options.
 
     Attributes:
-        table: one.
+        table: a single one.
         sources: all factories in order, then the center.
         groups: what can be taken, ordered by source and color.
         seats: players, the observer first.

@@ -59,7 +59,7 @@ class RewardScheme(Enum):
     DenseScoreDelta = "DenseScoreDelta"
     """Change of each player's score; adds up to the final score."""
     TerminalOnly = "TerminalOnly"
-    """Final score minus the mean of all at the end of the game; 0 before, and when truncated."""
+    """At the end of the game, each score minus the mean score; 0 before it and if truncated."""
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,10 @@ Entities and features:
             these sources with exactly, or at least, as many tiles as the room left; groups, number
             of groups; centre, tiles in the center by color; my_lines and next_lines, for each other
             line of the player and each line of the next player, number of colors with a group large
-            enough to complete it; my_drop and next_drop, the fewest tiles for which the player, and
-            the next player, would have no room after taking any one group; next_held and next_room,
-            tiles and room of the next player's started lines of the color. No feature is a
-            heuristic value of the move.
+            enough to complete it; my_drop and next_drop, tiles without room in the other lines of
+            the player, and in those of the next player, if they take the group that fits best;
+            next_held and next_room, tiles and room of the next player's started lines of the color.
+            No feature is a heuristic value of the move.
 Actions:
     SelectOption: the table picks one of the options.
     MoveId: replaces SelectOption in `azul_by_id`, which shows no options: one of 300 ids, with a

@@ -23,7 +23,7 @@ from entity_env.views import DECORATION, Scene, SeenEntity
 Place = tuple[float, float]
 
 _PITCH: Final = 0.8
-"""Distance of the centers of neighboring tiles."""
+"""Distance between the centers of neighboring tiles."""
 _TILE: Final = 0.72
 _WALL: Final = (4 * _PITCH + _TILE, 4 * _PITCH + _TILE)
 _FACTORY: Final = 2.35
@@ -80,16 +80,16 @@ class TableLayout:
     @property
     def size(self) -> Place:
         columns = 1 if self.num_players == MIN_PLAYERS else 2
-        width = self._right + columns * (_BOARD[0] + _GAP) + _EDGE - _GAP
+        width = self._boards_left + columns * (_BOARD[0] + _GAP) + _EDGE - _GAP
         return width, 2 * _EDGE + 2 * _BOARD[1] + _GAP
 
     @property
     def _columns(self) -> int:
-        """Factories side by side."""
+        """Number of factories in a row."""
         return 3 if self.num_players == MAX_PLAYERS else 2
 
     @property
-    def _right(self) -> float:
+    def _boards_left(self) -> float:
         """Left edge of the boards."""
         return _EDGE + self._columns * _FACTORY + _GAP
 
@@ -106,7 +106,7 @@ class TableLayout:
         return _EDGE + 0.1, top, self._columns * _FACTORY - 0.2, self.size[1] - _EDGE - top
 
     def tiles(self, source: int, counts: Sequence[int]) -> Iterator[tuple[int, Place]]:
-        """Color and place of every tile at a source, by color."""
+        """Color and place of each tile at a source, ordered by color."""
         colours = [colour for colour, count in enumerate(counts) for _ in range(count)]
         (x, y), columns, pitch = self.factory(source), 2, 0.9 * _PITCH
         if source == CENTRE:
@@ -115,7 +115,7 @@ class TableLayout:
             while (columns := int((width - 0.4) / pitch)) * int((height - 1.4) / pitch) < len(
                 colours
             ):
-                pitch *= 0.9  # never with the tiles of the game
+                pitch *= 0.9  # only with 3 players and more than 15 tiles in the center
             x, y = left + width / 2, top + 1.2 + pitch / 2
         for i, colour in enumerate(colours):
             row, column = divmod(i, columns)
@@ -124,7 +124,7 @@ class TableLayout:
     def board(self, player: int) -> Place:
         """Upper left corner of a player's board."""
         column, row = divmod(player, 2)
-        return self._right + column * (_BOARD[0] + _GAP), _EDGE + row * (_BOARD[1] + _GAP)
+        return self._boards_left + column * (_BOARD[0] + _GAP), _EDGE + row * (_BOARD[1] + _GAP)
 
     def line(self, player: int, row: int, index: int) -> Place:
         """Center of a place in a pattern line, the first on the right."""
@@ -149,7 +149,7 @@ class TableLayout:
 
 
 def layout_of(scene: Scene) -> TableLayout:
-    """The layout of a scene's size."""
+    """The layout whose size is the scene's."""
     counts = range(MIN_PLAYERS, MAX_PLAYERS + 1)
     return next(
         found for n in counts if (found := TableLayout(n)).size == (scene.width, scene.height)

@@ -5,9 +5,9 @@ scripted player. Observations and actions match `azul`, so a trained agent can p
 
 The reward is potential-based shaping (Ng 1999): `lead_scale` per point of lead gained since the
 player's last decision, plus `win_reward` for a win and its negative for a loss. The lead is the
-difference between the players' `kernels.heuristics.potential_packed`, which may be negative: the
-points if the walls were tiled now, minus the floor cost, plus shares of the final bonuses and of
-started lines. At the end the lead is the difference of scores, so the shaping of a game adds up to
+difference between the potentials of the players (`kernels.heuristics.potential_packed`): the points
+if the walls were tiled now, minus the floor cost, plus shares of the final bonuses and of started
+lines. At the end the lead is the difference of scores, so the shaping of a game adds up to
 `lead_scale` times the change from the lead at the player's first decision to that difference.
 
 Example:

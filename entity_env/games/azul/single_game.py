@@ -52,8 +52,8 @@ _PLAIN: Final = _Kernels(start_dealt, show_game, move_in_game, deal_and_show)
 def _compiled() -> _Kernels:
     """Machine code, compiled or read from the cache.
 
-    It checks only the number of dimensions, so callers must pass contiguous arrays of the dtypes
-    below.
+    Calls check no dimensions and only item sizes (see `loaded`), so callers must pass contiguous
+    arrays of the dtypes and dimensions below.
     """
     types: Any = import_module("numba").types
     utils: Any = import_module("entity_env.core.numba_utils")

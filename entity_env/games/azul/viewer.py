@@ -145,7 +145,7 @@ def read_move(text: str, state: GameState) -> int:
     """Id of a legal move given as text: "2 red 3", "c k floor", "f1 blue line 2".
 
     Source: a factory's number or `center`. Color: a name or a letter of `LETTERS`. Place: a line's
-    number or `floor`. First letters are enough.
+    number or `floor`. `c` and `f` stand for `center` and `floor`; a color may be shortened.
 
     Raises:
         UsageError: not a move, or not a legal one.

@@ -1,7 +1,8 @@
 """CartPole: a batch of carts, each with a pole to keep upright.
 
 Entities and features:
-    CartPole: position (m), velocity (m/s), angle of the pole (rad, 0 = upright), angular_velocity.
+    CartPole: position (m), velocity (m/s), angle of the pole (rad, 0 = upright), angular_velocity
+        (rad/s).
 Actions:
     Push: LEFT (0) or RIGHT (1), one choice per environment; a push of 10 N for 0.02 s.
 Reward:

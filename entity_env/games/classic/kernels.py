@@ -140,7 +140,7 @@ def _flags(memory: int, number: np.int64) -> Bytes:
 
 @compiled(inline=True)
 def _lanes(memory: int) -> int:
-    """Environments that loops run over; see `LANES`."""
+    """Number of environments that loops run over; see `LANES`."""
     return int((_header(memory)[NUM_ENVS] + LANES - 1) // LANES * LANES)
 
 

@@ -117,7 +117,7 @@ meteors = Game(
     look="entity_env.games.meteor_shower.look",
     training=f"{__name__}:training",
 )
-"""One sky: `play`."""
+"""The game as a loop, for one sky."""
 
 
 class Meteors(ArrayEnv):

@@ -106,12 +106,12 @@ class ObsArrays(NamedTuple):
 
 
 class FilledCounts(NamedTuple):
-    """Numbers of rows written by a step.
+    """Extent of what a step has written.
 
     Args:
         entities: end of the last segment in `ObsArrays.entities`.
-        actors: rows of `ObsArrays.actors`.
-        ended: finished episodes.
+        actors: number of rows in `ObsArrays.actors`.
+        ended: number of finished episodes.
         final_entities: as `entities`, for the final observations.
     """
 

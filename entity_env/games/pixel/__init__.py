@@ -1,4 +1,4 @@
-"""Environments of machines with a screen, rewarded by the distance from a goal picture.
+"""Environments of machines with a screen, rewarded for bringing it closer to a goal picture.
 
 Names that need torch or Warp load at first use.
 """

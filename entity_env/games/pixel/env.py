@@ -188,8 +188,10 @@ class PixelGoalEnv(BatchEnv):
 
     @property
     def final_pixels(self) -> Tensor:
-        """Screens after the last step, whichever environments were reset since; after `reset`, the
-        initial screens. (N, H, W) uint8."""
+        """Screens after the last step, even of environments that were reset since, (N, H, W) uint8.
+
+        After `reset`, these are the initial screens.
+        """
         return self.trackers.frames
 
     @property

@@ -142,7 +142,7 @@ def _draw_text(seen: SeenObservation, width: int) -> Text | None:
 _BODY, _KEY, _SIGN = "#e9ecef #25262b", "#495057 #ced4da", "#ffffff #1a1b1e"
 _DIFFERS, _SHEEN = "#a61e4d", "#ffffff"
 _MAX_MARKED: Final = 12
-"""Maximum tiles that are marked because they differ from the goal's."""
+"""Tiles that differ from the goal's are marked only if there are at most this many."""
 _PAD: Final = 3.0
 _DIRECTIONS: Final = {"UP": (0, -1), "DOWN": (0, 1), "LEFT": (-1, 0), "RIGHT": (1, 0)}
 _KEYS: Final = {

@@ -13,13 +13,13 @@ import numpy as np
 from entity_env.views.scene import DECORATION, Point, Shape, rgba, turned
 
 PAPER: Final = "#f8f9fa #1a1b1e"
-"""Color of a picture, if its look draws none."""
+"""Background color of a picture whose look draws no ground."""
 CELL: Final = "#e9ecef #25262b"
 """Color of every other cell."""
 TEXT_CONTRAST: Final = 4.5
 SHAPE_CONTRAST: Final = 3.0
 _MARGIN: Final = 1.1
-"""Factor above the required contrast, for cells that are tinted."""
+"""Factor by which outlines exceed the required contrast, because cells may be tinted."""
 _NUM_SAMPLES: Final = 12
 _CHAR: Final = 0.5
 """Approximate width of a character, in units of the text's size."""
@@ -78,10 +78,10 @@ def _outline(fill: str, *, dark: bool) -> str:
 def contrast_failures(size: Point, shapes: Sequence[Shape], *, dark: bool = False) -> list[str]:
     """The shapes of one picture that are hard to see on a light or dark page.
 
-    A text needs 4.5 to 1 to what is behind it; a shape needs 3 to 1, by its fill or its outline, in
-    half of the places around it. These need no contrast: images, and texts on them; invisible
-    shapes, which only respond to a pointer; shapes of `DECORATION`; and ground, which is a
-    rectangle without an outline that is as large as a cell or larger.
+    A text needs 4.5 to 1 against what is behind it; a shape needs 3 to 1, by its fill or its
+    outline, in half of the places around it. These need no contrast: images, and whatever is on
+    them; invisible shapes, which only respond to a pointer; shapes of `DECORATION`; and ground:
+    rectangles without an outline that are as large as a cell or larger.
 
     Args:
         size: width and height, in units of the game.

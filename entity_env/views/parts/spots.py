@@ -131,7 +131,7 @@ class Pointer:
 
     @cached_property
     def _lone_entity(self) -> SeenEntity | None:
-        """The entity of the first type with exactly one entity on the board."""
+        """The entity of the first type, except ground, with exactly one entity on the board."""
         for name in self.seen.obs_space.entities:
             if name.lower() in GROUND:
                 continue
@@ -142,7 +142,8 @@ class Pointer:
 
 
 def draw_mark(scene: Scene, path: Sequence[Point]) -> None:
-    """Adds the mark of a chosen move: an arrow along the path, or a ring around one place."""
+    """Adds the mark of a chosen move: an arrow along the path, or a ring around a single place or a
+    place that the path has twice at its end."""
     if not path:
         return
     end, before = path[-1], path[-2] if len(path) > 1 else path[-1]

@@ -68,7 +68,7 @@ def draw_styled(
 def draw_bar(
     scene: Scene, entity: SeenEntity, style: Style, place: Point, most: float, shrunk: float
 ) -> None:
-    """Adds the bar of a style, full if its feature is `most`, or as large as the second feature."""
+    """Adds the bar of a style, full where its feature is `most` or, with two, equals the second."""
     name, _, limit = style.bar.partition("/")
     most = number_of(entity, limit) if limit else most
     share = number_of(entity, name) / most if most > 0 else 0.0
@@ -80,7 +80,7 @@ def draw_bar(
 
 
 def stack_shift(position: int, num: int) -> Point:
-    """Where an entity of a stack is drawn, from the center of its cell."""
+    """Offset of an entity in a stack of `num` from the center of their cell."""
     if num < 2:
         return 0.0, 0.0
     column, row = position % 2, position // 2 % 2

@@ -111,7 +111,8 @@ def apply_in_place(state: GameState, action: Action, *, check: bool = True) -> N
         check: False skips the legality check: the action must be legal.
 
     Raises:
-        IllegalAction, SchemaError: see `apply_action`; raised before anything changes.
+        IllegalAction, SchemaError: see `apply_action`. Unless `draw` is at fault, nothing has
+            changed then.
     """
     if check:
         action = _checked(state, action)

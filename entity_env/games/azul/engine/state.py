@@ -84,11 +84,11 @@ class _Tiles:
 class Player:
     """Board of one player: a view of a `GameState`, or a standalone empty board.
 
-    Attributes can be set; sequences are copies.
+    `score`, `wall` and `floor` can be set, and lines with `set_line`; sequences are copies.
 
     Attributes:
         score: points so far, 0 or more.
-        line_colours: color of each pattern line, -1 if empty; change it with `set_line`.
+        line_colours: color of each pattern line, -1 if empty.
         line_counts: tiles on each pattern line; line i has room for i + 1.
         wall: 25 bits, cell `5 * row + column`.
         floor: contents of the floor from left to right, at most 7: colors, and 5 for the marker.
@@ -364,7 +364,7 @@ def _check_tiles(state: GameState) -> None:
     for i, player in enumerate(state.players):
         if MARKER in player.floor and state.marker != i:
             _fail(
-                f"players[{i}].floor", f"must not have the marker of player {state.marker}", MARKER
+                f"players[{i}].floor", f"must not have the marker if marker={state.marker}", MARKER
             )
 
 

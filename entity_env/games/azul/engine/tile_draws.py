@@ -51,7 +51,7 @@ _WORD: Final = 2**64 - 1
 
 
 class SplitMix:
-    """SplitMix64 as a source of random numbers, as in compiled playouts.
+    """SplitMix64 as a source of random numbers, as in `kernels.playouts`.
 
     Args:
         word: initial state, 64 bits.

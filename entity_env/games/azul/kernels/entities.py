@@ -76,7 +76,10 @@ def _write_points(words: PackedState, me: int, points: Worths) -> None:
 
 @kernel()
 def _take_group(words: PackedState, source: int, colour: int, scratch: Scratch) -> int:
-    """Writes the sources after a group is taken; returns the number of groups left."""
+    """Writes the sources, and the largest and smallest groups, after a group is taken.
+
+    Returns the number of groups left.
+    """
     after, most, least = scratch.sources, scratch.most, scratch.least
     tiles = words[at.SOURCES + source]
     rest = tiles - (tiles & FIELD << 6 * colour)

@@ -1,9 +1,9 @@
 """Kernels: one source that runs as ordinary Python, or as machine code where numba is installed.
 
 The decorator itself changes nothing: a kernel called from Python is interpreted, and so is
-everything it calls. `machine_code` compiles a copy with different globals: other kernels compiled,
-tuples of numbers as arrays, and the functions below replaced by those of `core.numba_utils`. So the
-rules are written once, and a single game needs neither numba nor its compiler.
+everything it calls. `machine_code` compiles a copy with different globals: other kernels are
+compiled, tuples of numbers become arrays, and compiled forms replace the functions at the end of
+this file. So the rules are written once, and a single game needs neither numba nor its compiler.
 
 A kernel works on lists of integers or on arrays, and keeps 64-bit numbers in range by `& WORD`.
 numba is imported only to compile something.

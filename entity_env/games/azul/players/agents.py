@@ -133,7 +133,7 @@ class MCTSAgent:
         seconds: time per move; None = no limit except `rollouts`.
         rollouts: maximum visits per move; None = as many as the time allows. If both are None, one
             second.
-        rounds: rounds played by a rollout after the deal.
+        rounds: number of rounds that a rollout plays after the current one.
 
     Attributes:
         num_moves, num_visits: totals of all searches so far.

@@ -141,12 +141,13 @@ def play_match(
     EnvConfig(num_players=num_players, max_rounds=max_rounds)
     if len(agents) < num_players:
         raise UsageError(
-            f"play_match: {num_players} players need as many agents, got {', '.join(agents)}"
+            f"play_match: {num_players} players need as many agents: got "
+            f"{', '.join(agents) or 'none'}"
         )
     if not is_integer(num_games) or num_games < 1 or num_games % num_players:
         raise UsageError(
-            f"play_match: num_games must be a multiple of {num_players} so that every agent has "
-            f"every seat as often: got {num_games!r}"
+            f"play_match: num_games must be a multiple of {num_players} and above 0, so that every "
+            f"agent has every seat equally often: got {num_games!r}"
         )
     games, seeds = [], SeedsFrom(seed)
     for names, number in seatings(tuple(agents), num_players, num_games):

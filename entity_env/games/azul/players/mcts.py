@@ -61,7 +61,7 @@ class Search:
 
     Args:
         tree: an empty tree; grows with the search.
-        rounds: rounds of a rollout after the deal that ends the tree.
+        rounds: number of rounds that a rollout plays after the current one.
         word: initial state of the draws; see `SplitMix`.
 
     Attributes:

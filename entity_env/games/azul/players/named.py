@@ -1,4 +1,4 @@
-"""Azul's agents by name, and human players, for games that ask by entities."""
+"""Azul's agents by name, and human players, for `azul` and `azul_by_id`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _HINT: Final = "Source, color, line: '2 red 3', 'c black floor'.  ? shows all, q
 _HELP: Final = ("?", "h", "help")
 
 Choose: TypeAlias = Callable[[GameState, Observation], int | None]
-"""Id of a legal move in a position with the player in seat 0; None = leave."""
+"""Chooses the id of a legal move in a position with the player in seat 0; None = leave."""
 
 
 class PositionAgent(PolicyAgent):

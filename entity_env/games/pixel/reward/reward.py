@@ -1,6 +1,6 @@
 """Distance of screens from a goal, rewards, and end-of-episode flags: pure functions of tensors.
 
-The distance of two pictures is a sum of integers below 2**24, independent of order and device. One
+The distance of two pictures is an integer sum below 2**24, independent of order and device. One
 float32 division normalizes it. Matches compare the integer, never the float.
 """
 
@@ -116,7 +116,7 @@ class Goal:
 
 
 def threshold(tau: Tau, largest: int) -> int:
-    """Smallest integer not below tau * largest, exactly."""
+    """Smallest integer not below tau * largest, exactly; at most 2**31 - 1."""
     exact = exact_tau(tau)
     if exact <= 0:
         raise SchemaError(f"tau: expected a number above 0, got {shown(tau)}: nothing is below 0")

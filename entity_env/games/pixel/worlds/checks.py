@@ -1,4 +1,7 @@
-"""CheckedWorld, and checks of tensors, which never read values, because that synchronizes."""
+"""CheckedWorld, and checks of tensors.
+
+The checks never read values of tensors, because that would wait for the device.
+"""
 
 from __future__ import annotations
 

@@ -102,8 +102,8 @@ _NAMES: Final = ", ".join(button.name for button in Button)
 def parse_keys(text: str, where: str = "keys") -> tuple[Button, ...]:
     """Buttons, one per step, from text such as `RIGHT*3 DOWN, A*2`; may be empty.
 
-    Separated by spaces, commas or newlines; case is ignored; `#` starts a comment. `where` names
-    the text in errors.
+    The buttons are separated by spaces, commas or newlines. Case is ignored, and `#` starts a
+    comment. `where` names the text in errors.
     """
     buttons: list[Button] = []
     for number, line in enumerate(text.splitlines(), 1):

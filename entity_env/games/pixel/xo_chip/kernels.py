@@ -1,8 +1,8 @@
 """Warp kernels of the machines: opcodes, steps, screens, and resets from snapshots.
 
 A thread runs one machine, whose state is a row of 32-bit words (`machine_layout`). Functions that
-run an opcode return the address of the next instruction, with `ENDS_FRAME` or `HALTS` added. The
-memory size is a power of two, so addresses wrap by a mask.
+run an opcode return the address of the next instruction, plus `ENDS_FRAME` or `HALTS` if the frame
+ends or the machine halts. The memory size is a power of two, so a mask wraps addresses.
 """
 
 from entity_env.games.pixel.warp_utils.typing import (
@@ -137,7 +137,7 @@ def skip(memory: Bytes1, after: int, condition: bool) -> int:
 
 @func
 def skip_unequal(registers: Ints1, memory: Bytes1, at: int, after: int, opcode: int) -> int:
-    """Run 9XYN."""
+    """Runs 9XYN."""
     if opcode & 15 != 0:
         return halt(registers, at, UNKNOWN_OPCODE)
     return skip(memory, after, registers[x_of(opcode)] != registers[y_of(opcode)])
@@ -147,7 +147,7 @@ def skip_unequal(registers: Ints1, memory: Bytes1, at: int, after: int, opcode: 
 def skip_by_key(
     registers: Ints1, memory: Bytes1, at: int, after: int, opcode: int, keys: int
 ) -> int:
-    """Run EXNN."""
+    """Runs EXNN."""
     x, nn = x_of(opcode), opcode & 255
     if nn != 0x9E and nn != 0xA1:
         return halt(registers, at, UNKNOWN_OPCODE)
@@ -168,7 +168,7 @@ def call(registers: Ints1, at: int, after: int, target: int) -> int:
 
 @func
 def leave(registers: Ints1, at: int) -> int:
-    """Returns from a call, and clears its word, because unused words of the stack are 0."""
+    """Returns from a call, and clears its return address: unused words of the stack are 0."""
     depth = registers[STACK_POINTER] - 1
     if depth < 0:
         return halt(registers, at, STACK_UNDERFLOW)
@@ -180,7 +180,7 @@ def leave(registers: Ints1, at: int) -> int:
 
 @func
 def system(registers: Ints1, planes: Words1, at: int, after: int, opcode: int, quirks: int) -> int:
-    """Run 0NNN."""
+    """Runs 0NNN."""
     if opcode == 0x00E0:
         clear_planes(planes, registers[SELECTED])
         return after
@@ -205,7 +205,7 @@ def system(registers: Ints1, planes: Words1, at: int, after: int, opcode: int, q
 
 @func
 def pair(registers: Ints1, memory: Bytes1, at: int, after: int, opcode: int) -> int:
-    """Run 5XYN: 0 compares two registers, 2 stores and 3 loads a range, from VX to VY."""
+    """Runs 5XYN: N = 0 compares two registers, 2 stores a range from VX to VY, and 3 loads it."""
     x, y, n = x_of(opcode), y_of(opcode), opcode & 15
     if n == 0:
         return skip(memory, after, registers[x] == registers[y])
@@ -238,7 +238,7 @@ def logic(registers: Ints1, x: int, value: int, quirks: int) -> None:
 
 @func
 def arithmetic(registers: Ints1, at: int, after: int, opcode: int, quirks: int) -> int:
-    """Run 8XYN."""
+    """Runs 8XYN."""
     x, n = (opcode >> 8) & 15, opcode & 15
     a, b = registers[x], registers[(opcode >> 4) & 15]
     shifted = wp.where((quirks & SHIFT_IN_PLACE) != 0, a, b)
@@ -273,7 +273,7 @@ def lowest_bit(bits: int) -> int:
 
 @func
 def wait_for_key(registers: Ints1, at: int, after: int, x: int, keys: int, quirks: int) -> int:
-    """Run FX0A: read a key, or wait by repeating this instruction."""
+    """Runs FX0A: reads a key, or waits by repeating this instruction."""
     if registers[AWAITED] == 0:
         if keys == 0:
             return at
@@ -299,7 +299,7 @@ def draw_random(registers: Ints1) -> int:
 
 @func
 def read_pattern(registers: Ints1, memory: Bytes1) -> None:
-    """Run F002: load sixteen bytes, four per word."""
+    """Runs F002: loads sixteen bytes, four per word."""
     for number in range(4):
         word = wp.int32(0)
         for offset in range(4):
@@ -310,7 +310,7 @@ def read_pattern(registers: Ints1, memory: Bytes1) -> None:
 
 @func
 def write_decimal(registers: Ints1, memory: Bytes1, x: int) -> None:
-    """Run FX33: write three digits."""
+    """Runs FX33: writes three decimal digits."""
     value, index = registers[x], registers[INDEX]
     write_byte(memory, index, value // 100)
     write_byte(memory, index + 1, value // 10 % 10)
@@ -319,7 +319,7 @@ def write_decimal(registers: Ints1, memory: Bytes1, x: int) -> None:
 
 @func
 def move_registers(registers: Ints1, memory: Bytes1, x: int, nn: int, quirks: int) -> None:
-    """Run FX55 and FX65: store or load V0 to VX."""
+    """Runs FX55 and FX65: stores or loads V0 to VX."""
     index = registers[INDEX]
     for register in range(x + 1):
         if nn == 0x55:
@@ -332,7 +332,7 @@ def move_registers(registers: Ints1, memory: Bytes1, x: int, nn: int, quirks: in
 
 @func
 def save_registers(registers: Ints1, x: int, nn: int) -> None:
-    """Run FX75 and FX85: save V0 to VX, or restore them."""
+    """Runs FX75 and FX85: saves or restores V0 to VX."""
     for register in range(x + 1):
         if nn == 0x75:
             registers[SAVED + register] = registers[register]
@@ -342,7 +342,7 @@ def save_registers(registers: Ints1, x: int, nn: int) -> None:
 
 @func
 def set_up(registers: Ints1, memory: Bytes1, at: int, after: int, x: int, nn: int) -> int:
-    """Run F000, F002 and FN01, each defined for few registers."""
+    """Runs F000, F002 and FN01 (N from 0 to 3); other opcodes halt."""
     if nn == 0x00 and x == 0:
         registers[INDEX] = read_word(memory, after)
         return following(memory, after)
@@ -365,7 +365,7 @@ def misc(
     keys: int,
     quirks: int,
 ) -> int:
-    """Run FXNN."""
+    """Runs FXNN."""
     x, nn = (opcode >> 8) & 15, opcode & 255
     if nn == 0x07:
         registers[x] = registers[DELAY]
@@ -404,7 +404,7 @@ def draw_sprite(
     opcode: int,
     quirks: int,
 ) -> int:
-    """Run DXYN."""
+    """Runs DXYN."""
     x, y = registers[x_of(opcode)], registers[y_of(opcode)]
     draw_planes(registers, planes, memory, doubles, x, y, opcode & 15, quirks)
     return after | wp.where((quirks & DRAW_ENDS_FRAME) != 0, ENDS_FRAME, 0)

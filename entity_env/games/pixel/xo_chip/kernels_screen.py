@@ -226,7 +226,7 @@ def scroll_left(planes: Words1, first: int, by: int) -> None:
 
 @func
 def scroll_sideways(registers: Ints1, planes: Words1, to_right: int, quirks: int) -> None:
-    """Moves the selected planes by 4 pixels."""
+    """Moves the selected planes left or right by 4 pixels."""
     by = scroll_size(registers, 4, quirks)
     for line in range(2 * HEIGHT):
         if (registers[SELECTED] >> (line // HEIGHT)) & 1:

@@ -58,7 +58,7 @@ FIRST_MEMORY_WORD = NUM_REGISTERS + NUM_PLANE_WORDS
 FIRST_MEMORY_BYTE = 4 * FIRST_MEMORY_WORD
 # Used by most steps: registers, planes, fonts and the start of the program.
 PREFETCHED_BYTES = FIRST_MEMORY_BYTE + PROGRAM_START + 256
-# A picture row in bytes, four per word.
+# Words of a rendered row, which has one byte per pixel.
 SHADE_WORDS = WIDTH // 4
 
 # Kernels can use integers but not enum members.

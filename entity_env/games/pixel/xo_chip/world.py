@@ -44,7 +44,7 @@ class XoChipWorld(CheckedWorld):
     Args:
         rom: the program, loaded at address 0x200.
         quirks: the dialect.
-        num_slots: snapshots in the bank, initially all of the first machine switched on.
+        num_slots: snapshots in the bank, initially all of the first machine, just switched on.
         seed: seed of the random numbers, from 1 to 2**32 - 1.
         device: "cpu" or "cuda".
 

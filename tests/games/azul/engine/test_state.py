@@ -156,7 +156,7 @@ def player(data: dict[str, Any], index: int = 0) -> dict[str, Any]:
             lambda data: data["factories"].__setitem__(1, [1] * 5),
             r"factories\[1\] must be at most 4 tiles",
         ),
-        (lambda data: player(data).update(floor=[5]), "must not have the marker of player -1"),
+        (lambda data: player(data).update(floor=[5]), "must not have the marker if marker=-1"),
     ],
 )
 def test_a_dict_that_cannot_be(edit: Edit, message: str) -> None:

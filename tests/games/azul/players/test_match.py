@@ -166,7 +166,7 @@ def test_a_match_can_be_repeated() -> None:
 @pytest.mark.parametrize(
     ("agents", "arguments", "message"),
     [
-        ("a", (2,), "2 players need as many agents, got a"),
+        ("a", (2,), "2 players need as many agents: got a"),
         ("ab", (3,), "num_games must be a multiple of 2"),
         ("ab", (0,), "num_games must be a multiple"),
         ("ab", (2.0,), "num_games must be a multiple"),
