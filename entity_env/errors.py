@@ -7,7 +7,7 @@ EntityEnvError
 │                      agent's author
 ├── ProtocolError      calls in an order that can never work: the caller
 ├── ClosedError        an object was used after it was closed: the caller
-├── WorkerError        a game raised or hung, or its process died: the game, or the machine
+├── WorkerError        a game raised or hung, or a process died: the game, or the machine
 ├── TrainingDivergedError  a number in training is no longer finite: training settings, or rewards
 ├── CheckpointError    a checkpoint is unreadable or of a game with another schema: the file
 ├── ReplayError        a replay is unreadable or cannot be played: the file
@@ -107,15 +107,15 @@ class MissingExtraError(EntityEnvError, ImportError):
 
 
 class WorkerError(EntityEnvError, RuntimeError):
-    """A game raised or hung, or its process died.
+    """A game raised or hung, or a process that runs games or learns died or failed.
 
     Attributes:
         reason: what happened, without the location.
-        env_id: index of the environment; None if the error concerns a whole worker, or a game in
+        env_id: index of the environment; None if the error does not concern a single one, and in
             `Game.run`.
-        worker: index of the worker process, or None if the game ran in this process.
+        worker: index of the worker process; None if there is none, as for a game in this process.
         seed: seed of the episode; None, like `episode` and `step`, if the episode is unknown.
-        episode: number of the episode in its environment, from 0.
+        episode: number of the episode in its environment or run, from 0.
         step: number of actions taken in that episode.
         game_traceback: the game's own traceback as text, empty if there is none.
         replay: file of the episode up to the error, empty if there is none.

@@ -33,7 +33,7 @@ MAX_MESSAGE: Final = 10_000
 MAX_TRACE: Final = 50_000
 """Longer tracebacks lose their beginning: the innermost frames stay."""
 _MAX_FRAMES: Final = 500
-"""Frames of a traceback, counted from the innermost."""
+"""Maximum frames of a traceback, counted from the innermost."""
 _MAX_NOTES: Final = 20
 
 _RETURN: Final = "return from play instead"

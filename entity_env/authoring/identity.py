@@ -27,7 +27,7 @@ _OWN_GAMES: Final = f"{_PACKAGE}.games"
 _version_of: Final = cache(version)  # reads a file
 _GIT_TIMEOUT_S: Final = 5.0
 _NUM_DIGITS: Final = 12
-"""Digits of a digest shown for comparison."""
+"""Number of digits of a digest that are shown when digests differ."""
 _MAX_SHOWN: Final = 64
 _NAMES: Final = {"sha256": "source digest", "version": "version"}
 """Keys that are equal for equal rules."""

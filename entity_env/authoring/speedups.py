@@ -23,8 +23,8 @@ else:
     IS_COMPILED = True
 
 gather: Final = _speedups.gather if IS_COMPILED else None
-"""Gathers observations of one form, and reads entities with slots; see `ObsBatcher`. None if the C
-module was not built."""
+"""Gathers observations that have the same form, reading entities with slots; see `ObsBatcher`. None
+if the C module was not built."""
 
 
 NO_NUMBER, FINITE, NOT_FINITE = range(3)

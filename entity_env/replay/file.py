@@ -30,7 +30,7 @@ _MAX_LISTS: Final = 1 << 25
 """Maximum lists and objects in all lines; an empty list takes 20 times its text in memory."""
 _MAX_AGENTS: Final = 10**6
 _SAMPLE_BYTES: Final = 512
-"""Bytes at the start of a file in which a replay names its format."""
+"""Number of bytes at the start of a replay that are sure to contain the name of the format."""
 
 
 @dataclass(frozen=True)

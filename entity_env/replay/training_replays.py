@@ -36,7 +36,7 @@ _TIME_SHARE: Final = 0.01
 end."""
 _MAX_DECISIONS: Final = 10_000
 _MAX_SECONDS: Final = 10.0
-"""An evaluation episode is truncated after this time, because it may never end."""
+"""An evaluation episode is left after this many seconds, because it may never end."""
 
 
 class WatchedEnvs(Protocol):
@@ -54,15 +54,16 @@ class TrainingReplays(Callback):
     """Keeps replays of a training run; a callback of `train`.
 
     `best.replay` and `worst.replay` are the episodes with the highest and lowest reward of any
-    agent among all that ended in `vec`; of equal ones, the first. They are played again in this
+    agent among those that ended in `vec`; of equal ones, the first. Episodes without a decision, or
+    so long that their actions were dropped, do not count. The replays are played again in this
     process, between updates, to add observations. Once that has taken 1 % of the run's time, the
     next one waits, at most until the run ends. If a game does not reproduce such an episode, only
     its actions are stored, and a warning names the first difference.
 
     Files such as `step-000120000.replay` are evaluation episodes, played at `moments` steps from
     the first to the last (1 = only the last), always from the same start, which does not occur in
-    training. Actions are sampled as in training, each time with the same seed. An evaluation
-    episode is truncated after 10,000 decisions or 10 s.
+    training. Actions are sampled as in training, each time with the same seed. After 10,000
+    decisions or 10 s, an evaluation episode is left unfinished.
 
     Once a worker of `vec` has died or hung, the game is no longer played in this process, and only
     actions are stored.
@@ -220,7 +221,7 @@ class TrainingReplays(Callback):
 
 
 def keep_episode(game: Game, agent: Agent, seed: int, path: Path, max_decisions: int) -> bool:
-    """Writes a replay of a single-agent episode, truncated after `max_decisions` or 10 s.
+    """Writes a replay of a single-agent episode, left unfinished after `max_decisions` or 10 s.
 
     Returns whether it was written; logs a warning on failure.
     """

@@ -39,7 +39,7 @@ _PANEL_CHAR: Final = 0.38
 of the height of a line."""
 _MAX_PANEL_CHARS: Final = 36
 _PANEL_WORDS: Final = 12
-"""Additional characters of a line without a bar."""
+"""How many more characters fit into a line without a bar."""
 _PAGE: Final = "#ffffff #1a1b1e"
 _ATTENTION: Final = "#cc0066 #ff66a3"
 _MAX_ENTITIES: Final = 200

@@ -39,13 +39,13 @@ MAX_COLUMNS: Final = 40
 MAX_ROWS: Final = 24
 _ACTS: Final = "<"
 _BLOCK_ROWS: Final = 8
-"""Rows of a table before it is split into blocks."""
+"""Maximum rows of a table in one block, if the width allows more blocks."""
 _TABLE_GAP: Final = 2
 _BLOCK_GAP: Final = "   "
 _MAX_ACTORS: Final = 2
 _MAX_CHOICES: Final = 5
 _BAR: Final = 10
-"""Characters for a probability of 1."""
+"""Number of characters in the bar of probability 1."""
 
 
 # ------------------------------------------------------------------ the board

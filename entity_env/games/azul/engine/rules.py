@@ -60,7 +60,7 @@ def num_factories(num_players: int) -> int:
 
 
 def num_dealt(num_players: int) -> int:
-    """Tiles in a full deal."""
+    """Number of tiles in a full deal."""
     return TILES_PER_FACTORY * num_factories(num_players)
 
 

@@ -1,8 +1,9 @@
 """Warp kernels of observation, reward and reset, bit for bit equal to `torch_ops`.
 
-A tile of 8 x 8 pixels is two 64-bit words, one per plane, so shades and distances are counted by
-tile: with x0 = a0 ^ b0 and x1 = a1 ^ b1 the sum of |a - b| is
-pop(x0) + 2·pop(x1) - 2·pop(x0 & x1 & (a0 ^ a1)); the sum of squares is similar.
+A tile a of 8 x 8 pixels is two 64-bit words, a0 and a1, with the lower and upper bits of its
+shades, so shades and distances are counted by tile. The distance of tiles a and b, the sum of
+|a - b| over their pixels, is pop(x0) + 2·pop(x1) - 2·pop(x0 & x1 & (a0 ^ a1)) with x0 = a0 ^ b0,
+x1 = a1 ^ b1, and pop the number of set bits; the sum of squares is similar.
 """
 
 from entity_env.games.pixel.entities import NUM_TILE
