@@ -21,7 +21,7 @@ class Pending(Protocol[T_co]):
     """Result of `act_async`."""
 
     def get(self) -> T_co | None:
-        """Waits for the answer; may be called again. None = the game closes: return from `play`."""
+        """Waits for the answer; may be called again. None = the game ends: return from `play`."""
 
     def __await__(self) -> Generator[None, None, T_co | None]:
         """`get` for `await`, in a game that runs an asyncio event loop.
@@ -93,8 +93,8 @@ class Agent(ABC):
                 has nothing to select); `Continuous` for `(num_actors, num_labels)` float32.
 
         Returns:
-            The answer, or a tuple for several actions. None: the game is being closed, and `play`
-            must return.
+            The answer, or a tuple for several actions. None: all episodes have been played, or the
+            game is being closed, so `play` must return.
 
         Raises:
             SchemaError: an undeclared action, or an invalid observation, such as one with an

@@ -33,7 +33,7 @@ from entity_env.errors import (
 )
 
 _MAX_VERSION: Final = 64
-"""In characters."""
+"""Maximum length of a version that is text, in characters."""
 Transport: TypeAlias = Literal["greenlet", "thread"]
 """How a stepped game waits for its actions.
 

@@ -98,8 +98,10 @@ def package_versions(*packages: str) -> dict[str, str]:
 
 
 def source_of(game: Game) -> str:
-    """Where a game is defined: `module:name`, or `file.py:name` if it is in a file that no package
-    contains and that is a script, loaded by file name, or below the current folder; "" if unknown.
+    """Where a game is defined, as `module:name` or `file.py:name`; "" if unknown.
+
+    The file stands for a top-level module that cannot be imported from any folder: a script, a
+    module loaded by file name, or one below the current folder.
     """
     place = place_of(game)
     if place is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 MAX_IDLE_EPISODES: Final = 1000
-"""Executors give up after this many consecutive episodes that ended before the first action."""
+"""Automatic resets give up after this many consecutive episodes that end before an action."""
 
 
 @dataclass(frozen=True, slots=True)

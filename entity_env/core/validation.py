@@ -209,7 +209,8 @@ def checked_index(name: str, value: object, size: int) -> int:
 
 
 def checked_seed(seed: object, *, bits: int | None = None) -> int:
-    """Returns a seed, 0 or more and below `2**bits` if given, else raises `UsageError`."""
+    """Returns a seed that is 0 or more and, if `bits` is given, below `2**bits`; else raises
+    `UsageError`."""
     if not is_integer(seed) or seed < 0 or (bits is not None and int(seed) >> bits):
         allowed = ", 0 or more" if bits is None else f" from 0 to 2**{bits} - 1"
         raise UsageError(f"a seed must be an integer{allowed}: got {seed!r}")

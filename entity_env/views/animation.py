@@ -83,7 +83,7 @@ class Animation:
         ground: shapes shared by all pictures.
         shapes: all other shapes, each once.
         is_open: as `Look.is_open`: if False, films show the observations of one agent.
-        names: of the agents.
+        names: names of the agents.
         legend: what the boards show, with the shapes of a sample in a unit square.
         headline: game, agents and result; "" = the title.
     """
@@ -121,7 +121,7 @@ class Animation:
             look: how they are drawn; None = the default.
             num_agents, about: as for `Animation`.
             title: name of the game.
-            names: of the agents; those without a name are numbered.
+            names: names of the agents; those without a name are numbered.
 
         Raises:
             SchemaError: the look does not match the space, or its `size` or `spots` returns
@@ -245,7 +245,7 @@ class Animation:
         )
 
     def svg(self, index: int | None = None) -> str:
-        """One picture as SVG; None = the `film`, animated by CSS alone, so a README can show it."""
+        """One picture as SVG; without `index`, the `film`, which CSS animates, even in a README."""
         if index is not None:
             shapes = [*self.ground, *self.shapes_of(index)]
             return still_svg(self.size, shapes, self.headline or self.title)
@@ -293,8 +293,8 @@ class Animation:
                 the `film` for an `.svg`.
 
         Raises:
-            UsageError: another extension, no such picture, a file that cannot be written, or
-                `.mp4` without ffmpeg.
+            UsageError: another extension, no such picture, an `index` for a film, a file that
+                cannot be written, or `.mp4` without ffmpeg.
             MissingExtraError: Pillow is not installed, which all but `.html` and `.svg` need.
         """
         file = Path(path)

@@ -212,7 +212,7 @@ class Plot:
 def svg_begin(
     width: float, height: float, background: str = "white", *, font_size: int = 11
 ) -> str:
-    """First tag of an SVG, and its background; `background` "" = none, and the text color of the
+    """First tag of an SVG, and its background; without `background`, the text has the color of the
     surrounding page."""
     colour = ' color="#334155"' if background else ""
     ground = f'\n<rect width="{width:g}" height="{height:g}" fill="{background}"/>'

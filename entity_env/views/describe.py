@@ -79,7 +79,7 @@ def _fields_of(names: tuple[str, ...]) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class EntityRow:
-    """Entities of one type with equal text.
+    """Entities of one type with equal text and visibility.
 
     Args:
         entity: the first of them.

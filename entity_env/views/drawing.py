@@ -410,7 +410,7 @@ class Drawing:
     def legend(self) -> list[tuple[str, list[Shape]]]:
         """Name and sample of what the pictures show, drawn in a unit square.
 
-        Without `Look.legend` it grows with drawing.
+        Without `Look.legend`, it covers what has been drawn so far.
         """
         if self.look.legend is not None:
             samples: Mapping[str, Scene] = self.look.call("legend")

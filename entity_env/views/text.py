@@ -124,7 +124,8 @@ class Grid:
             focus: index of the entity that Enter selects.
 
         Returns:
-            One line per row; for a larger board, a last line with the visible part or the size.
+            One line per row, or "nothing visible" for an empty board. For a board that is too
+            large, a last line has the visible part or the size.
         """
         placed = list(entities)
         self.cover(placed, styles)

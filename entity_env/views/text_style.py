@@ -177,7 +177,7 @@ def _columns(features: Sequence[str], name: str) -> list[int]:
 
 
 class _Glyphs:
-    """Assigns each glyph only once; `taken` has the glyphs of the look."""
+    """Assigns glyphs, unique as `entity_styles` says; `taken` has the glyphs of the look."""
 
     def __init__(self, taken: Iterable[str], *, ascii_only: bool) -> None:
         self._taken = {EMPTY, ".", *taken}

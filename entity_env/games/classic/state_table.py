@@ -45,7 +45,8 @@ pass through the vectorized part, and rounding does not depend on an environment
 
 _CHUNK: Final = 64
 _PAD: Final = 16
-"""Floats between two rows, a cache line. Rows a power of two apart would evict each other."""
+"""Unused floats at the end of a row, one cache line: without them, rows may be a power of two apart
+and evict each other from the cache."""
 
 
 class StateTable:

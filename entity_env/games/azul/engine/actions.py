@@ -121,7 +121,7 @@ class ActionEncoder:
 
     @staticmethod
     def action_space_size() -> int:
-        """300."""
+        """Number of action ids: 300."""
         return ACTION_SPACE_SIZE
 
     @staticmethod

@@ -31,7 +31,7 @@ NUM_DESTINATIONS: Final = 6
 
 FLOOR_SLOTS: Final = 7
 FLOOR_COSTS: Final = (0, 1, 2, 4, 6, 8, 11, 14)
-"""By number of taken slots: the slots cost 1, 1, 2, 2, 2, 3 and 3."""
+"""Points lost by number of taken slots: the slots cost 1, 1, 2, 2, 2, 3 and 3."""
 
 ROW_BONUS: Final = 2
 COLUMN_BONUS: Final = 7
@@ -40,7 +40,7 @@ COLOUR_BONUS: Final = 10
 MARKER: Final = 5
 """Start marker on a floor, as a color code."""
 NOBODY: Final = -1
-"""Holder of the start marker in the center."""
+"""Holder of the start marker while it is in the center."""
 NO_COLOUR: Final = -1
 """Color of an empty pattern line."""
 

@@ -32,11 +32,11 @@ Mask: TypeAlias = Any
 """Legal actions, `(300,)` bool or a list."""
 
 _LINE_FITS: Final = ONES * 31
-"""Bits of `fits` for lines."""
+"""The bits of `fits` that stand for lines."""
 _FIRST_COLUMN: Final = rules.COLUMNS[0]
 
 MAX_LEGAL: Final = 246
-"""Bound on legal moves: 41 groups, 6 destinations each."""
+"""Upper bound on the number of legal moves: 41 groups, 6 destinations each."""
 
 ROW, NO_PROGRESS, NO_TILES = 1, 2, 3
 """Values of `END`: index into `state.ENDS`, plus 1."""
@@ -324,7 +324,7 @@ def refill_bag(words: PackedState) -> int:
 
 @kernel(inline=True)
 def deal_packed(words: PackedState, uniforms: Sequence[float]) -> None:
-    """Fills the factories; tile k uses `uniforms[k]`, from 0 to 1, 4 per factory."""
+    """Fills the factories, 4 tiles each; tile k uses `uniforms[k]`, 0 or more and below 1."""
     left = num_tiles(words[at.BAG])
     k = 0
     for factory in range(num_factories_packed(words)):
@@ -344,7 +344,7 @@ def deal_packed(words: PackedState, uniforms: Sequence[float]) -> None:
 
 @kernel(inline=True)
 def colour_at(bag: int, place: int) -> int:
-    """Color of the tile at an index of the bag, sorted by color."""
+    """Color of the tile at an index of a bag whose tiles are sorted by color."""
     end = bag & FIELD
     colour = int(place >= end)
     for i in range(1, 4):

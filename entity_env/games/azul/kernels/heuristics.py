@@ -34,7 +34,7 @@ from entity_env.games.azul.kernels.kernel import bits_of, kernel, new_ints
 from entity_env.games.azul.kernels.packed_state import FIELD, PackedState
 
 POINT: Final = 100
-"""One point."""
+"""Value of one point."""
 SHARE: Final = POINT // 25
 RUSH_TOP: Final = 600
 RUSH_STEP: Final = 100

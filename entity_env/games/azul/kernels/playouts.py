@@ -77,7 +77,7 @@ def nth_move(words: PackedState, n: int) -> tuple[int, int]:
 
 @kernel(inline=True)
 def random_move(words: PackedState, number: float) -> tuple[int, int]:
-    """A legal move for a number from 0 to 1: source, and `6 * colour + destination`."""
+    """A legal move for a number in [0, 1): source, and `6 * colour + destination`."""
     fits = fits_of(words)
     total = 0
     for source in range(NUM_SOURCES):

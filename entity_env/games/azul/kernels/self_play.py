@@ -60,7 +60,7 @@ class SelfPlaySteps(NamedTuple):
     Args:
         reward: `(num_rows,)` float32.
         terminated: `(num_rows,)` bool.
-        lengths: `(7, num_rows)` int64, entities of each type.
+        lengths: `(7, num_rows)` int64, numbers of entities by type.
         scores: `(num_envs, 2)` int64, scores of games that have just ended.
         shares: `(num_envs,)` float64, the first seat's share of the win in these games; -1
             elsewhere.

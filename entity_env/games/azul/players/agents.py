@@ -109,7 +109,7 @@ class _HeuristicAgent:
 class GreedyAgent(_HeuristicAgent):
     """Looks one move ahead: maximizes points now minus the floor cost.
 
-    Started lines and shares of the final bonuses also count (formula in `kernels.heuristics`),
+    Started lines and shares of the final bonuses also count (formula in `kernels.heuristics`);
     moves of other players do not. Ties go to the lowest id.
     """
 
@@ -130,7 +130,7 @@ class MCTSAgent:
     games in equal time.
 
     Args:
-        seconds: time per move; None = no limit except `rollouts`.
+        seconds: wall-clock time per move; None = no limit except `rollouts`.
         rollouts: maximum visits per move; None = as many as the time allows. If both are None, one
             second.
         rounds: number of rounds that a rollout plays after the current one.

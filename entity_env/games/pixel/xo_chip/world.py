@@ -38,8 +38,9 @@ class XoChipWorld(CheckedWorld):
     reason. The same buttons give identical bytes on every device. `render` needs contiguous pixels
     that begin at a multiple of 4 bytes.
 
-    The random numbers of machine i start at `seed` XOR i · 0x9E3779B9 (modulo 2**32). They are part
-    of the state, so machines reset from one snapshot draw identical numbers.
+    The random numbers of machine i start at `seed` XOR i · 0x9E3779B9 (modulo 2**32), or at `seed`
+    if that is 0. They are part of the state, so machines reset from one snapshot draw identical
+    numbers.
 
     Args:
         rom: the program, loaded at address 0x200.
