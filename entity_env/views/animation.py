@@ -124,10 +124,8 @@ class Animation:
             names: names of the agents; those without a name are numbered.
 
         Raises:
-            SchemaError: the look does not match the space, or its `size` or `spots` returns
-                something invalid.
-            UsageError: no turns, or a function of the look raises, for example because of an
-                invalid shape.
+            SchemaError: the look does not match the space, or gives an invalid size or spot.
+            UsageError: no turns, or a function of the look raises, as for an invalid shape.
         """
         if not turns:
             raise UsageError("an animation needs one turn or more, got none")

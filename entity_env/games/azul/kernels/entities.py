@@ -115,7 +115,7 @@ def _write_completed(words: PackedState, me: int, most: list[int], first: int, o
 
 @kernel()
 def _least_drop(words: PackedState, me: int, least: list[int], but: int) -> int:
-    """Tiles without room in a player's lines, except `but`, when the best-fitting group is taken."""
+    """Tiles without room in a player's lines, except `but`, if the best-fitting group is taken."""
     fits, lines = words[me + at.FITS], words[me + at.LINES]
     fewest = -1
     for colour in range(5):
