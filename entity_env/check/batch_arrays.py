@@ -1,4 +1,4 @@
-"""Arrays of a `BatchEnv`: violations, and differences between states, as sentences."""
+"""Finds violations in the arrays of a `BatchEnv`, and differences between snapshots of them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ FLAGS: Final = ("terminals", "truncations")
 
 
 class Difference(NamedTuple):
-    """First difference between a recording and a replay."""
+    """First difference between two snapshots."""
 
     text: str
     is_rounding: bool
+    """Whether all numbers in the row are nearly equal."""
 
 
 def misshapen(env: BatchEnv, result: StepResult, space: BatchActionSpace) -> Iterator[str]:
-    """Violations: wrong shapes or dtypes."""
+    """Violations: arrays of a wrong type, shape or dtype, including the legal masks."""
     num = env.num_envs
     wanted = {
         "observations": ((num, env.obs_size), np.float32),
@@ -49,7 +50,7 @@ def misshapen(env: BatchEnv, result: StepResult, space: BatchActionSpace) -> Ite
 
 
 def arrays_of(env: BatchEnv, result: StepResult, columns: Sequence[str]) -> Snapshot:
-    """Copies of all arrays, of `num_envs` rows each; `columns` names observation columns."""
+    """Copies of the result's arrays and of the legal masks, if any; `columns` are feature names."""
     shown: dict[str, tuple[NDArray[Any], Sequence[str]]] = {
         OBSERVATION: (result.observations.copy(), columns)
     }
@@ -60,13 +61,13 @@ def arrays_of(env: BatchEnv, result: StepResult, columns: Sequence[str]) -> Snap
 
 
 def flags_of(shown: Snapshot) -> NDArray[np.bool_]:
-    """`(num_envs,)`: whether the episode has ended."""
+    """`(num_envs,)`: True where the episode has ended."""
     ended: NDArray[np.bool_] = np.any([shown[name][0] != 0 for name in FLAGS], axis=0)
     return ended
 
 
 def wrong_values(shown: Snapshot) -> Iterator[str]:
-    """Violations: values that no array may hold."""
+    """Violations: invalid flags or numbers, and masks without a legal choice; the first of each."""
     for name in FLAGS:
         flags = shown[name][0]
         for env_id in np.flatnonzero(flags > np.uint8(1))[:1]:
@@ -90,7 +91,10 @@ def wrong_values(shown: Snapshot) -> Iterator[str]:
 def first_difference(
     one: Snapshot, two: Snapshot, rows: Sequence[int] | NDArray[np.int64], names: Sequence[int] = ()
 ) -> Difference | None:
-    """Difference in the first of `rows` where snapshots differ; `names` renumbers the rows."""
+    """Difference in the first of `rows` in which two snapshots differ, or None.
+
+    `names`: the environment to name for each row; default: the row itself.
+    """
     if difference(_rows(one, rows), _rows(two, rows)) is None:
         return None
     for row in rows:

@@ -45,7 +45,7 @@ from entity_env.vec.batch_env.batch_env import (
 from entity_env.vec.batch_env.batch_spaces import require_batch_env
 
 _SHORT: Final = 50
-"""Steps of a replay that finds its violation early or never."""
+"""Maximum steps of a replay that finds a violation early or not at all."""
 _NUM_STARTS: Final = 3
 """Resets without a seed that must not all start the same episodes."""
 _MIN_REWARDS: Final = 5
@@ -74,10 +74,10 @@ def check_batch_env(
     - a `step_no_reset` that resets, or continues an ended episode;
     - a `reset_envs` that touches other environments or the rewards, or starts the same episode
       again;
-    - episodes that differ between two runs with one seed, with `step`, with actions of another
+    - episodes that differ in a second run with the same seed, with `step`, with actions of another
       dtype, or in a batch of one with the environment's seed;
     - invalid actions that are accepted or change something, and calls accepted before `reset`;
-    - episodes that never end, and a `close` that fails.
+    - episodes that never end, a `close` that fails, and threads and processes left running.
 
     The logger `entity_env.check` warns of likely mistakes, which are not violations: rewards that
     look like a running score, and a batch of one with different rounding.
@@ -86,7 +86,7 @@ def check_batch_env(
         source: a class or function that makes a batch of a given number of environments; or one
             batch environment, which is closed at the end. One batch environment is not compared
             with a batch of one, and not called before `reset`.
-        num_envs: ignored if `source` is a batch environment.
+        num_envs: number of environments in the batch; ignored if `source` is a batch environment.
         episodes: episodes to end in each environment, if `max_steps` allows.
         max_steps: maximum number of steps; an environment that ends no episode within them counts
             as endless.
@@ -94,7 +94,7 @@ def check_batch_env(
 
     Raises:
         ContractError: all violations, one sentence each, in `problems`.
-        SchemaError: a `Game` or an `Environment`, which have their own checks.
+        SchemaError: `source` is a `Game` or an `Environment`, which have their own checks.
     """
     for kind, command in ((Game, "check_game"), (Environment, "check_env")):
         if is_of(source, kind):
@@ -110,8 +110,9 @@ class _Step(NamedTuple):
     after: Snapshot
     ended: NDArray[np.bool_]
     resets: NDArray[np.bool_]
-    """`(num_envs,)`: environments that had ended, and occasionally another."""
+    """`(num_envs,)`, environments reset after the step: those that ended, and sometimes another."""
     begun: Snapshot
+    """Arrays after the resets."""
 
 
 class _BatchCheck(SourceCheck[BatchEnv]):
@@ -186,7 +187,7 @@ class _BatchCheck(SourceCheck[BatchEnv]):
             self._must_refuse(f"{name} before reset", call, ProtocolError)
 
     def _record(self, env: BatchEnv, episodes: int) -> None:
-        """Steps until every environment has ended `episodes` episodes."""
+        """Steps until every environment has ended `episodes` episodes, or `max_steps` times."""
         self._violations.place, self.call = "step 0", "reset"
         env.reset(self._seed)
         self._first = self._begun(env)
@@ -274,7 +275,7 @@ class _BatchCheck(SourceCheck[BatchEnv]):
                 )
 
     def _reset_by_seeds(self, env: BatchEnv) -> None:
-        """Resets with seeds for all environments, for some, and for none."""
+        """Resets all environments with a seed each, then some with a seed, then without seeds."""
         self.call = "reset"
         env.reset(env.env_seeds(self._seed))
         everyone, some = np.arange(self._num_envs), np.arange(0, self._num_envs, 2)
@@ -303,7 +304,7 @@ class _BatchCheck(SourceCheck[BatchEnv]):
             self._must_go_on(env, "reset_envs", lambda: env.reset_envs(everyone_mask))
 
     def _must_go_on(self, env: BatchEnv, name: str, again: Callable[[], None]) -> None:
-        """Resets without a seed must not repeat one episode."""
+        """Resets without a seed must not all start the same episodes."""
         env.reset(self._seed)
         self.call = name
         for _ in range(_NUM_STARTS):
@@ -378,8 +379,8 @@ class _BatchCheck(SourceCheck[BatchEnv]):
     def _require_last_observation(self, one: BatchEnv, env_id: int, seed: int) -> None:
         """Detects a last observation that is the first one of the next episode.
 
-        Resets just before the step that ends an episode: the next start is the same unless that
-        step draws random numbers.
+        Resets just before the step that ends an episode. This shows the start of the next episode,
+        unless that step draws random numbers.
         """
         last = next(i for i, step in enumerate(self._steps) if step.ended[env_id])
         self._replay(one, seed, [env_id], num_steps=last)
@@ -407,13 +408,13 @@ class _BatchCheck(SourceCheck[BatchEnv]):
         change: _Change | None = None,
         num_steps: int | None = None,
     ) -> Difference | None:
-        """Replays the recorded actions; returns the first difference.
+        """Replays the recorded actions; returns the first difference, or None.
 
         Args:
             env: a batch of `len(rows)` environments.
             rows: rows of the recording; None = all.
             by_step: use `step`, which resets ended episodes.
-            num_steps: None = all.
+            num_steps: maximum number of steps; None = all.
         """
         rows = range(self._num_envs) if rows is None else rows
         self._violations.place, self.call = "", "reset"
@@ -483,7 +484,7 @@ class _BatchCheck(SourceCheck[BatchEnv]):
         return np.array([self._rng.choice(np.flatnonzero(mask)) for mask in masks], np.int64)
 
     def _wrong_actions(self, env: BatchEnv) -> Iterator[tuple[str, BatchActions]]:
-        """Actions of which the last, or all, are invalid."""
+        """Invalid actions, with descriptions: a wrong shape or dtype, or an invalid last action."""
         good: NDArray[Any] = self._steps[0].actions
 
         def last(value: float) -> BatchActions:
@@ -537,7 +538,7 @@ def _arrays(env: BatchEnv) -> dict[str, NDArray[Any]]:
 
 
 def _odd_rewards(steps: Sequence[_Step]) -> Iterator[str]:
-    """A sentence if rewards only grow in every episode, as a running score does."""
+    """A sentence if rewards only grow, or only fall, in all episodes, as a running score does."""
     rewards = np.array([step.after["rewards"][0] for step in steps])
     resets = np.array([step.resets for step in steps])
     episodes = [

@@ -45,13 +45,13 @@ from entity_env.core.seeding import EpisodeSeeds
 from entity_env.errors import GameExit, SchemaError
 
 _MAX_IGNORED: Final = 20
-"""Calls per agent allowed after `act` returned None: nested loops need several to return."""
+"""Calls per agent allowed after `act` returned None: nested loops may call again before all end."""
 _MAX_IDLE: Final = 100
 """Consecutive calls of `play` that may return without calling an agent."""
 _MAX_SITES: Final = 16
 """Maximum number of call sites at which `act` returns None."""
 _SITE_DEPTH: Final = 4
-"""Stack frames that identify a call site."""
+"""Number of stack frames that identify a call site."""
 _BLANK_CUT: Final = (
     "truncated=True with an observation that shows nothing, so what the agent could still earn is "
     "unknown: give game_over the whole observation, as for act"
@@ -70,8 +70,8 @@ class CheckPlan:
         timeout: timeout of the game's steps; already open.
         step_timeout_s: its seconds, for stages that open another timeout.
         on_step: called with the name of the stage at every step.
-        num_answers: maximum answered calls of `act`, for a game too slow to play all episodes; None
-            = no limit.
+        num_answers: maximum number of answered calls of `act`, for a game too slow to play all
+            episodes; None = no limit.
     """
 
     game: Game
@@ -92,8 +92,8 @@ class CheckPlan:
 class DirectPlay:
     """Plays the episodes of a plan once.
 
-    If no answer is possible, `act` returns None from then on, because a game could swallow an
-    exception. A game that continues nevertheless gets `GameExit` after some calls.
+    If no answer is possible, `act` returns None from then on: a game could swallow an exception. If
+    the game then still continues, calls raise `GameExit`.
 
     Args:
         outer: detects global generators from which the game draws.
@@ -113,9 +113,9 @@ class DirectPlay:
         """Whether `stop_s` stopped it."""
         self.num_answered = 0
         self.went_on_at = ""
-        """The first line to start an episode after `game_over` without reading `agent.seed`."""
+        """The first line that started an episode after `game_over` without reading `agent.seed`."""
         self.step_times_s: list[float] = []
-        """Seconds of the game between consecutive calls."""
+        """Seconds that the game took between consecutive calls."""
         self._plan = plan
         self._game = plan.game
         self._violations = plan.violations
@@ -133,7 +133,7 @@ class DirectPlay:
         self._left_at = ""
         """The line where `act` first returned None."""
         self._sites: dict[tuple[tuple[CodeType, int], ...], list[int]] = {}
-        """Per call site: calls answered before its first and second call."""
+        """Per call site: how many calls were answered before its first and its second call."""
         self._play_frame: FrameType | None = None
         self._returned_at = ""
         """The line where the last call of `play` ended."""
@@ -168,9 +168,9 @@ class DirectPlay:
 
     @property
     def closings(self) -> list[int]:
-        """Numbers of answers after which `act` can return None, to cover every call site once.
+        """Numbers of answers after which `act` must return None to do so once per call site.
 
-        During an episode where possible.
+        Where possible, this is at a site's second call, which is usually within an episode.
         """
         return sorted({counts[-1] for counts in self._sites.values()})
 
@@ -297,9 +297,9 @@ class DirectPlay:
         return sum(agent.num_observed for agent in self._agents)
 
     def _start(self) -> bool:
-        """Calls `play` once; returns whether it may be called again.
+        """Calls `play` once; returns False if it failed or was abandoned.
 
-        It runs in a greenlet, so a game that swallows every exception can be abandoned.
+        `play` runs in a greenlet, so a game that swallows every exception can be abandoned.
         """
         number = max(agent.num_episodes for agent in self._agents)
         for agent in self._agents:  # including agents that skipped the last episode
@@ -346,7 +346,7 @@ class DirectPlay:
         )
 
     def _add_unfinished(self, agent: _CheckAgent) -> None:
-        """Adds a violation if `play` returned during an episode."""
+        """Adds the violation that `play` returned during an agent's episode."""
         self._at(agent)
         self._violations.line = self._returned_at
         which = f" for agent {agent.agent_id}" if len(self._agents) > 1 else ""
@@ -445,7 +445,10 @@ class DirectPlay:
         self._left_at = self._left_at or self._violations.line
 
     def _ignored(self) -> None:
-        """Counts calls after `act` returned None; GameExit if too many."""
+        """Counts calls after `act` returned None; raises `GameExit` if there are too many.
+
+        Abandons a game that swallows `GameExit`.
+        """
         self._left_at = self._left_at or self._violations.line
         self._num_ignored += 1
         allowed = _MAX_IGNORED * len(self._agents)
@@ -519,7 +522,10 @@ class _CheckAgent:
         pass
 
     def reward_of(self, obs: Obs) -> float:
-        """Change of the score since the last observation; 0 if the score is not finite."""
+        """Records the score of an observation; returns its change since the last observation.
+
+        0 for the first observation of an episode, or if the score is not finite.
+        """
         score = obs.score if is_finite(obs.score) else self.last_score
         reward = score - self.last_score if self.is_playing else 0.0
         self.is_playing = True
@@ -552,7 +558,7 @@ def random_answer(
 
 
 def _frame_of_play(game: Game, frame: FrameType) -> FrameType:
-    """The frame of `play`, without decorators, below a call made by it."""
+    """The frame of `play`, without decorators, in a call's stack; else the game's outermost."""
     play = game.play.func if isinstance(game.play, partial) else game.play
     code = getattr(unwrap(play), "__code__", None)
     for outer, _ in traceback.walk_stack(frame):

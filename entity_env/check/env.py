@@ -41,9 +41,9 @@ def check_env(
     - observations that do not match the spaces: width, dtype, NaN, unknown entities, duplicate
       ids, actors that are not observed, masks of the wrong shape or without a legal choice;
     - non-finite rewards, and spaces that change;
-    - episodes that differ for one seed or never end; without a seed in `reset`, they may differ;
+    - episodes that never end, or that differ for one seed (not compared if `reset` takes no seed);
     - a `reset` that continues the current episode, and an `act` that continues an ended episode;
-    - a `close` that fails, and threads and processes left running.
+    - a `close` that fails, also when called twice; threads and processes left running.
 
     Args:
         source: a class or function that makes environments, to compare two copies; or one
@@ -54,7 +54,7 @@ def check_env(
 
     Raises:
         ContractError: all violations, one sentence each, in `problems`.
-        SchemaError: a `Game` or a `BatchEnv`, which have their own checks.
+        SchemaError: `source` is a `Game` or a `BatchEnv`, which have their own checks.
     """
     if isinstance(source, Game):
         raise SchemaError(f"{source!r} is a game that owns its loop: use check_game")
@@ -137,7 +137,10 @@ class _EnvCheck(SourceCheck[Environment]):
         rng: np.random.Generator,
         trace: list[tuple[str, Snapshot]],
     ) -> None:
-        """Plays one episode until it ends or no action is legal."""
+        """Plays one episode, up to the first observation that cannot be answered.
+
+        If it does not end within the maximum number of steps, adds a violation.
+        """
         observation = self._reset(env, number)
         for step in range(1, self._max_steps + 1):
             if not len(self._violations):

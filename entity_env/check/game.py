@@ -32,8 +32,8 @@ _SHARE: Final = 1 / 8
 two copies twice as long."""
 _MORE_EPISODES: Final = 100
 _MORE_S: Final = 1.0
-"""Episodes and seconds after which a search for rewards by random moves ends. The number of
-episodes is larger if the caller requested more."""
+"""Maximum episodes and seconds of a search for rewards by random moves. The number of episodes is
+larger if the caller requested more."""
 
 
 def check_game(
@@ -55,24 +55,25 @@ def check_game(
       that cannot be chosen, and agents called from another thread;
     - episodes that differ for one seed, never end, or never call `act`;
     - a `play` that raises, hangs, returns without `game_over`, continues or raises after `act`
-      returned None, or swallows the exception that ends it;
+      returned None, or swallows `GameExit`;
     - threads and processes left running.
 
     If it finds none, it checks that episodes are reproducible: by two copies that play in turn,
     suspended as in training; and from `Episode.seed` alone, also in a process with another
-    `PYTHONHASHSEED`. It names agent, step, entity, feature and cause of a difference.
+    `PYTHONHASHSEED`. It names the agent, step, entity and feature that differ, and likely causes.
 
     The logger `entity_env.check` warns of likely mistakes, which are not violations: scores that
-    never change, look like rewards of steps, or change by a million; integers that float32 rounds;
-    unused masks; episodes truncated without an observation; fields without annotation; aliases in
-    Enums; draws from a global generator; steps of 10 ms or more; games other processes cannot load.
+    never change, look like rewards of steps, or change by a million; integers too large for
+    float32; unused masks; episodes truncated without an observation; fields without annotation;
+    aliases in Enums of fields; draws from a global generator; steps that take 10 ms or more on
+    average. It also warns if time ran out, or if another process cannot load the game.
 
     Args:
         game: the game with its settings; see `Game.with_settings`.
         episodes, max_steps, seed, step_timeout_s: as for `check_env` and `Game.run`.
         new_process: also play in another process, which takes half a second plus the game's import.
         max_time_s: approximate seconds after which no more steps are played; None = no limit.
-        on_step: called with the name of the stage at every step.
+        on_step: called with the name of the stage, in most stages at every step.
 
     Returns:
         The number of whole episodes; less than `episodes` if time ran out.
@@ -99,7 +100,7 @@ def check_game(
 
 
 def _play_here(plan: CheckPlan, outer: OuterState, max_time_s: float | None) -> DirectPlay:
-    """Runs all stages in this process except playing alone; returns the first stage."""
+    """Plays directly, then suspended, then with `act` returning None; returns the first play."""
     share_s = float("inf") if max_time_s is None else max_time_s * _SHARE
     first = DirectPlay(plan, "playing", outer, perf_counter() + share_s)
     first.play()
@@ -128,7 +129,7 @@ def _compare(first: DirectPlay, outer: OuterState) -> None:
 
 
 def _close_everywhere(first: DirectPlay, share_s: float) -> None:
-    """Plays again, with `act` returning None once per call site."""
+    """Plays once per call site, with `act` returning None there; stops at the first violation."""
     plan = first.repeatable
     stop_s = perf_counter() + share_s
     num_before = len(plan.violations)
@@ -139,9 +140,10 @@ def _close_everywhere(first: DirectPlay, share_s: float) -> None:
 
 
 def _look_for_rewards(first: DirectPlay, max_time_s: float | None) -> DirectPlay:
-    """Plays more episodes for a moment if the score has not changed; returns the longer play.
+    """If the score never changed, plays more episodes, for up to a second.
 
-    Violations in them are not reported: the caller did not request these episodes.
+    Returns the play with more whole episodes. Violations in the extra episodes are not reported:
+    the caller did not request them.
     """
     if first.is_cut or any(len({each.value for each in scores}) > 1 for scores in first.scores):
         return first

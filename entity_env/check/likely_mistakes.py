@@ -1,4 +1,4 @@
-"""Likely mistakes, valid but rarely intended: lost choices and fields, odd scores, slow steps."""
+"""Likely mistakes: valid, but rarely intended; and choices lost as aliases: violations."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from entity_env.authoring.schema import Schema
 from entity_env.check.violations import LikelyMistake
 
 _MIN_RETURNS: Final = 6
-"""Returns to one score that count as a pattern. By chance, only 1 in 64 random walks with steps of
-size 1 starts with so many returns in a row."""
+"""Number of returns to one score that make a pattern. By chance, only 1 in 64 random walks with
+steps of size 1 starts with so many returns in a row."""
 _MAX_AWAY: Final = 2.0
-"""Largest mean number of observations away from that score, per return."""
+"""Largest mean number of consecutive observations with other scores."""
 _MIN_EPISODES: Final = 2
 _MIN_SCORES: Final = 10
-"""Observations of an episode that is long enough to show that its score stays constant."""
+"""An episode needs more observations than this to show that its score stays constant."""
 _LARGE_REWARD: Final = 1e6
 _SLOW_S: Final = 0.01
 """Seconds per step: a million steps take three hours."""
@@ -44,7 +44,7 @@ class Score(NamedTuple):
 
 
 def missing_choices(schema: Schema) -> Iterator[str]:
-    """Names in action Enums that no agent can choose."""
+    """Sentences about names in action Enums that no agent can choose."""
     for action in schema.actions.values():
         choices = getattr(action, "choices", ())
         for enum in _enums_of(choices[0]) if choices else ():
@@ -73,7 +73,7 @@ def _enums_of(choice: object) -> list[type[Enum]]:
 
 
 def unseen_attributes(schema: Schema) -> Iterator[str]:
-    """Values in entity class bodies that are not fields because they lack an annotation.
+    """Sentences about values in entity classes that are not fields: they lack an annotation.
 
     Ignores private names and constants (uppercase names).
     """
@@ -95,7 +95,7 @@ def unseen_attributes(schema: Schema) -> Iterator[str]:
 
 
 def aliased_members(schema: Schema) -> Iterator[str]:
-    """Enum members of entity fields that are aliases."""
+    """Sentences about aliases in the Enums of entity fields."""
     declared = [*schema.entities, *([schema.globals] if schema.globals else [])]
     for cls in (kind.cls for kind in declared):
         for field, enum in _enums_in_fields(cls):
@@ -169,7 +169,7 @@ def odd_scores(episodes: Sequence[Sequence[Score]], num_whole: int) -> Iterator[
 
 
 def _changes_at_first_alone(episodes: Sequence[Sequence[Score]]) -> bool:
-    """Whether all episodes are long, with the same single reward at their first step."""
+    """Whether all of several long episodes have the same single reward, at their first step."""
     if len(episodes) < _MIN_EPISODES or any(len(each) <= _MIN_SCORES for each in episodes):
         return False
     values = [[score.value for score in episode] for episode in episodes]
@@ -178,7 +178,7 @@ def _changes_at_first_alone(episodes: Sequence[Sequence[Score]]) -> bool:
 
 
 def _per_step(episodes: Sequence[Sequence[Score]]) -> Iterator[str]:
-    """A sentence if the score returns to a base value after each change."""
+    """A sentence if the score usually returns to its most common value soon after a change."""
     values = Counter(score.value for episode in episodes for score in episode)
     base, num_base = values.most_common(1)[0]
     num_away = values.total() - num_base
@@ -203,9 +203,9 @@ def _per_step(episodes: Sequence[Sequence[Score]]) -> Iterator[str]:
 
 
 def unused_masks(obs: Obs, kinds: Sequence[ActionType[Any]]) -> Iterator[LikelyMistake]:
-    """A sentence for each mask of an unrequested action that was probably meant for another one.
+    """Sentences about masks of unrequested actions that were probably meant for requested ones.
 
-    That is a requested action with the same choices and no mask.
+    The requested action has the same choices and no mask.
     """
     masked = [] if obs.masks is None else [*obs.masks]
     for kind in (each for each in kinds if each not in masked):
@@ -222,7 +222,7 @@ def _subject(kind: ActionType[Any]) -> object:
 
 
 def slow_steps(step_times_s: Sequence[float], num_answered: int, *, is_cut: bool) -> str:
-    """A sentence about a slow game, or a check that was cut short; else empty."""
+    """A sentence about a slow game, a check that was cut short, or both; else empty."""
     typical_s = median(step_times_s) if step_times_s else 0.0
     # Excludes one pause, such as compilation.
     longest_s, others = max(step_times_s, default=0.0), max(len(step_times_s) - 1, 1)

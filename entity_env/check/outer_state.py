@@ -24,9 +24,10 @@ _MAX_BYTES: Final = 2**24
 
 
 class OuterState:
-    """Global random generators and the variables of a game's modules.
+    """Global random generators, and the variables of a game that outlive an episode.
 
-    Compared with their state when this object was made. For an object that cannot be pickled or is
+    The variables are those of its modules, classes and functions, and its settings. All are
+    compared with their state when this object was made. For an object that cannot be pickled or is
     large, its attributes are compared, except those that cannot be pickled or are large.
     """
 
@@ -77,7 +78,7 @@ def _generators() -> Mapping[str, tuple[object, str]]:
 
 
 def _digests(game: Game) -> dict[str, bytes]:
-    """A hash of every variable that outlives an episode, by readable name."""
+    """Hashes of the variables that outlive an episode, or of their attributes, by readable name."""
     digests: dict[str, bytes] = {}
     for name, value in _variables(game):
         if digest := _digest(value):

@@ -1,4 +1,4 @@
-"""Whether episodes can be repeated: each alone, and in another process."""
+"""Checks that episodes can be repeated: each alone, and in another process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SLOWER: Final = 10
 def add_irreproducible(plan: CheckPlan, cause: Callable[[], str], *, new_process: bool) -> None:
     """Adds a violation if an episode differs when played alone, or in another process.
 
-    `cause` says why, to append to a sentence.
+    `cause` returns the reason, as text to append to a sentence.
     """
     game, violations, step_timeout_s = plan.game, plan.violations, plan.step_timeout_s
     violations.place = violations.line = ""
@@ -92,7 +92,10 @@ def _place(number: int, replay: Replay) -> str:
 
 
 class _Leaving(PolicyAgent):
-    """Plays at random; leaves after its last answer, or if an episode takes too long."""
+    """Plays at random; leaves if no answers are left, or if an episode takes too long.
+
+    The agents of a game share `answers_left`.
+    """
 
     def __init__(self, plan: CheckPlan, agent_id: int, answers_left: Iterator[int]) -> None:
         super().__init__()

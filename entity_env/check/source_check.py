@@ -16,7 +16,7 @@ T = TypeVar("T", Environment, BatchEnv)
 class SourceCheck(ABC, Generic[T]):
     """One check of an environment, or of a function that makes them.
 
-    `call` names the current call, for exceptions.
+    `call` names the current call, for messages about exceptions.
     """
 
     def __init__(self, source: T | Callable[..., T], seed: int, max_steps: int) -> None:

@@ -20,7 +20,7 @@ from entity_env.core.observation import Observation
 from entity_env.core.seeding import EpisodeSeeds
 
 _APART: Final = 2
-"""Steps by which one copy lags the other."""
+"""Number of steps by which one copy lags the other."""
 _SHARED: Final = "shared by the copies"
 _LEAVE: Final = (
     "; act raises GameExit in a suspended game that is closed: let it pass, and let finally blocks "
@@ -67,7 +67,7 @@ class _Copy:
         return all(number >= len(trace) for number, trace in seen)
 
     def advance(self) -> None:
-        """Answers the waiting agents, and runs until agents wait again."""
+        """Starts the game, or answers the waiting agents; runs until agents wait again."""
         self._plan.on_step(_STAGE)
         with self._playing("play", self._hint):
             if not self._has_begun:
@@ -84,7 +84,7 @@ class _Copy:
             self._runner.require_waiting()
 
     def close(self) -> None:
-        """Unwinds the copy where it waits."""
+        """Raises `GameExit` in the copy where it waits."""
         with self._playing("play, closed while it was suspended,", lambda error: _LEAVE):
             self._runner.close()
 

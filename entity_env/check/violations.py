@@ -48,12 +48,12 @@ from entity_env.core.validation import metric_problem
 from entity_env.errors import ContractError, SchemaError
 
 _LOGGER: Final = logging.getLogger("entity_env.check")
-_GRACE_S: Final = 2.0  # time for a thread or process to finish ending
+_GRACE_S: Final = 2.0  # allowed for a thread or process to end
 _NUMBER: Final = re.compile(r"\d+")
 
 Snapshot: TypeAlias = Mapping[str, tuple[NDArray[np.generic], Sequence[str]]]
-"""Copies of the parts of an observation, with feature names. Ids are excluded, because they may be
-any object."""
+"""Copies of the parts of an observation or of a batch's arrays, with feature names. Ids are
+excluded, because they may be any object."""
 Trace: TypeAlias = Sequence[tuple[str, Snapshot]]
 """All observations of a run, each with its place."""
 
@@ -69,12 +69,12 @@ class LikelyMistake(str):
 
 
 def is_of(source: object, kind: type) -> bool:
-    """Whether a source is an instance or a subclass of a class."""
+    """Whether a source is an instance of a class, or a subclass of it."""
     return isinstance(source, kind) or (isinstance(source, type) and issubclass(source, kind))
 
 
 class Violations:
-    """List of violations: each kind once, with the place of the first and the number of repeats.
+    """List of violations: each kind once, with its first place and how often it was found.
 
     `LikelyMistake`s are kept separately and logged at the end.
     """
@@ -203,7 +203,7 @@ def snapshot(observation: Observation, obs_space: ObsSpace) -> Snapshot:
 
 
 def difference(first: Snapshot, second: Snapshot) -> str | None:
-    """Sentence about the first part that differs between observations, or None."""
+    """Sentence about the first part that differs between two snapshots, or None."""
     for part in dict.fromkeys([*first, *second]):
         one, two = first.get(part), second.get(part)
         if one is None or two is None:
@@ -257,7 +257,7 @@ ActionSpaces = Mapping[ActionName, ActionSpace]
 def observation_violations(
     observation: Observation, obs_space: ObsSpace, action_space: ActionSpaces, *, is_first: bool
 ) -> list[str]:
-    """Violations in an observation, whatever it contains."""
+    """Sentences about the violations in an observation, whatever it contains."""
     try:
         found = list(_violations(observation, obs_space, action_space))
         if is_first and observation.done:
@@ -411,7 +411,7 @@ _fields_of = cache(declared_fields)
 
 
 def obs_violations(obs: Obs, schema: Schema) -> list[str]:
-    """Values that do not have their field's declared type, and entities of undeclared classes."""
+    """Sentences about values that do not fit their fields, and entities of undeclared classes."""
     shown = [entity for group in obs.groups if not isinstance(group, Rows) for entity in group]
     if obs.global_features is not None and not isinstance(obs.global_features, Rows):
         shown.append(obs.global_features)
