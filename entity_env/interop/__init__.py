@@ -1,4 +1,4 @@
-"""Adapters for environments of other libraries, one package per library, imported at first use.
+"""Adapters for environments and datasets of other libraries: a package each, imported at first use.
 
 Each converts in both directions where possible. Code that needs no other library belongs elsewhere.
 """

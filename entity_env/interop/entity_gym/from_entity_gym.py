@@ -72,7 +72,7 @@ def _our_mask(name: ActionName, mask: Any, ids: Mapping[EntityName, Any]) -> Act
 
 
 def _selector(chosen: Any, types: Any, ids: Mapping[EntityName, Any]) -> tuple[Any, Any]:  # noqa: ANN401 - untyped
-    """Ids and types of a mask's actors or actees; a type stands for all its entities."""
+    """Ids and types of a mask's actors or actees; all ids of a single type become that type."""
     if type(chosen) is list:
         same = [name for name, known in ids.items() if _are_all(chosen, known)]
         if len(same) == 1:  # if two types have the same ids, looking them up raises an error
@@ -89,7 +89,7 @@ def _are_all(chosen: list[EntityID], known: Any) -> bool:  # noqa: ANN401 - unty
 def _type_named(
     chosen: Sequence[Any], ids: Sequence[Mapping[EntityName, Sequence[EntityID]]]
 ) -> EntityName | None:
-    """Type that `_selector` finds for every observation, or None if it varies."""
+    """Type that `_selector` finds for every observation; None if there is no such type."""
     if set(map(type, chosen)) != {list}:
         return None
     _, named = _selector(chosen[0], None, ids[0])
@@ -169,7 +169,8 @@ def from_entity_gym(source: object) -> Environment | Callable[..., Environment]:
             and the trainer.
 
     Raises:
-        SchemaError: not an environment of entity-gym; for a function, raised when it is called.
+        SchemaError: `source` is not an environment of entity-gym, or does not make one; for a
+            function, raised when the result is called.
     """
     if isinstance(source, theirs.Environment):
         return EntityGymWrapper(source)

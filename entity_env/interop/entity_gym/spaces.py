@@ -23,7 +23,7 @@ from entity_env.core.spaces import (
 from entity_env.errors import SchemaError, UsageError
 
 MAX_CHOICES: Final = 4096
-"""Maximum choices of a discretized action."""
+"""Maximum number of choices of a discretized action."""
 
 
 class ActionGrid:
@@ -50,7 +50,7 @@ class ActionGrid:
             ",".join(f"{label}={value:g}" for label, value in zip(space.labels, row, strict=True))
             for row in rows
         ]
-        if len(set(self.labels)) != len(self.labels):  # values are closer than :g can show
+        if len(set(self.labels)) != len(self.labels):  # ":g" shows some values alike
             self.labels = [str(i) for i in range(len(rows))]
 
 

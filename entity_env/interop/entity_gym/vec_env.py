@@ -123,10 +123,9 @@ class _Spaces:
 class EntityGymVecEnv(_Spaces, theirs.VecEnv):  # type: ignore[misc]  # untyped
     """Wraps a `VecEnv` as an `entity_gym.env.VecEnv`; every call returns new buffers.
 
-    Autoreset is "same_step". entity-gym requires a mask of a global action in every row: while only
-    other agents act, an agent gets an unrestricted mask, and its choice is ignored. With
-    `needs_entity`, a batch whose last row has no entity raises `SchemaError`, unless some action is
-    global.
+    Autoreset is "same_step". entity-gym requires a mask of a global action in every row: an agent
+    that is not asked gets an unrestricted mask, and its choice is ignored. With `needs_entity`, a
+    batch whose last row has no entity raises `SchemaError`, unless some action is global.
     """
 
     def __init__(
@@ -171,7 +170,7 @@ class EntityGymVecEnv(_Spaces, theirs.VecEnv):  # type: ignore[misc]  # untyped
         buffer: Any,  # noqa: ANN401 - untyped
         mask: VecActionMask,
     ) -> RaggedArray[Any]:
-        """Requested actions, in mask order."""
+        """The actions in `buffer`, without choices that were not requested; in mask order."""
         values = buffer.as_array().reshape(-1)
         lengths = np.asarray(buffer.size1(), dtype=np.int64).reshape(-1)
         if isinstance(self._actions[name], GlobalCategoricalActionSpace):
@@ -269,7 +268,7 @@ def on_grid(name: ActionName, indices: NDArray[np.int64], grid: ActionGrid) -> N
 
 
 def _global_rows(rows: RaggedArray[np.float32]) -> RaggedArray[np.float32]:
-    """One row per agent; zeros without global features."""
+    """One row per agent; zeros for agents without global features."""
     if rows.lengths.all():
         return rows
     values = np.zeros((len(rows), rows.values.shape[1]), dtype=np.float32)

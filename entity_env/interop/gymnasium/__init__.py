@@ -32,7 +32,8 @@ with workers::
 - `observation[type]`, `(count, num_features)` float32. A type whose number of entities varies must
   be in `max_entities`: its array is padded with rows of zeros, and `observation[f"{type}_mask"]`,
   `(count,)` int8, is 1 for entities. More entities raise an error; none is dropped. A hidden entity
-  is a row of zeros with mask 0. `max_entities="auto"` measures the numbers in random episodes.
+  is a row of zeros, with mask 0 if there is a mask. `max_entities="auto"` measures the numbers in
+  random episodes.
 - `observation["global"]`, `(num_global_features,)` float32, if there are any.
 - The last observation of an episode may be all zeros.
 

@@ -271,7 +271,7 @@ class GameEnv(Uncopyable, gymnasium.Env[Any, Any]):
         source: a game for one agent, an `Environment` (which `close` closes), its class, or a
             function that returns one.
         max_entities: maximum number of entities, for each type whose number varies; default: the
-            `Game`'s. "auto" means twice the largest number in 8 random episodes, and at least 8. A
+            `Game`'s. "auto" means twice the largest number in random play, and at least 8. A
             trained agent may meet more entities than a random one, and exceeding the maximum raises
             an error: pass the numbers if you know them.
         max_actors: maximum number of actors of each action, or "auto"; default: the number in the
@@ -282,9 +282,9 @@ class GameEnv(Uncopyable, gymnasium.Env[Any, Any]):
         settings: keyword arguments of the game's `play`, or of the class or function.
 
     Raises:
-        SchemaError: a type whose number of entities varies is not in `max_entities`; or an action
-            is not in `max_actors` although its number of actors varies, or is 0 in the first
-            observation.
+        SchemaError: a type whose number of entities varies is not in `max_entities`; an action that
+            is not in `max_actors` has no actors in the first observation, or more actors later; or
+            a maximum is too small.
         UsageError: a game for several agents, or an invalid setting.
     """
 
@@ -324,7 +324,7 @@ class GameEnv(Uncopyable, gymnasium.Env[Any, Any]):
 
         Args:
             seed: starts a sequence of episodes, see `entity_env.interop.gymnasium`; None continues
-                with the next episode, or draws a first seed.
+                with the next episode, or, in the first reset, draws a seed.
             options: ignored.
         """
         super().reset(seed=None if seed is None else gymnasium_seed(seed))
@@ -342,7 +342,7 @@ class GameEnv(Uncopyable, gymnasium.Env[Any, Any]):
         Raises:
             ProtocolError: the episode has ended.
             ResetNeeded: before `reset`.
-            SchemaError: the action does not match the action space.
+            SchemaError: the action is illegal, or does not match the action space.
         """
         if not self._game.was_reset:
             raise error.ResetNeeded("Cannot call env.step() before calling env.reset()")
@@ -353,7 +353,7 @@ class GameEnv(Uncopyable, gymnasium.Env[Any, Any]):
         return shown, float(reward), bool(terminated), bool(truncated), info
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """Flat action mask of the last observation, for the MaskablePPO of sb3-contrib.
+        """Flat action mask of the current observation, for the MaskablePPO of sb3-contrib.
 
         Returns:
             A new bool array, True = allowed: `(num_choices,)`, or `(num_actors * num_choices,)` for

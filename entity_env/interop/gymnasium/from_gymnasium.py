@@ -52,7 +52,7 @@ from entity_env.vec.vec_env import VecEnv
 
 
 class AllowedActions:
-    """The last `info["action_mask"]`; `num_choices` is 0 unless the action is a single choice."""
+    """Action masks from the latest infos; `num_choices` is 0 unless the action is one choice."""
 
     def __init__(self, num_envs: int, num_choices: int, where: str) -> None:
         self._allowed = np.ones((num_envs, num_choices), dtype=np.bool_)
@@ -75,7 +75,11 @@ class AllowedActions:
         self._has_masks = True
 
     def of(self, ready: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
-        """`(num_ready, num_choices)`, True = allowed; None = all."""
+        """Choices allowed in `ready` environments, `(num_ready, num_choices)`; None = all.
+
+        Raises:
+            SchemaError: a mask allows nothing.
+        """
         if not self._has_masks:
             return None
         empty = np.flatnonzero(ready & ~self._allowed.any(axis=1))
@@ -145,6 +149,8 @@ class GymnasiumVecEnv(VecEnv):
     Seeding follows Gymnasium: environment i gets `seed + i`, or `seed + starts[i]` in `reset_envs`
     with `starts`; an `env` with one shared generator gets the smallest of these. Only `env` knows
     the seeds of later episodes, so `Episode.seed` is the seed of the first.
+
+    Workers need a function that makes their vector environments::
 
         GymnasiumVecEnv(lambda num: gymnasium.make_vec("CartPole-v1", num), 64, num_workers=2)
 
@@ -258,7 +264,7 @@ class GymnasiumBatch(ArrayBatch):
         self._stats = EpisodeStats(env.num_envs)
         self._allowed = AllowedActions(env.num_envs, actions.num_choices, str(env))
         self._obs: VecObs | None = None
-        """Last step; None before a reset."""
+        """Latest observations; None before the first reset."""
         self._nobody = np.zeros(env.num_envs, dtype=np.bool_)
 
     def begin(self, env_ids: Sequence[int], runs: dict[int, Run]) -> VecObs:

@@ -71,7 +71,7 @@ class ImportedLoop:
             self._release(env)
 
     def text(self, *_: object, **__: object) -> str | None:
-        """The running environment as text, if it renders text."""
+        """The running environment as text; None if it does not render text, or none is running."""
         if self._env is None or getattr(self._env, "render_mode", None) != "ansi":
             return None
         frame = self._env.render()
@@ -233,7 +233,10 @@ def _kind_of(name: ActionName, space: ActionSpace) -> ActionType[Any]:
 
 
 class SharedEnv:
-    """Callable that always returns the same environment; UsageError while a game plays it."""
+    """Callable that always returns the same environment.
+
+    UsageError while a game plays the environment, or with settings.
+    """
 
     def __init__(self, env: Any) -> None:  # noqa: ANN401 - of Gymnasium or PettingZoo
         self._env = env
@@ -313,7 +316,7 @@ class _GymnasiumLoop(ImportedLoop):
 
 
 def _numbers(info: Mapping[str, Any]) -> dict[str, float] | None:
-    """Finite numbers of an info as metrics, without nested infos and arrays."""
+    """Finite numbers of an info as metrics, without nested infos and arrays; None if none."""
     kinds = (int, float, np.bool_, np.integer, np.floating)  # bool is an int
     found = {
         f"{INFO}{name}": float(value)

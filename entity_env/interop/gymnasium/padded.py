@@ -75,7 +75,7 @@ class PaddedEntities:
             width = len(obs_space.global_features)
             self._all.append(_EntityRows(GLOBAL_ENTITY, GLOBAL_KEY, width, 1, is_fixed=True))
         self.num_slots = sum(rows.capacity for rows in self.entities)
-        """Places that an action can select."""
+        """Number of places that an action can select."""
         self._first_slot = np.cumsum([0, *(rows.capacity for rows in self.entities)])
 
     @property
@@ -105,7 +105,7 @@ class PaddedEntities:
         return arrays
 
     def slots_of(self, obs: VecObs, indices: RaggedArray[np.int64]) -> NDArray[np.int64]:
-        """Places in the padded observation of entities, given by index in their row of `obs`."""
+        """Places of entities in the padded observation; `indices` count within a row of `obs`."""
         counts = np.stack([obs.features[rows.name].lengths for rows in self.entities], axis=1)
         ends = np.cumsum(counts, axis=1)
         rows = indices.row_index
@@ -189,7 +189,7 @@ class _Action:
     space: ActionSpace
     capacity: int
     is_single: bool
-    """Arrays have no actor dimension."""
+    """True if arrays have no actor dimension."""
     num_choices: int
     """0 for a continuous action."""
 
@@ -223,7 +223,10 @@ class _Action:
         return array.astype(dtype).reshape(num_rows, self.capacity, *width)
 
     def present(self, mask: VecActionMask, obs: VecObs) -> NDArray[np.bool_]:
-        """`(num_rows, num_actors)`, True for present actors, which come first."""
+        """`(num_rows, num_actors)`, True for present actors, which come first.
+
+        SchemaError for too many actors.
+        """
         counts = mask.actors.lengths
         if counts.max(initial=0) > self.capacity:
             row = int(np.flatnonzero(counts > self.capacity)[0])
@@ -259,7 +262,7 @@ class PaddedActions:
 
     @property
     def capacities(self) -> dict[ActionName, int]:
-        """Maximum numbers of actors of actions that entities perform."""
+        """Maximum number of actors of each action that entities perform."""
         return {
             action.name: action.capacity
             for action in self._actions

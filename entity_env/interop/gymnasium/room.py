@@ -32,15 +32,16 @@ def padded(
     max_actors: Room | None,
     illegal: IllegalActions,
 ) -> tuple[PaddedEntities, PaddedActions, VecObs]:
-    """Converters for a vector environment, and its first observation.
+    """Converters for a vector environment, and its first observations.
 
     Args:
         vec: the environments; they may be reset and stepped at random to count.
+        begin: resets the environments; returns their first observations.
         max_entities, max_actors, illegal: as for `GameEnv`.
 
     Raises:
         SchemaError: a number without a given maximum varies, or a maximum is too small.
-        UsageError: an unknown name, or neither numbers nor "auto".
+        UsageError: an unknown name, or a setting that is neither numbers nor "auto".
     """
     most_entities, most_actors = measured(vec, max_entities, max_actors)
     first = begin()
@@ -77,8 +78,8 @@ def measured(
     """Both settings with numbers in place of "auto": twice the largest number in random play, at
     least 8.
 
-    A type whose number did not vary then gets no maximum, and so no mask. Without `max_entities`,
-    the game's own numbers are used. The caller must reset `vec` afterward.
+    With "auto", a type whose number did not vary gets no maximum, and so no mask. Without
+    `max_entities`, the game's own numbers are used. The caller must reset `vec` afterward.
     """
     if max_entities is None:
         max_entities = getattr(getattr(vec, "game", None), "max_entities", {})
@@ -104,7 +105,7 @@ class Counts:
     actors: dict[str, Range] = field(default_factory=dict)
 
     def add(self, obs: VecObs) -> None:
-        """Adds a batch; an agent without a request may see no entities."""
+        """Adds a batch, except agents that are not asked and see no entities of a type."""
         for name, rows in obs.features.items():
             if name != GLOBAL_ENTITY:
                 _widen(self.entities, name, rows.lengths[obs.is_ready | (rows.lengths > 0)])

@@ -84,7 +84,7 @@ def batched(space: AnySpace, values: Sequence[Any]) -> Any:  # noqa: ANN401 - of
 
 
 def feature_names(space: AnySpace, prefix: str = "") -> list[str]:
-    """Columns of an entity's rows, such as `position.0` or `mode=2`."""
+    """Names of the columns of an entity's rows, such as `position.0` or `mode=2`."""
     return [
         name for leaf in leaves(space) for name in _names_of(leaf.space, _dotted(prefix, leaf.path))
     ]
@@ -161,7 +161,7 @@ def _columns(
 
 def _rows_of(space: AnySpace, values: object, num_rows: int, path: str) -> NDArray[np.float32]:
     shape = (num_rows, *(space.shape or ()))
-    # Not -1, which cannot be inferred without rows.
+    # Not -1: numpy cannot infer the number of columns if there are no rows.
     numbers = _numbers(values, shape, path).reshape(num_rows, math.prod(shape[1:]))
     match space:
         case spaces.Discrete():
@@ -259,7 +259,7 @@ class ObsConverter:
 
     Args:
         entity: name of the entity made of all parts that `parts` does not name.
-        parts: see `GymnasiumVecEnv`.
+        parts, features: `entities` and `features` of `GymnasiumVecEnv`.
         has_actor: keep that entity even if it has no features.
 
     Raises:

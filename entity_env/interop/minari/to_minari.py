@@ -47,7 +47,7 @@ def to_minari(
         dataset_id: name of the Minari dataset, such as "snake/bot-v0"; it must not exist yet.
         max_entities: maximum number of entities by type; default: the maximum in `dataset`, for
             types whose number varies.
-        max_actors: maximum number of actors by action; default: likewise.
+        max_actors: maximum number of actors by action; default: the maximum in `dataset`.
         metadata: other arguments of `minari.create_dataset_from_buffers`, such as `env`,
             `algorithm_name`, `author`, `data_format`. The default `description` is
             `Dataset.recordings` as JSON.
@@ -75,7 +75,10 @@ def to_minari(
     ]
     found = [replace(each, id=i) for i, each in enumerate(filter(None, episodes))]
     if not found:
-        raise UsageError("no decisions are left: every episode is truncated after its first one")
+        raise UsageError(
+            "no decisions are left: the dataset is empty, or every episode is truncated after its "
+            "first decision"
+        )
     return minari.create_dataset_from_buffers(
         dataset_id,
         found,
@@ -137,7 +140,7 @@ def _episode(
     has_final: bool,
 ) -> EpisodeBuffer | None:
     """One trajectory; None if it has one decision, and neither terminates nor has a next
-    observation."""
+    observation to end with."""
     last = rows[-1:]
     is_cut = not has_final and not dataset.terminated[last[0]]
     seen, then = (rows[:-1], columns) if is_cut else (rows, ends)

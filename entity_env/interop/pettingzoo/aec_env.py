@@ -41,7 +41,7 @@ class GameAECEnv(PaddedEnv, AECEnv[str, Observation, "int | None"]):  # type: ig
         settings: keyword arguments of the game's `play`.
 
     Raises:
-        SchemaError: the number of entities of a type varies and is not in `max_entities`.
+        SchemaError: as for `GameEnv`.
         UsageError: a game whose action is not one choice, or an invalid setting.
     """
 

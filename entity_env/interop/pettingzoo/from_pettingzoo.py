@@ -166,7 +166,7 @@ class _PettingZooLoop(ImportedLoop):
                 player.begin()
             if not play(env, players, env_seed(seed)):
                 return
-            # Agents that took no part in the episode, or were removed without a flag.
+            # End it also for agents that took no part in it or were removed without a flag.
             for agent, player in players.values():
                 if not player.is_over:
                     player.end(agent, None, truncated=False)
@@ -227,7 +227,7 @@ def _play_parallel(env: ParallelEnv[str, Any, Any], players: _Players, seed: int
 
 @dataclass(frozen=True)
 class _Spaces:
-    """Spaces of an agent, without its mask."""
+    """Spaces of an agent, without the mask in its observation."""
 
     observation: AnySpace
     action: AnySpace
@@ -254,7 +254,10 @@ def _spaces_of(env: AnyEnv, agent: str) -> _Spaces:
 def _suffixes(
     own: Mapping[str, _Spaces], kinds: Sequence[_Spaces]
 ) -> Iterator[tuple[_Spaces, str]]:
-    """Kinds of agents with name suffixes: `.adversary` for `adversary_0` and `adversary_1`."""
+    """Kinds of agents with name suffixes: `.adversary` for `adversary_0` and `adversary_1`.
+
+    The suffix is empty if there is only one kind.
+    """
     if len(kinds) == 1:
         yield kinds[0], ""
         return
