@@ -15,7 +15,7 @@ from entity_env.errors import EntityEnvError
 from entity_env.interrupts import INTERRUPTED, interruptible
 
 SIZE_BYTES: Final = 8
-"""Bytes of the length prefix of the pickled function on stdin."""
+"""Size of the number on stdin that precedes the pickled function and gives its length."""
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
         os.dup2(nothing.fileno(), 0)
     size = int.from_bytes(_read(lifeline, SIZE_BYTES), "big")
     payload = _read(lifeline, size)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs start ignoring it
     threading.Thread(target=_stop_at_end, args=(lifeline,), daemon=True, name="lifeline").start()
     with interruptible():
         try:

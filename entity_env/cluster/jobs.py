@@ -57,8 +57,8 @@ def run_jobs(
 ) -> int | None:
     """Runs jobs until all have ended; a failure does not affect other jobs.
 
-    Ctrl-C, SIGTERM and SIGHUP stop all running jobs and wait until they have saved their work; a
-    second Ctrl-C kills them. Jobs also stop when this process dies.
+    After Ctrl-C, SIGTERM or SIGHUP, all running jobs save their work and stop, and no others start;
+    a second Ctrl-C kills them. Jobs also stop when this process dies.
 
     Args:
         jobs: those in state "waiting" are run, in order.
@@ -147,7 +147,7 @@ def _close(stdin: IO[bytes] | None) -> None:
 
 
 def _reason(log: Path, code: int) -> str:
-    """The signal that killed the process; else the log's last error line, or its last line."""
+    """The signal that killed the process; else the log's last error line or last line; else `code`."""
     if code < 0:
         return f"its process was killed by signal {-code}"
     try:

@@ -30,7 +30,8 @@ T = TypeVar("T")
 _LOGGER: Final = logging.getLogger("entity_env.cluster")
 _POLL_S: Final = 0.2
 _DEATHS_FIRST_S: Final = 1.5
-"""A failed learner waits this long, because the cause may be the death of another learner."""
+"""How long a failed learner waits before it ends: if the death of another learner is the cause, Ray
+notices that first."""
 _END_S: Final = 10.0
 _ANSWER_S: Final = 60.0
 _Event = Literal["began", "update", "failed", "finished"]

@@ -33,8 +33,8 @@ def play_blocks(
 ) -> list[T]:
     """Computes the results of `play(range(num_blocks))` by tasks on a Ray cluster.
 
-    The results equal that call if each block depends only on its number. A task whose process or
-    machine dies is rerun, at most three times.
+    The results equal those of that call if each block depends only on its number. A task whose
+    process or machine dies is rerun, at most three times.
 
     Args:
         play: returns the results of a range of blocks, in order. Sent by cloudpickle; its errors
@@ -44,7 +44,7 @@ def play_blocks(
         on_result: called with each result when its task has ended, in any order.
 
     Raises:
-        UsageError: no cluster at the address.
+        MissingExtraError, UsageError: as for `connect`.
         WorkerError: a task died four times.
     """
     with connect(address) as num_cpus:

@@ -92,7 +92,7 @@ class SearchRange:
         return cls(name, low, high, len(parts) == 3, is_integer)
 
     def at(self, share: float | np.float64) -> Any:  # noqa: ANN401
-        """Value at a fraction of the range, in [0, 1)."""
+        """Value at a position in the range; `share` is from 0 up to, but not including, 1."""
         if self.choices:
             return self.choices[min(int(share * len(self.choices)), len(self.choices) - 1)]
         if self.is_log:
@@ -104,7 +104,7 @@ class SearchRange:
         return self._bounded(value)
 
     def share_of(self, value: Any) -> float:  # noqa: ANN401
-        """Position of a value in its range, 0 to 1."""
+        """Position of a value in the range, 0 to 1."""
         if self.choices:
             return (self.choices.index(value) + 0.5) / len(self.choices)
         if self.is_log:
@@ -146,7 +146,7 @@ def changed(config: PPOConfig, settings: Settings) -> PPOConfig:
 
 
 def _kind_of(name: str, config: PPOConfig) -> Setting:
-    """Kind of a setting; raises if it cannot be varied."""
+    """Kind of a setting; `UsageError` if there is no such setting, or it cannot be varied."""
     if name in _FIXED:
         raise UsageError(f"{name} cannot be varied: {_FIXED[name]}")
     kinds = {each: kind for each, kind in settings_of(PPOConfig).items() if each not in _FIXED}

@@ -24,7 +24,7 @@ from entity_env.errors import MissingExtraError, UsageError, shown
 
 T = TypeVar("T")
 _CONNECT_S: Final = 5.0
-_REQUEST_S: Final = 15  # instead of 60 s, the time that Ray waits for a node on this machine
+_REQUEST_S: Final = 15  # how long Ray waits for a node on this machine; its default is 60
 _VERSIONS_S: Final = 60.0
 _REMOVE_S: Final = 5.0
 _END_S: Final = 5.0

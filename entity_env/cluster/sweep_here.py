@@ -21,7 +21,7 @@ from entity_env.interrupts import INTERRUPTED
 FIRST_RUNG: Final = 5
 """Bad runs are first stopped after 1/FIRST_RUNG of the steps."""
 REDUCTION: Final = 3
-"""One in REDUCTION runs continues, for REDUCTION times the steps."""
+"""One in REDUCTION runs continues, to REDUCTION times as many steps."""
 
 
 def run_here(

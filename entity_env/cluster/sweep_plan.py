@@ -69,7 +69,7 @@ class Sweep:
         make_env: makes the environments of a trial.
         config: settings of every trial, except the varied settings.
         ranges: the varied settings.
-        num_trials: 1 or more; 2 or more in a population.
+        num_trials: number of combinations of settings, 1 or more; 2 or more in a population.
         out: folder for the checkpoints, accessible to every machine of the cluster.
         seed: for sampling settings.
         is_population: population based training (Jaderberg et al. 2017) instead of early stopping
@@ -82,7 +82,7 @@ class Sweep:
         about: as for `train`.
 
     Raises:
-        UsageError: an invalid setting, or a setting that cannot change within a trial.
+        UsageError: an invalid setting or number, or options that cannot be combined.
     """
 
     make_env: MakeEnv

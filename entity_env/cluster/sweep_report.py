@@ -23,7 +23,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 30, 34
 _HEAD: Final = 44
 _LEGEND: Final = "hollow: stopped early; red: best"
 LEAST: Final = 10
-"""Minimum number of settings with a score for `importance`."""
+"""Minimum number of combinations of settings with a score for `importance`."""
 _NUM_RESAMPLES: Final = 2000
 _COLOURS: Final = {"done": "#2563eb", "stopped": "#94a3b8", "running": "#f59e0b"}
 
@@ -67,7 +67,7 @@ class SettingsResult:
 
 
 def ranked(trials: Sequence[SweepTrial]) -> list[SettingsResult]:
-    """Settings, best mean score first; failures and settings without a score last."""
+    """Results by combination of settings, best mean score first; failures and NaN last."""
     found: dict[int, list[SweepTrial]] = {}
     for trial in trials:
         found.setdefault(trial.number, []).append(trial)
@@ -83,8 +83,8 @@ def importance(found: SearchRange, trials: Sequence[SweepTrial]) -> Interval:
     """Correlation of the score with a setting, from -1 to 1, with its bootstrap interval.
 
     Spearman's rank correlation. For choices that are not numbers, the correlation ratio of the
-    score ranks, 0 or more, adjusted for the number of choices (Kelley 1935). NaN for fewer than
-    `LEAST` settings with a score, because a correlation of few values is chance.
+    score ranks, 0 or more, adjusted for the number of choices (Kelley 1935). NaN if fewer than
+    `LEAST` combinations of settings have a score, because a correlation of few values is chance.
     """
     rows = _with_score(trials)
     if len(rows) < LEAST:
@@ -113,7 +113,7 @@ def by_importance(
 
 
 def num_scored(trials: Sequence[SweepTrial]) -> int:
-    """Number of settings with a score; `importance` needs `LEAST`."""
+    """Number of combinations of settings with a score; `importance` needs `LEAST`."""
     return len(_with_score(trials))
 
 
@@ -180,7 +180,7 @@ def weight_words(found: SearchRange, weight: Interval) -> str:
 
 
 def shown_value(value: Any) -> str:  # noqa: ANN401
-    """A setting in a few characters: 0.00123, 64x64."""
+    """A value of a setting in a few characters: 0.00123, 64x64."""
     if isinstance(value, list | tuple):
         return "x".join(map(str, value))
     return f"{value:.3g}" if isinstance(value, float) else str(value)
@@ -204,7 +204,7 @@ def _rank_correlation(values: NDArray[np.float64], scores: NDArray[np.float64]) 
 
 
 def _correlation_ratio(places: NDArray[np.float64], scores: NDArray[np.float64]) -> float:
-    """Square root of the share of rank variance between places, adjusted."""
+    """Square root of the adjusted share of the ranks' variance between places; NaN if undefined."""
     ranks, groups = _ranks(scores), np.unique(places)
     if not ranks.std() or len(groups) < 2 or len(ranks) <= len(groups):
         return math.nan
