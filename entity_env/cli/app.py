@@ -77,7 +77,7 @@ class _Program(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command. An unknown name is a `UsageError`; None while a shell completes words."""
+        """The command; for an unknown name `UsageError`, or None while a shell completes words."""
         if cmd_name in COMMANDS:
             return command_of(cmd_name)
         if not ctx.resilient_parsing:
@@ -169,7 +169,7 @@ def _notes(error: BaseException) -> str:
 
 
 def _drop_output() -> None:
-    """Redirects an unwritable stdout, which Python would report again at exit."""
+    """Redirects stdout if it cannot be written: Python would report the error again at exit."""
     try:
         sys.stdout.flush()
     except (OSError, AttributeError):  # a full disk; no stdout at all

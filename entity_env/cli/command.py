@@ -179,7 +179,7 @@ def _leaves(kind: type, section: str) -> Iterator[_Leaf]:
 
 
 def _marks(hint: object) -> Iterator[object]:
-    """Annotations of a type's parts."""
+    """Annotations of a type and its parts."""
     if get_origin(hint) is Annotated:
         yield from hint.__metadata__  # type: ignore[attr-defined]  # an annotated type has it
     for each in get_args(hint):

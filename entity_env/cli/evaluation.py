@@ -1,4 +1,4 @@
-"""Options of `train` for evaluations and checkpoints along a run, and its summary of the best."""
+"""Options of `train` for evaluations and checkpoints along a run, and a summary of the results."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class EvaluationPlan:
     ) -> list[Callback]:
         """Callbacks that evaluate a run, end it and keep checkpoints.
 
-        `at_start` is as for `Evaluator`.
+        `has_replays`: the evaluator may keep a replay. `at_start`: as for `Evaluator`.
         """
         from entity_env.agents.ppo import CheckpointHistory, StopAtReward
 

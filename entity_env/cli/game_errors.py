@@ -59,7 +59,7 @@ def game_errors(game: Game, callbacks: Iterable[type] = ()) -> Iterator[None]:
     """Raises `GameFailed` for errors that pass through the file of the game or of `callbacks`.
 
     Also for every `WorkerError`, and for errors of bots, whose traceback starts in the bot. Errors
-    that say what to type instead, illegal answers of bots, and errors without such a frame pass
+    in a command or file, illegal answers of bots, and errors without a frame in those files pass
     unchanged. Raises `UsageError` if the game calls `sys.exit`.
     """
     try:

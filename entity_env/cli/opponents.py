@@ -117,7 +117,7 @@ def _parsed(option: str) -> tuple[str, float | None]:
 
 
 def _shares_of_run(out: Path) -> dict[str, float]:
-    """The opponents of an earlier run."""
+    """The opponents of an earlier run, with their shares; empty if they are not known."""
     try:
         found = read_run(out).about.get("opponents")
     except (CheckpointError, UsageError):

@@ -67,6 +67,7 @@ class GivenSettings:
             `run.json` for a resume.
         trainer: settings of the trainer with their sources; later ones take precedence.
         earlier: the `run.json` of the resumed run; empty for a new run.
+        run_file: path of that `run.json`.
         sources: files of options that were not typed.
         setting_sources: files of the game's settings that were not typed.
     """

@@ -24,7 +24,7 @@ _SEED_NOTE: Final = " ± Student's 95 % interval; IQM, the interquartile mean [b
 _FIRST: Final = "; P(first > this), the probability that a run of the first line is better"
 _BIASED: Final = "* of finished episodes only: many that still run are longer than all of these"
 SEARCH_DEPTH: Final = 3
-"""Depth of folders in a folder of runs, such as those of a sweep or of seeds."""
+"""Levels of subfolders in which runs are searched, such as those of a sweep or of seeds."""
 _LONGEST: Final = 60
 
 
@@ -190,7 +190,7 @@ def differing(runs: Sequence[TrainingRun]) -> tuple[list[str], list[dict[str, st
 
 
 def setting_text(value: object) -> str:
-    """A setting in at most 60 characters, on one line."""
+    """A value of a setting on one line, cut after 60 characters."""
     text = f"{value:.6g}" if isinstance(value, float) else plain(str(value))
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 

@@ -63,7 +63,7 @@ def docs_of(kind: type) -> Mapping[str, str]:
 
 
 def _below(kind: type) -> Iterator[tuple[str, str]]:
-    """Every field with a string below it; none if the class has no source."""
+    """Fields with a string below them, and these strings; none if the class has no source."""
     try:
         [node] = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     except (OSError, ValueError):

@@ -189,7 +189,7 @@ class ReplayOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunEnd:
-    """End of a run, if before the last step of its schedules."""
+    """An earlier end of a run, and the times of another run for its schedules."""
 
     until: Annotated[Steps | None, CliOption(metavar="STEP")] = None
     """End after the update that reaches this step. Schedules still follow --steps."""
@@ -215,7 +215,7 @@ class RayOptions:
 
 
 class KeptReplays(NamedTuple):
-    """Replays to keep: kinds for `TrainingReplays`, folder of failures, number of evaluations."""
+    """Replays to keep: kinds for `TrainingReplays`, folder of failures, number of moments."""
 
     kinds: tuple[str, ...]
     failures: Path | None

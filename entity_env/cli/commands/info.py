@@ -110,9 +110,10 @@ def _setting(parameter: inspect.Parameter) -> str:
 
 
 def summary(game: Game) -> str:
-    """First docstring line: of the game's module if its function is `play`, else of `play`.
+    """First line of a docstring, without the game's name and a colon in front.
 
-    Also of `play` if the module has none. The game's name and a colon in front are dropped.
+    It is the module's docstring if the game's function is named `play`, else the function's. If the
+    module has none, it is also the function's.
     """
     is_alone = getattr(game.play, "__name__", "") == "play"
     module = inspect.getmodule(game.play) if is_alone else None

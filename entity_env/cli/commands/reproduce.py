@@ -68,7 +68,7 @@ def _read(run: Path) -> TrainingRun:
     """Reads a run that can be repeated.
 
     Raises:
-        UsageError: another folder, or a run with nothing to compare.
+        UsageError: the folder is not a run of `train`, or the run has nothing to compare.
     """
     found = read_run(run)
     if not isinstance(found.about.get("config"), dict) or not (run / RUN_FILE).is_file():
@@ -81,7 +81,7 @@ def _read(run: Path) -> TrainingRun:
 
 
 def _step_of(run: TrainingRun) -> int:
-    """Step of the last checkpoint; without one, of the curves, which may go beyond a checkpoint."""
+    """Step of the last checkpoint, as curves may go beyond it; without one, of the curves' end."""
     with suppress(CheckpointError):
         step = read_header(find_checkpoint(run.path)).training.get("step")
         if type(step) is int and step > 0:

@@ -34,7 +34,7 @@ _MAX_SEEDS: Final = 10_000
 _NO_SEED: Final = 2**63
 _FAILED: Final = 1
 _OWN: Final = ("seeds", "num_jobs", "seed", "out", "resume")
-"""Parameters that differ per run."""
+"""Parameters that are not passed on to the runs as typed."""
 
 
 def read_seeds(text: str) -> tuple[int, ...]:

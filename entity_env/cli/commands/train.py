@@ -105,7 +105,7 @@ def _read_relpos(text: str) -> RelposEncodingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Game, length and folder of a run."""
+    """Length, folder and seeds of a run."""
 
     total_steps: Annotated[int | None, CliOption(name="--steps", of=PPOConfig)] = None
     """Number of decisions to train on."""
@@ -314,7 +314,7 @@ class Train:
 def _require_more_steps(out: Path, steps: int | None) -> None:
     """Raises `UsageError` for fewer steps than the run in `out` has made.
 
-    Its planned number of steps is always allowed.
+    The number of steps that the run has planned is always allowed.
     """
     if steps is None:
         return

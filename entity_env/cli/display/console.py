@@ -94,9 +94,9 @@ class LiveDisplay:
         self._next_s = 0.0
 
     def show(self, frame: RenderableType, *, is_paced: bool = True, extra_s: float = 0.0) -> None:
-        """Shows a frame; a paced frame waits for the end of the last one's time.
+        """Shows a frame; a paced frame first waits until the time of the previous one is over.
 
-        Its own time is one interval plus `extra_s`.
+        The time of a paced frame is one interval plus `extra_s`.
         """
         if is_paced and self._interval_s:
             self._keep_pace(extra_s)
@@ -144,7 +144,7 @@ class _PatientBar:
         self._bar = Progress(*columns, console=console, transient=True, auto_refresh=auto_refresh)
         self._task = self._bar.add_task("", total=total)
         self._next_s = time.monotonic() + _PATIENCE_S if console.is_terminal else math.inf
-        """When to draw next."""
+        """Time of the next drawing, by `time.monotonic`."""
 
     def __enter__(self) -> Self:
         return self

@@ -524,13 +524,13 @@ class TerminalView:
         return None if answer is None or answer.lower() in _QUIT else answer
 
     def _begin(self, agent_id: int) -> None:
-        """Begins an episode at the first turn after the last one."""
+        """Begins the next episode if the agent's last one is over."""
         if agent_id in self._moment.ended:
             self._moment = self._frames.begin(self._moment, agent_id)
             self._held.clear()
 
     def _is_hidden(self, turn: Turn) -> bool:
-        """True if a human still decides at the same time."""
+        """True if a human who decides at the same time has not decided yet."""
         is_open = self._frames.is_open or turn.agent_id in self._humans
         return (turn.is_async and not is_open) and any(
             self._moment.status[human].num_actions <= turn.step for human in self._humans

@@ -22,8 +22,8 @@ Numbers: TypeAlias = NDArray[np.float64]
 _MAX_POINTS: Final = 400
 _MAX_TITLE_SETTINGS: Final = 3
 LEAST_FOR_BAND: Final = 3
-"""Runs of a group from which on its mean has a band: Student's interval of two is 9 times as wide
-as their distance."""
+"""Minimum number of runs in a group whose mean has a band: Student's interval of two runs is 13
+times as wide as their distance."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class RunGroup:
     """Runs of a game that differ only in their seed.
 
     Args:
-        label: name of the run, or of the folder that all of them are in.
+        label: path of the run; for several, their common folder, if any, and their number.
         settings: those that differ from other groups of the game, as text.
     """
 
@@ -41,7 +41,7 @@ class RunGroup:
 
     @property
     def title(self) -> str:
-        """The label and up to three differing settings."""
+        """The label and the differing settings; without these if there are more than three."""
         shown = [f"{name}={value}" for name, value in self.settings.items()]
         if len(shown) > _MAX_TITLE_SETTINGS:
             return self.label
@@ -68,7 +68,10 @@ class RunGroup:
         )
 
     def _dots(self, name: str) -> Points | None:
-        """Points of a curve; where all of several runs have one, their mean."""
+        """Points of a curve, or None; of several runs, their means at the steps that all have.
+
+        If there are no such steps, all points of these runs.
+        """
         runs = [run for run in self.runs if name in run.curves]
         if not runs:
             return None

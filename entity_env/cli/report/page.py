@@ -36,7 +36,8 @@ _MORE: Final = (
 """Curves of a page in addition to the reward and the game's metrics."""
 _MAX_METRICS: Final = 12
 _MOST_COMPARED: Final = 4
-"""Groups whose settings are compared in their own table; more are columns of the table of runs."""
+"""Maximum number of groups whose settings get their own table; with more groups, settings are
+columns of the table of runs."""
 _TEACHER: Final = CurveWords("agreement with the teacher, and the score as a share of its range")
 _RUN_NOTE: Final = (
     "Evaluation: mean reward of the last one, ± half of its 95 % confidence interval within that "

@@ -79,7 +79,7 @@ def _game(run: TrainingRun) -> str:
 
 
 def _changes(run: TrainingRun) -> list[str]:
-    """Settings of the trainer that differ from the defaults, with these."""
+    """Settings of the trainer that differ from their defaults, with these defaults."""
     config, default = _table(run, "config"), _table(run, DEFAULT_CONFIG)
     if not config:
         return []
