@@ -147,7 +147,7 @@ def _close(stdin: IO[bytes] | None) -> None:
 
 
 def _reason(log: Path, code: int) -> str:
-    """The signal that killed the process; else the log's last error line or last line; else `code`."""
+    """The signal that killed the process, else the log's last error line, last line, or `code`."""
     if code < 0:
         return f"its process was killed by signal {-code}"
     try:
