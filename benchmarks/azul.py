@@ -121,7 +121,7 @@ def batch_moves(seed: int) -> int:
 def choose(
     masks: NDArray[np.bool_], word: np.uint64, actions: NDArray[np.int64]
 ) -> None:  # pragma: no cover
-    """Writes a legal action for every game: the first one after a random index."""
+    """Writes a legal action for every game: the first one at or after a random index."""
     for i in range(len(actions)):
         word = (word + np.uint64(i + 1)) * _GAMMA
         place = int(np.int64((word >> _SHIFT) % np.uint64(300)))

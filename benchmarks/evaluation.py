@@ -1,8 +1,8 @@
-"""Cost of evaluations during training.
+"""What do evaluations during training cost?
 
 `evaluation_overhead_pct`: processor time that the default evaluations of `entity-env train` add to
-a run, in percent: the larger of two games, each of which also has its own figure. Runs with and
-without evaluations take turns; the figure compares the medians.
+a run, in percent, in the game of two where it is larger; each game also has its own figure. Runs
+with and without evaluations take turns; the figure compares the medians.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def evaluation_overhead(rounds: int = 5) -> Mapping[str, float]:
 
 
 def _train(name: str, steps: int, *, is_evaluated: bool) -> float:
-    """Seconds of processor time."""
+    """Makes one run; returns its seconds of processor time."""
     game = load_game(name)
     num_envs, start, _ = defaults_of(game, preset_of(game), (steps, None, None))
     config = PPOConfig(**{**start, "num_threads": 1})

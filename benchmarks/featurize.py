@@ -40,7 +40,7 @@ class Unit:
 
 
 def writes(obs: Obs, cls: type, num_entities: int, num_repeats: int) -> Callable[[], float]:
-    """ns per entity for adding an observation to a batch and packing it."""
+    """Function that measures ns per entity for adding an observation to a batch and packing it."""
     writer = ObsBatcher(Schema((cls,), ()))
 
     def measure() -> float:
@@ -56,7 +56,7 @@ def writes(obs: Obs, cls: type, num_entities: int, num_repeats: int) -> Callable
 
 
 def by_hand(rows: Callable[[], list[list[float]]], num_repeats: int) -> Callable[[], float]:
-    """ns per entity for the hand-written list of lists."""
+    """Function that measures ns per entity for the hand-written list of lists."""
 
     def measure() -> float:
         num_entities = len(rows())

@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def interop_python() -> Path:
-    """The interpreter of the environment with enn-trainer; adds it to `sys.path`.
+    """The interpreter of the environment with enn-trainer; adds its packages to `sys.path`.
 
     Raises:
         SystemExit: the environment does not exist yet.

@@ -6,7 +6,7 @@
 - The games of entity-gym, compared with enn-trainer. It uses its settings for these games
   (`benchmarks/peers/training.py`); ours uses its defaults.
 - Twenty games of `benchmarks/games`: our defaults, which depend on the game, are compared with
-  eight fixed settings. Those run with the first seed; the best four also run with the others.
+  eight fixed settings. These run with the first seed; the best four also run with the other seeds.
   Games whose packages are not installed are left out, as are held-out games unless named.
 
 Each run is a process with one thread. The score of a control task is the mean reward of 40 greedy
@@ -58,7 +58,7 @@ _NUM_ENTITY_SEEDS = 9
 _NUM_GAME_SEEDS = 3
 _NUM_FINALISTS = 4
 _MAX_POINTS = 30
-"""Points of a stored curve."""
+"""Maximum number of points of a stored curve."""
 _GAME_COLUMNS = (DEFAULT, "greedy", "best of eight", "beats scripted", "as good")
 _ROUNDING = 1e-6
 """Rounding error of rewards summed in a different order."""
@@ -307,7 +307,7 @@ def _best(scores: dict[str, list[float]]) -> str:
 
 
 def _all_games(games: Sequence[Sequence[Run]]) -> dict[str, float]:
-    """Interquartile means over all games; settings with one seed in some game use one in all."""
+    """Interquartile means over all games, with equally many seeds in each: as many as all have."""
     figures: dict[str, float] = {"games": len(games)}
     for who in (DEFAULT, *SETTINGS):
         of_games = [_scores(runs)[who] for runs in games]

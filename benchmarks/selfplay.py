@@ -102,7 +102,7 @@ class PerfectPlayer:
 
 
 def lost_to_perfect(agent: Agent, *, seed: int = 0, num_games: int = _NUM_GAMES) -> int:
-    """Number of games lost against perfect play, half of them played from each seat."""
+    """Number of games lost against perfect play, of `num_games`, half of which are in each seat."""
     if not isinstance(agent, BatchPolicy):
         raise TypeError(f"{agent} does not decide for batches")
     perfect = Opponent("perfect", PerfectPlayer(seed).decide_batch, "perfect")

@@ -3,8 +3,8 @@
 Four workers play a game with integer rewards. Games raise and hang now and then, and workers are
 killed at random moments; everything is restarted. At random moments a step is interrupted and all
 environments are reset, as after Ctrl-C in a notebook. This script adds up every step, and the
-returned episodes must match the sums exactly. Memory and open files of all processes must not grow.
-Exits with an error if any of this fails.
+returned episodes must match the sums exactly. The memory of all processes and the open files of
+this one must not grow. Exits with an error if any of this fails.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def _workers() -> list[int]:
 
 
 def dawdle(rng: random.Random) -> None:
-    """Waits for a random time, often zero."""
+    """Waits for a random time, sometimes zero."""
     for _ in range(rng.choice((0, 100, 3_000, 30_000))):
         pass
 
@@ -292,7 +292,7 @@ def main() -> None:
     figures, problems = soak(arguments.minutes, arguments.seed)
     report("Soak", figures, ["numpy", "greenlet", "entity-env"], arguments.json)
     if problems:
-        raise SystemExit("\n".join(["the totals do not match:", *problems]))
+        raise SystemExit("\n".join(["the test has failed:", *problems]))
 
 
 if __name__ == "__main__":

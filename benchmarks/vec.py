@@ -50,7 +50,7 @@ PLANS: dict[str, Plan] = {
     "parallel_env_list_1024": Plan("entity_gym_lists:snake_processes", (1024,), True),
     "rust_vec_env_1024": Plan("entity_gym_lists:snake_rust", (1024,), True),
     "ours_1024_1_worker": Plan("ours:snake", (1024, 1)),
-    "bare_games_1024": Plan("ours:bare_snake", (512,)),
+    "bare_games_1024": Plan("ours:bare_snake", (512,)),  # the share of one of two workers
     "nothing_ours_1024": Plan("ours:nothing", (1024, 2)),
     "nothing_parallel_env_list_1024": Plan("entity_gym_lists:nothing_processes", (1024,), True),
     "nothing_env_list_256": Plan("entity_gym_lists:nothing_list", (256,), True),

@@ -34,7 +34,7 @@ _RATIOS = {
 
 
 def figures(setup: Setup) -> dict[str, float]:
-    """Millions of steps per second, ratios, and µs per mask."""
+    """Millions of steps per second, ratios, an overhead in percent, and µs per mask."""
     python = envpool_python(setup.say)
     pools = {
         f"envpool_4096_{threads}_threads": Entry(

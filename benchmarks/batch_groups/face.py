@@ -2,8 +2,8 @@
 
 4,096 CartPoles with precomputed random actions: a hand-written loop without auto-reset (step, mask
 of finished environments, reset), and `BatchVecEnv.act`, which also returns final observations and
-episode statistics. The cost is the median over rounds of the difference within a round. Workers
-are compared at 65,536 CartPoles, enough work to divide.
+episode statistics. The cost is the median over rounds of the difference within a round. Two workers
+are compared with one at 65,536 CartPoles, enough work to divide.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Table of random and scripted play: `python -m benchmarks.games [--write] [NAME ...]`.
 
 In a game for several agents, both play against random opponents; the last two columns are for the
-same players against the scripted one. `normalized` scales scores between the last two that exist.
+same players against the scripted one. `normalized` scales scores by the last two columns of a game.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Result:
 def measure(
     game: BenchmarkGame, player: MakeAgent, others: MakeAgent, episodes: int = 100, seed: int = 1
 ) -> Result:
-    """Plays episodes with a player in every seat equally often and `others` in the remaining seats.
+    """Plays episodes with `player` in each seat equally often, and `others` in the remaining seats.
 
     For a `"joint score"` the player has all seats.
     """
@@ -78,7 +78,7 @@ def _score(game: BenchmarkGame, played: list[Episode], seat: int) -> float:
 
 
 def scores_of(game: BenchmarkGame, episodes: int) -> dict[str, dict[str, float]]:
-    """Results of `random` and `scripted`; with several seats also `..._against_scripted`."""
+    """Results of `random` and `scripted`; if others take part, also `..._against_scripted`."""
     pairs: dict[str, tuple[MakeAgent, MakeAgent]] = {
         "random": (RandomAgent, RandomAgent),
         "scripted": (game.scripted, RandomAgent),

@@ -27,7 +27,7 @@ class BenchmarkGame:
             the learner in all seats.
         seats: number of agents.
         held_out: evaluated only once, after the defaults are decided. Do not train on it before.
-        needs: packages that are missing in this repository's environment.
+        needs: packages that this repository's environment does not include.
     """
 
     name: str

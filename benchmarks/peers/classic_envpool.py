@@ -13,7 +13,7 @@ _NUM_BATCHES = 64
 
 
 def cart_pole(num_envs: int, num_threads: int) -> Stepper:
-    """Each call steps all environments."""
+    """EnvPool's CartPole. A step of the `Stepper` uses all precomputed actions."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         vec = import_module("envpool").make(

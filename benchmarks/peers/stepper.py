@@ -12,8 +12,8 @@ class Stepper:
     """Environments that can be stepped.
 
     Args:
-        num_envs: number of environments in a step.
-        step: steps all environments, with the next precomputed actions.
+        num_envs: number of steps of single environments in a call of `step`.
+        step: steps all environments once or several times, with precomputed actions.
         totals: seconds spent so far, by activity.
     """
 

@@ -96,7 +96,7 @@ def _num_waits(step: Callable[[], None]) -> int:
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
         for _ in range(_NUM_STEPS):
             step()
-    # The profiler itself waits once, at the end.
+    # Without the wait of the profiler itself, at the end.
     waits = sum(
         event.count
         for event in profiled.key_averages()

@@ -16,7 +16,7 @@ DIRECTIONS = ((0, 1), (1, 0), (1, 1), (1, -1))
 
 
 def wins(taken: set[tuple[int, int]], row: int, column: int) -> bool:
-    """Whether a stone there completes four."""
+    """Whether a stone at this place completes four."""
     for dy, dx in DIRECTIONS:
         line = [(row + i * dy, column + i * dx) in taken or i == 0 for i in range(-3, 4)]
         if any(all(line[i : i + 4]) for i in range(4)):

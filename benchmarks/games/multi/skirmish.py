@@ -6,7 +6,7 @@ from examples.skirmish import STEP, Foe, Step, Unit, skirmish as skirmish
 
 
 class Scripted(ScriptedAgent):
-    """Every unit aims at the weakest foe in range, else at the weakest, and steps toward it."""
+    """Every unit aims at the weakest foe in range; if there is none, goes to the weakest of all."""
 
     def choose(self, obs: Obs, *actions: object) -> object:
         foes = obs.of_class(Foe)

@@ -58,7 +58,7 @@ dodge = Game(play, entities=(Ship, Rock), actions=(Thrust,), name="dodge")
 
 
 class Scripted(ScriptedAgent):
-    """Simulates each thrust for 20 steps; takes the one that stays farthest from the rocks."""
+    """Simulates each thrust; takes the one clearest of rocks and walls, then nearest the middle."""
 
     def choose(self, obs: Obs, *actions: object) -> object:
         [ship], rocks = obs.of_class(Ship), obs.of_class(Rock)

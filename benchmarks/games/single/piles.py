@@ -1,6 +1,7 @@
 """Piles: play cards on two rising and two falling piles; choose the card, then the pile.
 
-Masks of varying width. A card exactly 10 behind a pile moves the pile back.
+A card may also go 10 against a pile's direction: exactly 10 below the top of a rising pile, or 10
+above that of a falling pile. The width of masks varies: the hand shrinks once the deck is empty.
 """
 
 import random
