@@ -91,7 +91,7 @@ async def play_room(players: Sequence[Client | Bot], seed: int) -> None:
     for _ in range(NUM_TURNS):
         moves = await asyncio.gather(*(each.move(shown(i)) for i, each in enumerate(players)))
         for i, move in enumerate(moves):
-            if move is None:  # the person left or typed no move, or this game is being closed
+            if move is None:  # the person has left, or this game is being closed
                 return
             (x, y), (dx, dy) = cells[i], move.value
             cells[i] = min(max(x + dx, 0), SIZE - 1), min(max(y + dy, 0), SIZE - 1)

@@ -1,4 +1,4 @@
-"""Skirmish: two sides take turns; each unit steps, then hits the foe it aims at if it is in range.
+"""Skirmish: two sides take turns; each unit steps, then hits the foe it aims at, if in range.
 
 Play it:   entity-env play examples/skirmish.py --agent human
 Train it:  entity-env train examples/skirmish.py --steps 150000

@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def build_wheel(scratch: Path) -> Path:
-    """Build from a copy of the tree, which leaves no files in the tree."""
+    """Build from a copy, so that the build leaves no files in the working tree."""
     source = scratch / "source"
     shutil.copytree(ROOT, source, symlinks=True, ignore=NOT_COPIED)
     command = ["-m", "build", "--wheel", "--no-isolation", "--outdir", str(scratch), str(source)]
@@ -44,7 +44,7 @@ def check_contents(wheel: Path) -> None:
     if top_level != {"entity_env"}:
         sys.exit(f"{wheel.name}: expected entity_env alone at the top level, got {top_level}")
     files = (path for path in ROOT.glob("entity_env/**/*.*") if path.is_file())
-    files = (path for path in files if path.suffix not in {".c", ".so"})  # built or not
+    files = (path for path in files if path.suffix not in {".c", ".so"})  # the optional C extension
     needed = {str(path.relative_to(ROOT)) for path in files if "__pycache__" not in path.parts}
     if missing := sorted(needed - packed):
         sys.exit(f"{wheel.name}: not packed: {', '.join(missing)}")
@@ -52,7 +52,7 @@ def check_contents(wheel: Path) -> None:
 
 def check_installed(wheel: Path, scratch: Path) -> None:
     environment, empty = scratch / "environment", scratch / "empty"
-    # Without pip, which takes longer to install than everything else here; our pip installs.
+    # No pip there, which is slow to install: the pip of this Python installs into it.
     venv.create(environment, with_pip=False)
     empty.mkdir()
     binaries = environment / "bin"

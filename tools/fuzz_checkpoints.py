@@ -25,7 +25,10 @@ MAX_BYTES = 1 << 16
 
 
 def reading_in(place: Path) -> Callable[[bytes], None]:
-    """Reads bytes as a kind of file: the first byte is its number, the rest its content."""
+    """Function that reads bytes as a kind of file; the first byte is the kind's number.
+
+    The other bytes are the content of the file.
+    """
     readers = list(import_module("tests.helpers.readers").READERS.values())
 
     def read(data: bytes) -> None:

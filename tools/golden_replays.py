@@ -35,7 +35,7 @@ def agents_of(game: Game, seed: int) -> list[Agent]:
 
 
 def best(game: Game, num_seeds: int) -> Replay:
-    """The replay with the highest reward among those short enough for an animation."""
+    """The replay with the highest reward among those short enough for an animation, else of all."""
 
     def rank(replay: Replay) -> tuple[bool, float]:
         return len(replay) <= MAX_DECISIONS, replay.rewards[0] or 0.0

@@ -1,13 +1,13 @@
 """Mutation testing: makes small changes to the package, runs the tests: `python -m tools.mutants`.
 
 A mutant is the package with one small change: `<` becomes `<=`, `+` becomes `-`, a condition is
-inverted, a number is increased by 1, a call or an assignment is left out. A seeded sample is drawn
-from every folder.
+inverted, a number is increased by 1, a call is left out, a result becomes None. A seeded sample is
+drawn from every folder.
 
-Each mutant runs the tests of its file, then those of its folder (slow tests last), and if none
-fails all fast tests. A mutant that survives is a change that no test detects. Everything runs in a
-copy, so this checkout never changes. `--keep FILE` stores every result and reuses the
-stored ones, also after comments have changed.
+Each mutant runs the tests of its file, then those of its folder (slow tests last), and, if none
+fails, all fast tests. A mutant that survives is a change that no test detects. Everything runs in a
+copy, so this checkout never changes. `--keep FILE` stores results and reuses stored ones, also
+after comments have changed.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ def _tested(
 
 
 def _copy(place: Path) -> Path:
-    """Copies the files that git tracks and the compiled modules; returns the folder."""
+    """Copies all files that git does not ignore and the compiled modules; returns the folder."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,

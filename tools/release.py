@@ -5,7 +5,7 @@ a manylinux wheel); and a wheel without the C module, for machines without a com
 built twice, in different folders, and must be identical byte for byte.
 
 Each wheel is installed outside the repository, without torch, and runs the first commands of
-README.md with an agent trained by its own code. Nothing is uploaded and no tag is made.
+README.md, with an agent trained by the code of the last wheel. Nothing is uploaded or tagged.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def check_committed() -> None:
 
 
 def check_citation() -> None:
-    """The release that CITATION.cff names is the one that is built."""
+    """Check that CITATION.cff names the version that is built."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     if f"\nversion: {version}\n" not in (ROOT / "CITATION.cff").read_text():
         sys.exit(f"\nexpected `version: {version}` in CITATION.cff, as in pyproject.toml")
@@ -278,7 +278,7 @@ def train(folder: Path, wheel: Path) -> Path:
 
 
 def try_wheel(folder: Path, wheel: Path, pythons: Mapping[str, Path], trained: Path) -> None:
-    """Install a wheel alone and run the commands of README.md. Training must name its extra."""
+    """Install a wheel alone and run the commands of README.md; `train` must name the extra."""
     lay_out(folder)
     tag = re.search(r"-cp3(\d+)-", wheel.name)
     python = pythons[f"3.{tag[1]}"] if tag else Path(sys.executable)
@@ -299,7 +299,7 @@ def try_wheel(folder: Path, wheel: Path, pythons: Mapping[str, Path], trained: P
 
 
 def test_sdist(folder: Path, sdist: Path) -> None:
-    """Unpack the source distribution, install it and run its contract tests."""
+    """Unpack the source distribution, install it and run the fast tests in `SDIST_TESTS`."""
     source = unpack(sdist, folder)
     install = ("--editable", f"{source}[fast,test]")
     programs = environment(folder / "environment", Path(sys.executable), *install)

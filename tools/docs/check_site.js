@@ -1,6 +1,6 @@
 // In every page that check_site.py opens.
 window.siteCheck = {
-  // Colors in a transition would have the contrast of neither.
+  // During a transition, colors would have neither their old nor their new contrast.
   stopMotion() {
     const style = document.createElement("style")
     style.textContent = "*, ::before, ::after { transition: none !important; animation: none !important }"
@@ -10,7 +10,7 @@ window.siteCheck = {
   frames: count =>
     new Promise(done => requestAnimationFrame(() => (count > 1 ? siteCheck.frames(count - 1).then(done) : done()))),
 
-  // Rule and element of every violation; frames are pages that are checked themselves.
+  // Rule and element of every violation, except in frames: their pages are checked separately.
   async violations(context, options) {
     const found = await axe.run(context, { resultTypes: ["violations"], iframes: false, ...options })
     return found.violations.flatMap(rule => rule.nodes.map(node => [rule.id, node.target.join(" ")]))
@@ -42,10 +42,10 @@ window.siteCheck = {
     return siteCheck.violations({ include: [...kinds.values()] }, { runOnly: ["color-contrast"] })
   },
 
-  // Without the sidebar itself, which the theme resizes.
+  // Removes the list of pages, but not the sidebar around it, which the theme resizes.
   removeNavigation: () => document.querySelector(".md-sidebar--primary .md-nav__list")?.remove(),
 
-  // What is wider than the window or than what it is in.
+  // The page if it is wider than the window, and tables that are wider than an element around them.
   clipped() {
     const isClipped = each => each.scrollWidth > each.clientWidth + 1
     const wrappers = "table, .md-typeset__table, .md-typeset__scrollwrap"
@@ -59,7 +59,7 @@ window.siteCheck = {
     return found
   },
 
-  // What the buttons of blocks of code copy.
+  // The texts that the buttons of code blocks copy.
   copied() {
     return [...document.querySelectorAll(".md-code__button[data-md-type=copy]")].map(button => {
       const code = document.querySelector(button.dataset.clipboardTarget)
@@ -71,7 +71,7 @@ window.siteCheck = {
 
   search: () => [...document.querySelectorAll("body > div")].find(each => each.shadowRoot)?.shadowRoot,
 
-  // The middle of the button that copies the first session.
+  // The middle of the button that copies the first console session.
   copyButton() {
     const button = document.querySelector("code:has(.gp)").parentElement.querySelector("[data-md-type=copy]")
     button.scrollIntoView({ block: "center" })
@@ -91,7 +91,7 @@ window.siteCheck = {
     input.dispatchEvent(new Event("input", { bubbles: true }))
   },
 
-  // The first page that a search lists, once the list is that of the query.
+  // The address of the first page that a search lists; "" until the list matches the query.
   firstFound(query) {
     const first = siteCheck.search()?.querySelector("[role=option]")
     const marked = [...(first?.querySelectorAll("mark") ?? [])].map(each => each.innerText.toLowerCase())

@@ -4,8 +4,8 @@
 
 It checks the rules of axe-core, that no page or table is wider than a phone, that copied text has
 no prompts, what the search lists first, that its index is not loaded with the first page, and that
-the search works in pages opened as files. Without Chromium or axe-core nothing is checked, and a
-line says so. Runs in the environment of the site, which has axe-core.
+the search works in pages opened as files. If Chromium or axe-core is missing, nothing is checked,
+and a line says so. Runs in the environment of the site, which has axe-core.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Files(SimpleHTTPRequestHandler):
 
 
 def pages() -> list[str]:
-    """Every page of the site, from its root."""
+    """Paths of all pages of the site, from its root, except those of copied files."""
     found = (path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
     return sorted(each for each in found if not each.startswith("files/"))
 

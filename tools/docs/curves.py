@@ -1,8 +1,8 @@
 """Curves of learning, drawn from the runs in docs/results/learning_runs.jsonl.
 
-`python -m tools.docs.plots` writes them. Each task has a panel. It shows the median over the seeds
-of one or two trainers, with a band from the lowest to the highest seed; other trainers are thin
-gray medians.
+`python -m tools.docs.plots` writes them. Each task has a panel. For one or two trainers, it shows
+the median over the seeds, with a band from the lowest to the highest seed; for other trainers, a
+thin gray median.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ A page names the result in a comment directly behind the number; readers of the 
     0.06<!--latency.us_10_entities_ours/1000--> ms
     up to 3.9<!--max train.fps_ratio_*--> times
 
-`vec` is docs/results/vec.json, printed by `benchmarks/vec.py --json`. Numbers keep their decimals.
+`vec` is docs/results/vec.json, printed by `benchmarks/vec.py --json`. Numbers keep their number of
+decimals.
 A figure of performance without a comment fails the tests, except in the pages of `LOGS`, in the
 column "aim" of a table, and in the phrases of `ALLOWED`.
 """
@@ -92,7 +93,7 @@ class Result:
 
 
 def read(path: Path) -> Result:
-    """A result; its script is `benchmarks/NAME.py` of NAME.json if the file names none.
+    """The result in NAME.json; its script is `benchmarks/NAME.py`, unless the file names another.
 
     Raises:
         ValueError: no date, machine or script, or a figure is not a number.

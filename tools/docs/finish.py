@@ -1,4 +1,4 @@
-"""Makes the search of the built site smaller, and lets it list pages before members of the API.
+"""Makes the search index of the built site smaller, and lists pages before members of the API.
 
     python -m tools.docs.finish
 

@@ -48,7 +48,10 @@ def is_concept(name: str) -> bool:
 
 
 def description(text: str) -> str:
-    """The first paragraph of a page as plain text, shortened at the end of a sentence or word."""
+    """The first paragraph of a page as plain text, shortened at the end of a sentence or word.
+
+    For a page of the API, the summary of its package; for a page without text, of the project.
+    """
     if found := _API.search(text):
         return _cut(f"API of {found[1]}. {_plain(reference.summary_of(found[1]))}")
     for paragraph in text.split("\n\n"):

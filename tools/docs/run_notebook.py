@@ -2,8 +2,8 @@
 
     python -m tools.docs.run_notebook PACKAGES
 
-For the environment of the site, which has Jupyter. PACKAGES is a folder of installed packages that
-the notebook needs and this environment lacks, such as torch. The result is build/tour.ipynb, which
+Runs in the environment of the site, which has Jupyter. PACKAGES is a folder of installed packages
+that the notebook needs and this environment lacks, such as torch. It writes build/tour.ipynb, which
 `tools/docs/notebook.py` reads. `tests/docs/test_tour.py` runs the cells without Jupyter.
 """
 

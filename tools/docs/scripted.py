@@ -101,7 +101,7 @@ def swing_up(obs: Obs, *_: ActionKey) -> list[list[float]]:
 
 
 def dodge(obs: Obs, *_: ActionKey) -> Steer:
-    """Flies to a cell from which a path between all meteors exists; stays if it is there."""
+    """Flies to a cell from which a path between all meteors exists; stays if in such a cell."""
     ship, *meteors = obs.of_class(Body)
     safe = set(range(9))  # cells in which the ship survives from the step `y` on
     for y in range(11, 0, -1):

@@ -21,7 +21,7 @@ PICTURES: Final = (*games.NAMES, *SCENES)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PICTURES)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"any of {', '.join(PICTURES)}")
     names = parser.parse_args().names or PICTURES
     if unknown := {*names} - {*PICTURES}:
         parser.error(f"no such picture: {', '.join(sorted(unknown))}")

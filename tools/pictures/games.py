@@ -1,4 +1,4 @@
-"""Stills and films of the trained agents of the gallery."""
+"""Stills and films of the games of the gallery, played by trained agents, or random ones."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tools.pictures.terminal import screen_of, svg_of
 from tools.pictures.workshop import Workshop
 
 _FIRST: Final = "entity-env train robots.py --steps 20000 --out runs/first"
-# On a busy machine, the trial of the game is short and may choose other starts for every seed.
+# staggered_steps is set: by default it depends on a trial of the game, short on a busy machine.
 _SAME: Final = "--set board_size=6 --steps 20000 --seeds 1..3 --set-train staggered_steps=10"
 _STUDY: Final = (
     f"entity-env train snake {_SAME} --out runs/study/plain",

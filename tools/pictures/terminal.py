@@ -30,7 +30,7 @@ _SETTLED_S: Final = 0.05
 """A frame is complete after this time without output, because programs write each at once."""
 _LIMIT_S: Final = 600.0
 _COLUMNS: Final = (60, 110)
-"""Minimum and maximum of a picture; longer lines are wrapped."""
+"""Minimum and maximum number of columns of a picture; longer lines are wrapped."""
 _SCALE: Final = 0.6
 """Pixels per unit: text is 12 pixels high in all pictures that fit a page."""
 _FORMAT: Final = """\
