@@ -338,7 +338,7 @@ class _BatchCheck(SourceCheck[BatchEnv]):
         self._require_same("a step that refuses its actions changes episodes", found)
 
     def _vary(self, env: BatchEnv) -> None:
-        """Replays with `step`, with another dtype, and with writes to observations and rewards."""
+        """Replays with `step`, with another dtype of actions, and with writes to the results."""
         found = self._replay(env, self._seed, by_step=True)
         self._require_same("step differs from step_no_reset and reset_envs", found)
         is_continuous = isinstance(self._space, ContinuousActionSpace)

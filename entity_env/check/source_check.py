@@ -14,7 +14,7 @@ T = TypeVar("T", Environment, BatchEnv)
 
 
 class SourceCheck(ABC, Generic[T]):
-    """One check of an environment, or of a function that makes them.
+    """One check of a kind of environment, given one or a function that makes them.
 
     `call` names the current call, for messages about exceptions.
     """

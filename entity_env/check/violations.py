@@ -48,7 +48,7 @@ from entity_env.core.validation import metric_problem
 from entity_env.errors import ContractError, SchemaError
 
 _LOGGER: Final = logging.getLogger("entity_env.check")
-_GRACE_S: Final = 2.0  # allowed for a thread or process to end
+_GRACE_S: Final = 2.0  # that a thread or process may take to end
 _NUMBER: Final = re.compile(r"\d+")
 
 Snapshot: TypeAlias = Mapping[str, tuple[NDArray[np.generic], Sequence[str]]]
@@ -63,7 +63,7 @@ class CannotContinueError(Exception):
 
 
 class LikelyMistake(str):
-    """A sentence about something valid but hardly intended."""
+    """A sentence about something valid but probably not intended."""
 
     __slots__ = ()
 

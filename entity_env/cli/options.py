@@ -101,8 +101,8 @@ Clock: TypeAlias = Annotated[
     Seconds | None,
     CliOption(
         "Time limit for each decision of a human player, except the first of an episode. When time "
-        "runs out, the choice is the one that does nothing (STAY, WAIT, NOOP, NONE or PASS), or "
-        "else the previous choice, or else the first. With at most 1 second, the game runs in real "
+        "runs out, the choice is the one that does nothing (such as STAY, WAIT or PASS), or else "
+        "the previous choice, or else the first. With at most 1 second, the game runs in real "
         "time: it always waits until the time is up.",
         name="--clock",
         metavar="SECONDS",

@@ -59,7 +59,7 @@ KEPT: Final = (*KINDS, "failed")
 
 
 def load_callback(name: str) -> type[Callback]:
-    """The class `FILE.py:CLASS`, which must need no arguments."""
+    """The subclass of `Callback` that `FILE.py:CLASS` names; raises if there is none."""
     path, wanted = split_file_name(name) or (Path(), None)
     if wanted is None:
         raise UsageError(f"--callback needs FILE.py:CLASS, got {shown(name)}")

@@ -275,7 +275,7 @@ def _logs_sent(report: Callable[[object], None]) -> Iterator[None]:
 
 
 def _ends_run(error: BaseException) -> bool:
-    """True if a restart would also fail."""
+    """True if the error would occur again after a restart."""
     return isinstance(error, EntityEnvError) and not isinstance(error, WorkerError)
 
 

@@ -190,7 +190,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _resolve(address: str) -> str | None:
-    """Address of a cluster that answers, or None for a new one."""
+    """Address of a cluster that answers, or None for a new one; raises if a given one does not."""
     if address == "local":
         return None
     if address != "auto":
@@ -210,7 +210,7 @@ def _resolve(address: str) -> str | None:
 
 
 def _probe(address: str, name: str) -> None:
-    """Checks that a gRPC server answers, because Ray would wait for minutes."""
+    """Raises `UsageError` unless a gRPC server answers; without one, Ray would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or "/" in host or not port.isdecimal() or int(port) >= 2**16:
         raise UsageError(f"{shown(name)} is not the address of a Ray cluster: {_FORMS}")

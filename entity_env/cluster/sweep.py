@@ -294,7 +294,7 @@ def _tune(
             storage_path=str(out),
             verbose=0,
             failure_config=tune.FailureConfig(max_failures=_MAX_FAILURES),
-            # In a population, any checkpoint may be the last one of a trial that is ahead.
+            # In a population, other trials may continue from any checkpoint of a trial.
             checkpoint_config=tune.CheckpointConfig(None if sweep.is_population else 1),
             callbacks=[_observer(sweep, trials, on_change)],
         ),

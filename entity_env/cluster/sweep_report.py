@@ -204,7 +204,7 @@ def _rank_correlation(values: NDArray[np.float64], scores: NDArray[np.float64]) 
 
 
 def _correlation_ratio(places: NDArray[np.float64], scores: NDArray[np.float64]) -> float:
-    """Square root of the adjusted share of the ranks' variance between places; NaN if undefined."""
+    """Square root of the adjusted share of the rank variance between choices; NaN if undefined."""
     ranks, groups = _ranks(scores), np.unique(places)
     if not ranks.std() or len(groups) < 2 or len(ranks) <= len(groups):
         return math.nan

@@ -43,7 +43,7 @@ class CaptureGoal:
     out: Path
     """Folder to write."""
     quirks: Annotated[str | None, CliOption(metavar="NAME", default="xochip")] = None
-    """xochip, superchip or chip8."""
+    """Variant of CHIP-8: xochip, superchip or chip8."""
     frames: Annotated[_Count | None, CliOption(default="24")] = None
     """Frames per step."""
     instructions: Annotated[_Count | None, CliOption(default="30")] = None

@@ -174,7 +174,7 @@ def _report(runs: Sequence[_SeedRun], out: Path, signum: int | None) -> None:
     """Prints the table over seeds and all problems; exits with an error unless all is done."""
     found = []
     for run in runs:
-        with suppress(EntityEnvError):  # nothing was learned
+        with suppress(EntityEnvError):  # nothing was recorded
             found.append(read_run(run.folder))
     if any(run.score is not None for run in found):
         print_tables(found)

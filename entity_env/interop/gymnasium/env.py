@@ -77,7 +77,8 @@ def make_vector_env(
 
     Raises:
         SchemaError, WorkerError: as for `VecEnv` and `EntityVectorEnv`.
-        UsageError: as for those, or a setting that the source does not have.
+        UsageError: as for those, a setting that the game does not have, or an option that a batch
+            environment does not support.
         ValueError: an unknown `autoreset_mode`.
     """
     mode = AutoresetMode(autoreset_mode)

@@ -235,7 +235,7 @@ def _kind_of(name: ActionName, space: ActionSpace) -> ActionType[Any]:
 class SharedEnv:
     """Callable that always returns the same environment.
 
-    UsageError while a game plays the environment, or with settings.
+    Raises `UsageError` while a game plays the environment, or if called with settings.
     """
 
     def __init__(self, env: Any) -> None:  # noqa: ANN401 - of Gymnasium or PettingZoo
@@ -316,7 +316,7 @@ class _GymnasiumLoop(ImportedLoop):
 
 
 def _numbers(info: Mapping[str, Any]) -> dict[str, float] | None:
-    """Finite numbers of an info as metrics, without nested infos and arrays; None if none."""
+    """Finite numbers of an info as metrics, without nested infos and arrays, or None."""
     kinds = (int, float, np.bool_, np.integer, np.floating)  # bool is an int
     found = {
         f"{INFO}{name}": float(value)

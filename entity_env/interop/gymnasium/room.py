@@ -105,7 +105,7 @@ class Counts:
     actors: dict[str, Range] = field(default_factory=dict)
 
     def add(self, obs: VecObs) -> None:
-        """Adds a batch, except agents that are not asked and see no entities of a type."""
+        """Adds the numbers in a batch, except zeros of actors, and of agents that are not asked."""
         for name, rows in obs.features.items():
             if name != GLOBAL_ENTITY:
                 _widen(self.entities, name, rows.lengths[obs.is_ready | (rows.lengths > 0)])
