@@ -26,7 +26,7 @@ from entity_env.core.episode import Episode
 
 _NUM_ACTS = 200_000
 _DEPTH = 10
-"""Python frames between the loop of a game and its call of `act`."""
+"""Number of Python frames between the loop of a game and its call of `act`."""
 
 
 @dataclass(slots=True)

@@ -57,7 +57,7 @@ _NUM_AZUL_EPISODES = 5
 _NUM_ENVS = (64, 256)
 _PAIRS_A_ROUND = 6
 _WARM_UP = 4
-"""Updates for warm-up."""
+"""Number of updates before the measurement."""
 _PACKAGES = ["entity-env", "numpy", "torch"]
 
 

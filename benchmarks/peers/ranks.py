@@ -28,7 +28,7 @@ from entity_env.vec.game_training import make_training_env
 
 RANK = int(os.environ.get("RANK", "0"))
 _SKIPPED = 3
-"""Updates that are not timed: they compile."""
+"""Number of first updates that are not timed, because they compile."""
 
 
 def _digest(net: torch.nn.Module) -> int:

@@ -51,7 +51,7 @@ def pages() -> dict[str, str]:
 
 
 def replay_seed(scores: Mapping[str, Any]) -> int:
-    """The seed of the episode that is shown of a game, given its scores."""
+    """The seed of the episode that is shown for a game, given its scores."""
     [seed] = (score["replay_seed"] for score in scores.values() if "replay_seed" in score)
     return int(seed)
 

@@ -27,7 +27,7 @@ _TOKEN: Final = re.compile(
 )
 _STYLE: Final = re.compile(r"\x1b\[[\d;]*m")
 _SETTLED_S: Final = 0.05
-"""A frame is complete after this time without output, because programs write each at once."""
+"""After this time without output, a frame is complete: programs write each frame at once."""
 _LIMIT_S: Final = 600.0
 _COLUMNS: Final = (60, 110)
 """Minimum and maximum number of columns of a picture; longer lines are wrapped."""
