@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def build_wheel(scratch: Path) -> Path:
-    """Build from a copy, so that the build leaves no files in the working tree."""
+    """Build from a copy: the build must not leave files in the working tree."""
     source = scratch / "source"
     shutil.copytree(ROOT, source, symlinks=True, ignore=NOT_COPIED)
     command = ["-m", "build", "--wheel", "--no-isolation", "--outdir", str(scratch), str(source)]
