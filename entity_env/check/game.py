@@ -58,9 +58,9 @@ def check_game(
       returned None, or swallows `GameExit`;
     - threads and processes left running.
 
-    If it finds none, it checks that episodes are reproducible: by two copies that play in turn,
-    suspended as in training; and from `Episode.seed` alone, also in a process with another
-    `PYTHONHASHSEED`. It names the agent, step, entity and feature that differ, and likely causes.
+    If it finds none, it checks that episodes are reproducible: by two copies that play in turn, and
+    from `Episode.seed` alone, also in a process with another `PYTHONHASHSEED`. It names what
+    differs, and likely causes.
 
     The logger `entity_env.check` warns of likely mistakes, which are not violations: scores that
     never change, look like rewards of steps, or change by a million; integers too large for

@@ -57,7 +57,7 @@ def test_agents_are_chosen_by_number_name_and_reward() -> None:
     won = every.filter(every.agent_id == 1, winners=True)
     assert 0 < len(won) < len(one)
     assert_same_dataset(dataset_of(writer.replays, agents=[1], winners=True), won)
-    with pytest.raises(UsageError, match=r"agent scissors: the replays have .* called paper, rock"):
+    with pytest.raises(UsageError, match=r"agent scissors: the replays have .* names: paper, rock"):
         dataset_of(writer.replays, agents=["scissors"])
 
 

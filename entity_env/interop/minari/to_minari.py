@@ -42,15 +42,13 @@ def to_minari(
     episode of one decision is left out. Turns without a decision are not in a dataset.
 
     Args:
-        dataset: whole episodes, as recorded. Decisions missing from the middle of an episode are
-            not detected: the agent may have had nothing to decide there.
+        dataset: whole episodes; decisions missing from the middle of one are not detected.
         dataset_id: name of the Minari dataset, such as "snake/bot-v0"; it must not exist yet.
         max_entities: maximum number of entities by type; default: the maximum in `dataset`, for
             types whose number varies.
         max_actors: maximum number of actors by action; default: the maximum in `dataset`.
         metadata: other arguments of `minari.create_dataset_from_buffers`, such as `env`,
-            `algorithm_name`, `author`, `data_format`. The default `description` is
-            `Dataset.recordings` as JSON.
+            `author`. The default `description` is `Dataset.recordings` as JSON.
 
     Raises:
         SchemaError: more entities or actors than the given maximum.
