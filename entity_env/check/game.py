@@ -55,8 +55,7 @@ def check_game(
       that cannot be chosen, and agents called from another thread;
     - episodes that differ for one seed, never end, or never call `act`;
     - a `play` that raises, hangs, returns without `game_over`, continues or raises after `act`
-      returned None, or swallows `GameExit`;
-    - threads and processes left running.
+      returned None, or swallows `GameExit`; threads and processes left running.
 
     If it finds none, it checks that episodes are reproducible: by two copies that play in turn, and
     from `Episode.seed` alone, also in a process with another `PYTHONHASHSEED`. It names what
@@ -64,14 +63,14 @@ def check_game(
 
     The logger `entity_env.check` warns of likely mistakes, which are not violations: scores that
     never change, look like rewards of steps, or change by a million; integers too large for
-    float32; unused masks; episodes truncated without an observation; fields without annotation;
-    aliases in Enums of fields; draws from a global generator; steps that take 10 ms or more on
-    average. It also warns if time ran out, or if another process cannot load the game.
+    float32; unused masks; truncations without an observation; fields without annotation;
+    aliases in Enums of fields; draws from a global generator; steps of 10 ms or more on average;
+    no time left; a game that another process cannot load.
 
     Args:
         game: the game with its settings; see `Game.with_settings`.
         episodes, max_steps, seed, step_timeout_s: as for `check_env` and `Game.run`.
-        new_process: also play in another process, which takes half a second plus the game's import.
+        new_process: also play in another process (half a second plus the game's import).
         max_time_s: approximate seconds after which no more steps are played; None = no limit.
         on_step: called with the name of the stage, in most stages at every step.
 

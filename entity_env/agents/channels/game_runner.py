@@ -167,7 +167,7 @@ class GameRunner:
     """Runs one game, suspended wherever it waits for its agents.
 
     Call `restart`; then repeat: read the observations of the `waiting` agents, `give` each its
-    action, `resume`. A runner holds no reference to its owner, so that the owner can be collected
+    action, `resume`. A runner holds no reference to its owner, so the owner can be collected
     and then close the runner: CPython 3.11 never garbage-collects a suspended greenlet.
 
     Episode seeds follow from the seed of the run and `env_id`. With `holds_at_end`, the game also

@@ -20,7 +20,7 @@ from entity_env.errors import UsageError, shown
 FINE_TUNING_STEP: Final = 0.3
 """Factor by which fine-tuning multiplies `PPOConfig.learning_rate`."""
 FINE_TUNING_ENTROPY: Final = 0.01
-"""Largest `ent_coef` for fine-tuning; presets use up to 0.1, so that untrained networks explore."""
+"""Largest `ent_coef` for fine-tuning; presets use up to 0.1, so untrained networks explore."""
 _FINE_TUNING_CLOSE: Final = ((0.0, 0.2), (0.5, 0.0))
 """Schedule of `stay_close` for fine-tuning: 0 once the value function should be trained."""
 COMPILE_MODES: Final = OneOf(("wait", "background", "never"))

@@ -188,7 +188,7 @@ class Run(TrainState):
                 self.stopping_call(getattr(callback, name), self, *args)
 
     def stopping_call(self, function: Callable[..., object], *args: object) -> None:
-        """Calls a function; a Ctrl-C in it requests a stop, so that all ranks end together."""
+        """Calls a function; a Ctrl-C in it requests a stop, so all ranks end together."""
         try:
             function(*args)
         except KeyboardInterrupt:

@@ -128,7 +128,7 @@ class TrainState(ABC):
 
         Args:
             folder: of the checkpoint; created if missing.
-            resumable: include the optimizer's state, so that a run can resume from the checkpoint.
+            resumable: include the optimizer's state, so a run can resume from the checkpoint.
                 This state is twice the size of the network. Without it, the checkpoint can only be
                 played or initialize training.
             notes: JSON-serializable data, stored as `training["notes"]` in the checkpoint's

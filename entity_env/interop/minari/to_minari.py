@@ -39,7 +39,7 @@ def to_minari(
     an episode comes from `Dataset.final`. If it is missing there (the recording ended, or the file
     format is older), a terminated episode ends with an observation of zeros. Any other episode then
     loses its last decision, ends with that decision's observation and is marked as truncated; an
-    episode of one decision is left out. Turns without a decision are not in a dataset.
+    episode of one decision is left out.
 
     Args:
         dataset: whole episodes; decisions missing from the middle of one are not detected.
