@@ -44,11 +44,10 @@ def to_minari(
     Args:
         dataset: whole episodes; decisions missing from the middle of one are not detected.
         dataset_id: name of the Minari dataset, such as "snake/bot-v0"; it must not exist yet.
-        max_entities: maximum number of entities by type; default: the maximum in `dataset`, for
-            types whose number varies.
+        max_entities: limits by type; default: those of `dataset`, for types that vary in number.
         max_actors: maximum number of actors by action; default: the maximum in `dataset`.
-        metadata: other arguments of `minari.create_dataset_from_buffers`, such as `env`,
-            `author`. The default `description` is `Dataset.recordings` as JSON.
+        metadata: for `minari.create_dataset_from_buffers`; the default `description` is
+            `Dataset.recordings` as JSON.
 
     Raises:
         SchemaError: more entities or actors than the given maximum.

@@ -146,8 +146,8 @@ def play_match(
         )
     if not is_integer(num_games) or num_games < 1 or num_games % num_players:
         raise UsageError(
-            f"play_match: num_games must be a multiple of {num_players} and above 0, so that every "
-            f"agent has every seat equally often: got {num_games!r}"
+            f"play_match: num_games must be a multiple of {num_players} and above 0, since "
+            f"every agent has every seat equally often: got {num_games!r}"
         )
     games, seeds = [], SeedsFrom(seed)
     for names, number in seatings(tuple(agents), num_players, num_games):

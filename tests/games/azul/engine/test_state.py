@@ -176,9 +176,7 @@ def test_the_marker_lies_on_one_floor() -> None:
     state = position([board(floor=[5, 0]), board()], centre=(0, 1, 0, 0, 0), marker=0)
     assert GameState.from_dict(state.to_dict()) == state
     state.marker = 1
-    with pytest.raises(
-        SchemaError, match=r"players\[0\].floor must not have the marker if"
-    ):
+    with pytest.raises(SchemaError, match=r"players\[0\].floor must not have the marker if"):
         GameState.from_dict(state.to_dict())
 
 
