@@ -36,10 +36,10 @@ from benchmarks.common import median, report, rounds_and_json
 from benchmarks.peers.environment import ROOT
 from entity_env.agents import RandomAgent, load_agent
 from entity_env.agents.ppo import PPOConfig, TrainProgress, train
-from entity_env.cli.browser.game_page import GamePage
-from entity_env.cli.browser.play import BrowserAgent
+from entity_env.cli.browser.play import ServedGame
 from entity_env.games import snake
 from entity_env.games.azul import azul
+from entity_env.page.game_page import BrowserAgent
 from entity_env.replay import Replay, TrainingReplays, record
 from entity_env.vec import VecEnv
 from entity_env.views import find_look
@@ -286,14 +286,14 @@ def num_violations(browser: Chromium, url: str) -> int:
 
 def click_to_frame_ms() -> float:
     """Milliseconds from an answer in a page to the next question, median over a game of Azul."""
-    shown = GamePage(
+    served = ServedGame(
         azul, ["human", "random"], find_look(azul), fps=10, episodes=1, ended=lambda _: None
     )
-    agents = [BrowserAgent(shown), RandomAgent(seed=1)]
-    watch = shown.begin_run(["human", "random"], agents, "")
+    agents = [BrowserAgent(served.page), RandomAgent(seed=1)]
+    watch = served.page.begin_run(["human", "random"], agents, "")
     game = threading.Thread(target=partial(azul.run, *agents, seed=1, watch=watch))
     times = []
-    with shown.server, LivePage(shown.server.url) as live:
+    with served.server, LivePage(served.server.url) as live:
         game.start()
         while not (frame := live.wait_for(lambda frame: frame["asked"] or frame["over"]))["over"]:
             number = frame["asked"]["number"]

@@ -15,9 +15,8 @@ from itertools import combinations
 from math import log10, sqrt
 from typing import Final, Generic, TypeVar
 
-import numpy as np
-
 from entity_env.errors import UsageError
+from entity_env.lazy_imports import np
 
 Z95: Final = 1.959964
 """Half-width of a 95 % interval of the normal distribution, in standard deviations."""

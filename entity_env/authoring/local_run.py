@@ -85,6 +85,24 @@ Watch: TypeAlias = Callable[[Turn], None]
 `PlainObservation`."""
 
 
+class EpisodesSeen:
+    """A watcher that keeps the last turn of every episode."""
+
+    def __init__(self) -> None:
+        self.ends: list[Turn] = []
+        self._playing: set[int] = set()
+
+    def __call__(self, turn: Turn) -> None:
+        self._playing.add(turn.agent_id)
+        if turn.episode is not None:
+            self._playing.remove(turn.agent_id)
+            self.ends.append(turn)
+
+    def is_left(self, episodes: int) -> bool:
+        """True if fewer than `episodes` have ended, or an agent is in the middle of an episode."""
+        return bool(self._playing) or len({turn.number for turn in self.ends}) < episodes
+
+
 class AgentRun:
     """Statistics and limits of one agent in one run of a game.
 

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple, TypeAlias
 from entity_env.agents import Agent, against, load_agent
 from entity_env.agents.game_agents import game_agents
 from entity_env.agents.human.human_agent import HumanAgent
+from entity_env.agents.human.prompt import HUMAN
 from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read_header
 from entity_env.agents.rogue_net.neural_agent import TrainedAgent
 from entity_env.agents.scripted_agent import is_bot_file
@@ -34,7 +35,6 @@ from entity_env.authoring.load_module import (
     nearest as nearest,
     split_file_name,
 )
-from entity_env.authoring.local_run import Turn
 from entity_env.cli.display.console import echo
 from entity_env.cli.display.terminal_view import TerminalView
 from entity_env.cli.game_errors import load_error
@@ -342,8 +342,6 @@ def _of_pettingzoo(env_id: str) -> Game:
 
 # ------------------------------------------------------------------ agents by name
 
-HUMAN: Final = "human"
-
 
 @dataclass(frozen=True)
 class AgentLoader:
@@ -444,24 +442,6 @@ def _human(game: Game, view: TerminalView, agent_id: int, clock_s: float | None)
             f"--clock needs --browser here, because moves of {game.name} are typed in the terminal"
         )
     return typing
-
-
-class EpisodesSeen:
-    """A watcher that keeps the last turn of every episode."""
-
-    def __init__(self) -> None:
-        self.ends: list[Turn] = []
-        self._playing: set[int] = set()
-
-    def __call__(self, turn: Turn) -> None:
-        self._playing.add(turn.agent_id)
-        if turn.episode is not None:
-            self._playing.remove(turn.agent_id)
-            self.ends.append(turn)
-
-    def is_left(self, episodes: int) -> bool:
-        """True if fewer than `episodes` have ended, or an agent is in the middle of an episode."""
-        return bool(self._playing) or len({turn.number for turn in self.ends}) < episodes
 
 
 def player_names(game: Game, names: Sequence[str]) -> tuple[str, ...]:

@@ -17,12 +17,13 @@ import click
 
 from entity_env.agents import Agent
 from entity_env.agents.human.keyboard import Keyboard
+from entity_env.agents.human.prompt import HUMAN
 from entity_env.agents.training.presets import PRESETS
 from entity_env.authoring.game import Game, Transport
 from entity_env.authoring.local_run import Watch
 from entity_env.cli.command import Argument, CliOption
 from entity_env.cli.game_errors import game_errors
-from entity_env.cli.load_game import HUMAN, AgentLoader
+from entity_env.cli.load_game import AgentLoader
 from entity_env.core.episode import Episode
 from entity_env.core.validation import OneOf, Range, num_cores
 from entity_env.errors import UsageError

@@ -24,7 +24,7 @@ def draw_cells(scene: Scene) -> None:
 
 def cell_of(entity: SeenEntity, scene: Scene) -> Place:
     """Center of an entity's cell."""
-    x, y = entity.features[:2].tolist()
+    x, y = map(float, entity.features[:2])
     return x + 0.5, scene.height - y - 0.5
 
 

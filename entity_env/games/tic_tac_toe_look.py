@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
-
-from rich.text import Text
+from typing import TYPE_CHECKING, Final
 
 from entity_env.games.tic_tac_toe import LINES, Square
 from entity_env.views import Chosen, Look, Scene, SeenEntity, SeenObservation
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _PAPER, _GRID, _INK = "#ffffff #202124", "#868e96 #868e96", "#212529 #f1f3f5"
 _COLORS: Final = ("#0072b2 #56b4e9", "#c2410c #ffa94d")
@@ -86,6 +87,8 @@ def _draw_mark(scene: Scene, agent: int, x: float, y: float, of: SeenEntity | No
 
 
 def _draw_text(seen: SeenObservation, width: int) -> Text | None:
+    from rich.text import Text  # late: a page has no rich
+
     if not seen.entities:
         return None
     owners, line = owners_of(seen), winning_line(seen)

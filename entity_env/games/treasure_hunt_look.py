@@ -12,7 +12,7 @@ def _spots(
     """From the explorer to the next cell."""
     if not seen.globals.names:
         return []
-    (x, y), move = seen.globals.features[:2].tolist(), Move[str(choice)]
+    (x, y), move = map(float, seen.globals.features[:2]), Move[str(choice)]
     return [(x, y), (x + move.dx, y + move.dy)]
 
 

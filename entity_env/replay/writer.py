@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,6 @@ from entity_env.core.observation import Action
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import spaces_to_json
 from entity_env.errors import ReplayError, UsageError, shown
-from entity_env.lazy_imports import np
 from entity_env.replay.divergence import Divergence, failure_of
 from entity_env.replay.encoding import (
     Json,
@@ -42,6 +42,7 @@ from entity_env.replay.file import (
 )
 from entity_env.replay.play_again import play_again, same_random_states
 from entity_env.replay.replay import Replay
+from entity_env.views.parts.bars import rows_of
 
 STEP_TIMEOUT_S: Final = 30.0
 """Default step timeout of a game played in this process for its replay."""
@@ -371,12 +372,10 @@ def _probabilities(actions: Mapping[str, Action], thoughts: Thoughts | None) -> 
     for name, action in actions.items():
         probs = getattr(action, "probs", None)
         if probs is not None:
-            found[name] = np.atleast_2d(probs)
+            found[name] = probs
+    tables = {name: rows_of(rows) for name, rows in found.items()}
     return {
-        name: [
-            [json_number(round(float(each), _DIGITS)) for each in row]
-            for row in np.atleast_2d(rows)
-        ]
-        for name, rows in found.items()
-        if np.size(rows) and np.isfinite(rows).all()
+        name: [[json_number(round(each, _DIGITS)) for each in row] for row in rows]
+        for name, rows in tables.items()
+        if any(rows) and all(map(math.isfinite, chain.from_iterable(rows)))
     }

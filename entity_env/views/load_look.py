@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass, replace
 from enum import Enum, Flag
@@ -13,14 +14,13 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Final
 
-import numpy as np
-
 from entity_env.authoring.entity_type import declared_fields
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import file_of_error
 from entity_env.authoring.load_module import import_named, load_module, split_file_name, where_tried
 from entity_env.core.spaces import GLOBAL_ENTITY, EntityName
 from entity_env.errors import EntityEnvError, UsageError
+from entity_env.lazy_imports import np
 from entity_env.views.look import Board, Look, line_of
 from entity_env.views.seen import SeenEntity
 
@@ -133,7 +133,7 @@ def _rebuilt(cls: type, entity: SeenEntity, prefix: str = "") -> object:
 
 def _bools_of(cls: type, prefix: str = "") -> Iterator[str]:
     for name, kind in declared_fields(cls).items():
-        if kind in (bool, np.bool_):
+        if kind is bool or ("numpy" in sys.modules and kind is np.bool_):
             yield f"{prefix}{name}"
         elif isinstance(kind, type) and is_dataclass(kind):
             yield from _bools_of(kind, f"{prefix}{name}.")

@@ -12,15 +12,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from entity_env.errors import MissingExtraError, UsageError
+from entity_env.lazy_imports import np
 from entity_env.views.drawing import Drawing
 from entity_env.views.scene import BASELINE, Point, Shape, rgba, turned
 from entity_env.views.seen import SeenObservation
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from PIL import Image, ImageDraw
 
 _PIXELS: Final = 480

@@ -31,6 +31,7 @@ FLOORS = (
     "check",
     "interop",
     "cluster",
+    "page",
     "cli",
 )
 # Allowed imports of a game, as for users: names re-exported by these packages or defined in these

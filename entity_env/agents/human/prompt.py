@@ -19,6 +19,8 @@ from entity_env.errors import UsageError
 from entity_env.views.describe import describe_number
 from entity_env.views.scene import one_line
 
+HUMAN: Final = "human"
+"""Name of a person among the agents of a game."""
 _DIRECTIONS: Final = {"up": "w", "down": "s", "left": "a", "right": "d"}
 _COMPASS: Final = {"north": "up", "south": "down", "west": "left", "east": "right"}
 _ARROWS: Final = {"up": "↑", "down": "↓", "left": "←", "right": "→"}

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
+from typing import Final
 
-from entity_env.agents import Agent, PolicyAgent
-from entity_env.agents.human.move_clock import MoveClock
+from entity_env import page as page_files
+from entity_env.agents import Agent
+from entity_env.agents.human.prompt import HUMAN
 from entity_env.authoring.game import Game
-from entity_env.authoring.local_run import Turn
-from entity_env.cli.browser.game_page import GamePage
+from entity_env.cli.browser.server import Download, Page, PageServer
 from entity_env.cli.display.console import echo
 from entity_env.cli.game_errors import game_errors
-from entity_env.cli.load_game import HUMAN
 from entity_env.cli.options import PlayOptions
 from entity_env.core.episode import Episode
-from entity_env.core.observation import Action, Observation
-from entity_env.core.spaces import ActionName
+from entity_env.page.game_page import BrowserAgent, GamePage
+from entity_env.page.last_replay import LastReplay
+from entity_env.replay import Replay
+from entity_env.replay.file import SUFFIX
 from entity_env.views.look import Look
+
+_LIVE: Final = Path(page_files.__file__).with_name("web") / "live.html"
 
 
 def play_in_browser(
@@ -53,9 +57,10 @@ def play_in_browser(
         thinks: show what the networks of the agents would choose.
         source: as for `ReplayWriter`.
     """
-    page = GamePage(game, names, look, fps=fps, episodes=episodes, ended=ended, thinks=thinks)
-    with page.server:
-        page.server.announce(game.name, is_opened=is_opened)
+    served = ServedGame(game, names, look, fps=fps, episodes=episodes, ended=ended, thinks=thinks)
+    page = served.page
+    with served.server:
+        served.server.announce(game.name, is_opened=is_opened)
         is_wanted = True
         while is_wanted:
             is_interrupted = True
@@ -78,29 +83,47 @@ def play_in_browser(
             start = replace(start, seed=start.seed + 1)
 
 
-class BrowserAgent(PolicyAgent):
-    """A person at a page; accepts only legal actions, and asks actor by actor.
+class ServedGame:
+    """A game in a page of a `PageServer`; arguments as for `GamePage`.
 
-    Args:
-        page: may be shared with other people.
-        clock_s: time per decision; None = no limit.
+    Routes of the server: "watch", the last episode as an animation; "save", its replay.
     """
 
-    def __init__(self, page: GamePage, clock_s: float | None = None) -> None:
-        super().__init__()
-        self._clock = None if clock_s is None else MoveClock(clock_s)
-        self._page = page
+    def __init__(
+        self,
+        game: Game,
+        names: Sequence[str],
+        look: Look,
+        *,
+        fps: float,
+        episodes: int,
+        ended: Callable[[Episode], None],
+        thinks: bool = False,
+    ) -> None:
+        self._game, self._look = game, look
+        self._live = Page.of(_LIVE)
+        self._animation: tuple[Replay, Page] | None = None
+        self.server = PageServer(self._get, lambda answer: self.page.answer(answer))
+        self.page = GamePage(
+            game, names, look, self.server, fps=fps, episodes=episodes, ended=ended, thinks=thinks
+        )
 
-    def decide(self, observation: Observation) -> Mapping[ActionName, Action] | None:
-        run = self._run
-        turn = Turn(run.agent_id, run.num_steps, run.last_score, observation)
-        if self._clock is not None:
-            self._clock.begin(run.num_steps)
-        try:
-            asked = self.questions(observation)
-            actions = self._page.ask(turn, asked, is_at_once=run.is_async, clock=self._clock)
-            if self._clock is not None:
-                time.sleep(self._clock.rest_s)
-            return actions
-        except KeyboardInterrupt:
+    def _get(self, route: str) -> Page | Download | None:
+        if not route:
+            return self._live
+        last = self.page.last
+        if last is None or (replay := last.replay) is None:
             return None
+        if route == "save":
+            name = f"{self._game.name}-{replay.header.episode_seed}{SUFFIX}"
+            return Download(name, replay.to_bytes())
+        return self._page_of(last, replay) if route == "watch" else None
+
+    def _page_of(self, last: LastReplay, replay: Replay) -> Page | None:
+        """The animation of the last episode; made once."""
+        if self._animation is None or self._animation[0] is not replay:
+            animation = last.animation(self._game, self._look)
+            if animation is None:
+                return None
+            self._animation = replay, Page.of_animation(animation.html())
+        return self._animation[1]

@@ -18,10 +18,9 @@ import sys
 import threading
 import time
 import webbrowser
-from base64 import b64encode
 from collections.abc import Callable
 from contextlib import suppress
-from hashlib import sha256
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -31,7 +30,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from entity_env.cli.display.console import echo
 from entity_env.core.files import parse_json
 from entity_env.errors import EntityEnvError
-from entity_env.views.page import player_sources, template
+from entity_env.views.page import content_policy, player_sources, template
 from entity_env.views.scene import one_line
 
 _ADDRESS: Final = "127.0.0.1"
@@ -76,8 +75,9 @@ class Page(NamedTuple):
     def of(cls, file: Path, style: str = "") -> Page:
         """A page of this package that talks to the server; `style` replaces `@STYLE@`."""
         html = template(file).replace("@STYLE@", style)
-        frames = "; frame-src 'self'" if "<iframe" in html else ""
-        return cls(html, f"{_policy(html)}; connect-src 'self'{frames}; frame-ancestors 'none'")
+        frames = {"frame": "'self'"} if "<iframe" in html else {}
+        policy = content_policy(html, connect="'self'", **frames)
+        return cls(html, f"{policy}; frame-ancestors 'none'")
 
     @classmethod
     def of_animation(cls, html: str) -> Page:
@@ -85,20 +85,8 @@ class Page(NamedTuple):
 
         Runs only the player's scripts, whatever the page's data.
         """
-        return cls(
-            html, f"{_policy(player_sources())}; frame-ancestors 'self'; sandbox allow-scripts"
-        )
-
-
-def _policy(html: str) -> str:
-    """Allows only the scripts and styles of `html`, by hash, and pictures embedded as data."""
-    parts = [_NOTHING, "img-src data:"]
-    for name in ("script", "style"):
-        found = re.findall(f"<{name}>(.*?)</{name}>", html, re.DOTALL)
-        hashes = [b64encode(sha256(text.encode()).digest()).decode() for text in found]
-        if hashes:
-            parts.append(f"{name}-src " + " ".join(f"'sha256-{each}'" for each in hashes))
-    return "; ".join(parts)
+        policy = content_policy(player_sources())
+        return cls(html, f"{policy}; frame-ancestors 'self'; sandbox allow-scripts")
 
 
 class Download(NamedTuple):
@@ -185,12 +173,14 @@ class PageServer:
     Args:
         get: the page or file of a route, the exact text after `url`, if it exists. Called in other
             threads; an `EntityEnvError` is shown in one line.
-        post: called in other threads.
+        post: called in other threads, one call at a time.
     """
 
     def __init__(self, get: Get, post: Post | None = None) -> None:
+        self.changed = threading.Condition()
+        """Held while `post` runs, and notified afterwards."""
         self._feed = Feed()
-        self._server = _Server(get, post, self._feed)
+        self._server = _Server(get, post and partial(self._posted, post), self._feed)
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.05,), name="page-server", daemon=True
         )
@@ -198,7 +188,6 @@ class PageServer:
 
     @property
     def port(self) -> int:
-
         return self._server.server_port
 
     @property
@@ -214,6 +203,15 @@ class PageServer:
         )
         if is_opened and has_screen:
             webbrowser.open(self.url)
+
+    def _posted(self, post: Post, answer: object) -> str:
+        with self.changed:
+            problem = post(answer)
+            self.changed.notify_all()
+            return problem
+
+    def sleep(self, wait_s: float) -> None:
+        time.sleep(wait_s)
 
     def send(self, name: str, data: object) -> None:
         """Sends an event to all pages, also to later ones; never waits for them."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import numpy as np
 
+from entity_env.agents.human.prompt import HUMAN
 from entity_env.agents.imitation import CloneConfig, Dataset, DatasetRecorder
 from entity_env.agents.imitation.dataset_file import is_dataset_file
 from entity_env.authoring.game import Game
@@ -22,7 +23,7 @@ from entity_env.cli.commands.replay import game_of
 from entity_env.cli.commands.train import require_text, require_unused
 from entity_env.cli.display.console import ProgressBar, echo
 from entity_env.cli.game_errors import game_errors
-from entity_env.cli.load_game import HUMAN, AgentLoader, load_game, load_players, player_names
+from entity_env.cli.load_game import AgentLoader, load_game, load_players, player_names
 from entity_env.cli.options import (
     Count,
     File,

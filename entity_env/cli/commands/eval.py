@@ -18,6 +18,7 @@ from rich.table import Table
 
 from entity_env.agents import Agent, BatchPolicy
 from entity_env.agents.game_agents import game_agents
+from entity_env.agents.human.prompt import HUMAN
 from entity_env.agents.intervals import mean_of
 from entity_env.agents.ratings import Match, Result, Standing, match_groups, seatings
 from entity_env.agents.rogue_net.neural_agent import TrainedAgent
@@ -28,7 +29,6 @@ from entity_env.cli.command import CliOption
 from entity_env.cli.display.console import Console, ProgressBar, echo, plain_table
 from entity_env.cli.game_errors import SEATS, game_errors
 from entity_env.cli.load_game import (
-    HUMAN,
     Load,
     load_game,
     load_player,

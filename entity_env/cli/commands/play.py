@@ -9,14 +9,13 @@ from functools import partial
 from entity_env.agents import Agent
 from entity_env.agents.game_agents import game_agents
 from entity_env.agents.human.move_clock import REAL_TIME_S
+from entity_env.agents.human.prompt import HUMAN
 from entity_env.authoring.game import Game
-from entity_env.authoring.local_run import Turn, Watch
+from entity_env.authoring.local_run import EpisodesSeen, Turn, Watch
 from entity_env.cli.display.console import Console, echo
 from entity_env.cli.display.terminal_view import TerminalView
 from entity_env.cli.load_game import (
     ENVIRONMENTS,
-    HUMAN,
-    EpisodesSeen,
     load_game,
     load_players,
     player_names,

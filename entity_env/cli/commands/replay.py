@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from entity_env.agents import PolicyAgent, load_agent
 from entity_env.agents.game_agents import game_agents
 from entity_env.agents.human.keyboard import Keyboard
+from entity_env.agents.human.prompt import HUMAN
 from entity_env.agents.training.tracking.runs import REPLAY_FOLDERS, RUN_FILE, read_about
 from entity_env.authoring.game import Game
 from entity_env.authoring.identity import package_versions
@@ -23,7 +24,6 @@ from entity_env.cli.display.terminal_view import Frames, Moment, TerminalView
 from entity_env.cli.game_errors import GameFailed, game_errors
 from entity_env.cli.load_game import (
     ENVIRONMENTS,
-    HUMAN,
     game_code,
     load_game,
     load_players,

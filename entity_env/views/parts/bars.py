@@ -6,9 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from entity_env.authoring.local_run import Turn
 from entity_env.core.observation import (
     Action,
@@ -18,6 +15,7 @@ from entity_env.core.observation import (
     SelectEntityAction,
 )
 from entity_env.core.spaces import ActionName, ActionSpace, ContinuousActionSpace
+from entity_env.lazy_imports import is_array
 from entity_env.views.describe import describe_number, label_of, words_of
 from entity_env.views.parts.spots import Pointer
 from entity_env.views.scene import Point, clipped
@@ -114,7 +112,7 @@ def _choices_of(
 ) -> Sequence[str | SeenEntity]:
     """The labels, or the selectable entities."""
     if isinstance(action, SelectEntityAction):
-        indices = seen.observation.actee_indices(name, seen.obs_space).tolist()
+        indices = seen.observation.actee_positions(name, seen.obs_space)
         return [seen.entities[i] for i in indices]
     labels: Sequence[str] = getattr(space, "index_to_label", ())
     return labels
@@ -136,12 +134,25 @@ def _row_of(
     rows: Any,  # noqa: ANN401 - an array or lists, or None
     row: int,
     num_choices: int,
-) -> NDArray[Any] | None:
+) -> list[float] | None:
     """One actor's row, if there is one that fits the choices."""
-    if rows is None:
-        return None
-    found = np.atleast_2d(rows)
-    return found[row] if row < len(found) and found.shape[1] == num_choices else None
+    found = [] if rows is None else rows_of(rows)
+    return found[row] if row < len(found) and len(found[row]) == num_choices else None
+
+
+def rows_of(values: Any) -> list[list[float]]:  # noqa: ANN401 - an array, or nested lists
+    """The rows of numbers for several actors; a single row if there is only one dimension."""
+    listed: list[Any] = values.tolist() if is_array(values) else list(values)
+    return [listed] if listed and not isinstance(listed[0], Sequence) else listed
+
+
+def most_probable(
+    probs: Sequence[float], allowed: Sequence[float] | None, chosen: int, most: int
+) -> list[int]:
+    """Indices of the most probable choices in their order, at most `most`, always with `chosen`."""
+    key = [-each if allowed is None or allowed[i] else 1.0 for i, each in enumerate(probs)]
+    likely = sorted(range(len(key)), key=key.__getitem__)[:most]
+    return sorted(likely if chosen in likely else {*likely[: most - 1], chosen})
 
 
 def _choice_bars(
@@ -149,15 +160,13 @@ def _choice_bars(
     actor: SeenEntity | None,
     choices: Sequence[str | SeenEntity],
     chosen: int,
-    probs: NDArray[np.float32] | None,
-    allowed: NDArray[np.bool_] | None,
+    probs: Sequence[float] | None,
+    allowed: Sequence[float] | None,
     pointer: Pointer,
 ) -> list[Bar]:
     shown = [chosen]
     if probs is not None:
-        key = probs if allowed is None else np.where(allowed, probs, -1.0)
-        likely = np.argsort(-key, kind="stable")[:_MAX_CHOICES].tolist()
-        shown = sorted({*likely[: _MAX_CHOICES - 1], chosen} if chosen not in likely else likely)
+        shown = most_probable(probs, allowed, chosen, _MAX_CHOICES)
     look = pointer.look
     bars = []
     for i in shown:

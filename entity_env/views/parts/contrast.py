@@ -8,8 +8,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final, TypeAlias
 
-import numpy as np
-
+from entity_env.lazy_imports import np
 from entity_env.views.scene import DECORATION, Point, Shape, rgba, turned
 
 PAPER: Final = "#f8f9fa #1a1b1e"

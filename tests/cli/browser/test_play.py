@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,9 +20,9 @@ from hypothesis import assume, given, strategies as st
 from entity_env import Categorical, Continuous, Game, Obs, SelectEntity
 from entity_env.agents import Agent
 from entity_env.agents.human.move_clock import MoveClock
-from entity_env.cli.browser import game_page as module
-from entity_env.cli.browser.game_page import GamePage
 from entity_env.games import cherry_pick, multi_snake, pendulum, rock_paper_scissors, snake
+from entity_env.page import game_page as module
+from entity_env.page.game_page import GamePage
 from entity_env.views import find_look
 from tests.cli.browser.page import WAIT_S, LivePage, Played, request
 from tests.helpers.leaks import holdings, leaked_since
@@ -82,17 +83,17 @@ def test_with_a_clock_the_game_goes_on_without_an_answer() -> None:
 
 
 def test_the_clock_stands_still_while_no_page_is_there() -> None:
-    page = GamePage(snake, ["human"], find_look(snake), fps=1, episodes=1, ended=lambda _: None)
+    browser = mock.Mock(changed=threading.Condition())
+    browser.wait_for_page.side_effect = lambda _: is_there.pop()
+    page = GamePage(
+        snake, ["human"], find_look(snake), browser, fps=1, episodes=1, ended=lambda _: None
+    )
     clock = MoveClock(0.01)
     clock.begin(0)
     clock.begin(1)
     asked: dict[str, object] = {"title": "", "choices": [], "values": []}
     is_there = [True, True, False, False]
-    with (
-        page.server,
-        mock.patch.object(page.server, "wait_for_page", side_effect=lambda _: is_there.pop()),
-        mock.patch.object(MoveClock, "restart", autospec=True) as restart,
-    ):
+    with mock.patch.object(MoveClock, "restart", autospec=True) as restart:
         answer = page._wait_for_answer(asked, lambda answer: answer, clock)
     assert (answer, is_there) == (None, [])
     restart.assert_called_once_with(clock)

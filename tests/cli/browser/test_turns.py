@@ -15,13 +15,13 @@ from entity_env import Categorical, Continuous, ContinuousActionSpace, Game, Obs
 from entity_env.agents import Agent, RandomAgent
 from entity_env.authoring.local_run import Thoughts, Turn
 from entity_env.cli.app import main
-from entity_env.cli.browser import game_page, last_replay
-from entity_env.cli.browser.outcome import outcome, rules_of
 from entity_env.cli.load_game import load_game
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Observation
 from entity_env.games import rock_paper_scissors, snake, tic_tac_toe
 from entity_env.interop.gymnasium import from_gymnasium
+from entity_env.page import game_page, last_replay
+from entity_env.page.outcome import outcome, rules_of
 from entity_env.replay import Replay
 from entity_env.views import Look
 from tests.cli.browser.page import LivePage, Played, request

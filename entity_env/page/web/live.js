@@ -1,4 +1,8 @@
-// The live page of a game (live.html): shows its events, and sends answers.
+// The page of a game: shows its events, and sends answers.
+//
+// Another script connects it: it calls `receive` for every event, and defines `post(answer)`, which
+// resolves to why the game refused the answer, or ""; `showAnimation(frame)`, which loads the last
+// episode into a frame; and `saveReplay(event)` of a click.
 
 const board = $("board"), view = $("view");
 const named = {ArrowUp: "up", ArrowDown: "down", ArrowLeft: "left", ArrowRight: "right", Enter: "enter"};
@@ -103,15 +107,7 @@ async function send(answer) {
   if (!frame?.asked || isSent) return;
   isSent = true;
   $("problem").textContent = "";
-  let problem = "";
-  try {
-    const body = JSON.stringify({number: frame.asked.number, ...answer});
-    const headers = {"Content-Type": "application/json"};
-    const response = await fetch("answer", {method: "POST", headers, body});
-    if (!response.ok) problem = await response.text();
-  } catch {
-    problem = "The game does not answer.";
-  }
+  const problem = await post({number: frame.asked.number, ...answer});
   if (problem) {
     isSent = false;
     $("problem").textContent = problem;
@@ -298,8 +294,8 @@ function showFilm(isShown) {
   if (film.hidden == !isShown) return;
   film.hidden = !isShown;
   film.parentElement.classList.toggle("film", isShown);
-  if (isShown) film.src = "watch";
-  else film.removeAttribute("src");
+  if (isShown) showAnimation(film);
+  else for (const name of ["src", "srcdoc"]) film.removeAttribute(name);
   $("watch").textContent = isShown ? "Back to the board" : "Watch it again";
   if (!isShown) draw();
 }
@@ -387,6 +383,7 @@ $("list").firstChild.onclick = () => $("list").dataset.isKept = $("list").open ?
 $("undo").onclick = undo;
 $("again").onclick = () => send({again: true});
 $("watch").onclick = () => showFilm($("film").hidden);
+$("save").onclick = saveReplay;
 $("values").onsubmit = event => {
   event.preventDefault();
   const read = row => row.lastChild.value === "" ? NaN : +row.lastChild.value;
@@ -436,7 +433,7 @@ addEventListener("keydown", event => {
   if (!isSent) press(event);
 });
 
-// ---------------------------------------------------------------- events of the server
+// ---------------------------------------------------------------- events of the game
 
 new ResizeObserver(draw).observe(view);
 night.addEventListener("change", () => {
@@ -445,25 +442,27 @@ night.addEventListener("change", () => {
 });
 $("watch").textContent = "Watch it again";
 
-const source = new EventSource("events");
-source.addEventListener("ground", event => {
-  ground = JSON.parse(event.data);
-  showLegend($("legend"), ground.legend ?? []);
-  showRules(ground.rules ?? []);
-});
-source.addEventListener("frame", event => {
-  const before = frame?.asked?.number;
-  frame = JSON.parse(event.data);
-  if (frame.asked?.number != before || isSent) picks = [];
-  isSent = false;
-  $("problem").textContent = "";
-  show();
-  const next = later;
-  later = null;
-  if (next) press(next);
-});
-source.addEventListener("bye", () => {
-  source.close();
+const events = {
+  ground(data) {
+    ground = data;
+    showLegend($("legend"), ground.legend ?? []);
+    showRules(ground.rules ?? []);
+  },
+  frame(data) {
+    const before = frame?.asked?.number;
+    frame = data;
+    if (frame.asked?.number != before || isSent) picks = [];
+    isSent = false;
+    $("problem").textContent = "";
+    show();
+    const next = later;
+    later = null;
+    if (next) press(next);
+  },
+};
+
+// Closes the open question: the game has ended.
+function endGame(words) {
   isSent = false;
   if (frame) {
     frame.asked = null;
@@ -472,11 +471,5 @@ source.addEventListener("bye", () => {
     show();
   }
   $("status").classList.remove("spoken");
-  $("status").textContent = "The game has ended. This page can be closed.";
-});
-source.onerror = () => {
-  $("problem").textContent = "The game does not answer: is the command still running?";
-};
-source.onopen = () => {
-  $("problem").textContent = "";
-};
+  $("status").textContent = words;
+}

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Final
+from contextlib import AbstractContextManager
+from typing import Final, Protocol
 
 from entity_env.agents import Agent
 from entity_env.agents.human.move_clock import MoveClock
+from entity_env.agents.human.prompt import HUMAN
+from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.authoring.game import Game
-from entity_env.authoring.local_run import Turn
-from entity_env.cli.browser.last_replay import LastReplay
-from entity_env.cli.browser.outcome import outcome, rules_of
-from entity_env.cli.browser.questions import (
+from entity_env.authoring.local_run import EpisodesSeen, Turn
+from entity_env.core.action_request import Question
+from entity_env.core.episode import Episode
+from entity_env.core.observation import Action, Observation
+from entity_env.core.spaces import ActionName
+from entity_env.errors import SchemaError
+from entity_env.page.last_replay import LastReplay
+from entity_env.page.outcome import outcome, rules_of
+from entity_env.page.questions import (
     UNDO,
     Check,
     Json,
@@ -23,22 +28,12 @@ from entity_env.cli.browser.questions import (
     said,
     with_undo,
 )
-from entity_env.cli.browser.seat_view import SeatView, ShownGame, ShownObservation, said_by_others
-from entity_env.cli.browser.server import Download, Page, PageServer
-from entity_env.cli.load_game import HUMAN, EpisodesSeen
-from entity_env.core.action_request import Question
-from entity_env.core.episode import Episode
-from entity_env.core.observation import Action
-from entity_env.core.spaces import ActionName
-from entity_env.errors import SchemaError
-from entity_env.replay import Replay
-from entity_env.replay.file import SUFFIX
+from entity_env.page.seat_view import SeatView, ShownGame, ShownObservation, said_by_others
 from entity_env.views.describe import describe_actions, describe_number, shown_names
 from entity_env.views.look import PALETTE, Look
 from entity_env.views.page import shapes_as_json
 from entity_env.views.scene import Point, clipped
 
-_LIVE: Final = Path(__file__).with_name("live.html")
 _NUM_MOVES: Final = 12
 """Number of recent moves in the list."""
 _MAX_WORDS: Final = 100
@@ -49,17 +44,41 @@ _RELOAD_S: Final = 2.0
 _WAKE_S: Final = 1.0
 
 
+class Changed(AbstractContextManager[object], Protocol):
+    """A condition variable, as `threading.Condition`."""
+
+    def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Waits until the predicate is true; False on timeout."""
+
+
+class Browser(Protocol):
+    """Shows the events of a game's page, and passes its answers to `GamePage.answer`."""
+
+    @property
+    def changed(self) -> Changed:
+        """Held and then notified while an answer is passed on."""
+
+    def send(self, name: str, data: Json) -> None:
+        """Sends an event to the page, also to one that opens later; never waits for it."""
+
+    def wait_for_page(self, wait_s: float = 0.0) -> bool:
+        """Waits until the page is open; False if it is still closed after `wait_s`."""
+
+    def sleep(self, wait_s: float) -> None:
+        """Lets the page show the last event for a time."""
+
+
 class GamePage:
     """The page of a game: shows turns, asks people, and waits for their answers.
 
     With people in the game it shows what the person to move observes, without what is hidden from
     policies. Of other agents it shows only moves; simultaneous ones after the person's decision.
-    Routes of its server: "watch", the last episode as an animation; "save", its replay.
 
     Args:
         game: with its settings.
         names: of the agents; "human" is a person.
         look: how observations are drawn.
+        browser: shows the page, and passes its answers to `answer`.
         fps: turns per second for spectators.
         episodes: number of episodes of a run.
         ended: called with every episode.
@@ -71,6 +90,7 @@ class GamePage:
         game: Game,
         names: Sequence[str],
         look: Look,
+        browser: Browser,
         *,
         fps: float,
         episodes: int,
@@ -78,7 +98,10 @@ class GamePage:
         thinks: bool = False,
     ) -> None:
         self._game, self._look, self._ended = game, look, ended
-        self._fps, self._num_episodes, self._thinks = fps, episodes, thinks
+        self.browser = browser
+        self._num_episodes, self._thinks = episodes, thinks
+        self.turn_s = 1 / fps
+        """How long spectators see a turn; infinite = until the browser's `sleep` returns."""
         self._humans = frozenset(i for i, name in enumerate(names) if name == HUMAN)
         self._names = shown_names(names, sorted(self._humans))
         self._shown_game = ShownGame(game, look, self._names, self._humans)
@@ -87,16 +110,12 @@ class GamePage:
         self._shown: dict[str, Json] = {}
         self._ground: tuple[int, int, Point] | None = None
         self._rules = rules_of(game)
-        self._animation: tuple[Replay, Page] | None = None
-        self._answered = threading.Condition()
         self._number = 0
         self._check: Check | None = None
         self._answer: Json = None
-        self._page = Page.of(_LIVE)
         self.seen = EpisodesSeen()
         self.last: LastReplay | None = None
         """Set by `begin_run`."""
-        self.server = PageServer(self._get, self._post)
         self._begin_episode()
 
     def begin_run(self, names: Sequence[str], agents: Sequence[Agent], source: str) -> LastReplay:
@@ -179,13 +198,13 @@ class GamePage:
             think = self._thoughts(turn)
             self._show(seat, turn.agent_id, actors=self._actors(turn), think=think)
             self._send()
-            self._pause(1 / self._fps)
+            self._pause(self.turn_s)
 
     def wants_more(self) -> bool:
         """Offers another run after the last episode; False if the page was closed."""
         self._offer_again("again")
         while not self._has_answer(_WAKE_S):
-            if not self.server.wait_for_page() and not self.server.wait_for_page(_RELOAD_S):
+            if not self.browser.wait_for_page() and not self.browser.wait_for_page(_RELOAD_S):
                 return False
         self._next_episode(0)
         return True
@@ -219,7 +238,7 @@ class GamePage:
                 pass
         else:
             self._send()
-            self._pause(max(_END_S, 1 / self._fps))
+            self._pause(max(_END_S, self.turn_s))
 
     def _offer_again(self, action: str) -> None:
         over = self._shown["over"]
@@ -243,9 +262,9 @@ class GamePage:
 
     def _actors(self, turn: Turn) -> list[int]:
         space = self._game.obs_space()
-        found = (turn.observation.actor_indices(name, space) for name in turn.actions)
+        found = (turn.observation.actor_positions(name, space) for name in turn.actions)
         num_entities = sum(map(turn.observation.num_entities, space.entities))
-        return sorted({int(i) for each in found for i in each if i < num_entities})
+        return sorted({i for each in found for i in each if i < num_entities})
 
     def _thoughts(self, turn: Turn) -> list[Json] | None:
         """Choices of the agent's network; of the first network for a person."""
@@ -284,7 +303,7 @@ class GamePage:
                 self._ground = key
                 legend = [[name, shapes_as_json(shapes)] for name, shapes in drawing.legend()]
                 ground = {"size": drawing.size, "shapes": shapes_as_json(drawing.ground().shapes)}
-                self.server.send("ground", {**ground, "legend": legend, "rules": self._rules})
+                self.browser.send("ground", {**ground, "legend": legend, "rules": self._rules})
         episodes = f" of {self._num_episodes}" if self._num_episodes > 1 else ""
         self._shown = {
             **seat.picture,
@@ -305,13 +324,13 @@ class GamePage:
             [seat.name, seat.step, describe_number(seat.score), seat.end, PALETTE[i % len(PALETTE)]]
             for i, seat in enumerate(self._seats)
         ]
-        self.server.send("frame", {**self._shown, "seats": seats, "asked": asked})
+        self.browser.send("frame", {**self._shown, "seats": seats, "asked": asked})
 
     def _pause(self, wait_s: float) -> None:
         """Waits for a page, and then for `wait_s`."""
-        while not self.server.wait_for_page(_WAKE_S):
+        while not self.browser.wait_for_page(_WAKE_S):
             pass
-        time.sleep(wait_s)
+        self.browser.sleep(wait_s)
 
     # ------------------------------------------------------------------ answers
 
@@ -325,9 +344,9 @@ class GamePage:
             left_s = None if clock is None else clock.left_s
             if clock is None or left_s != 0:
                 continue
-            if self.server.wait_for_page(0):
+            if self.browser.wait_for_page(0):
                 return self._withdraw()
-            while not self.server.wait_for_page(_WAKE_S):
+            while not self.browser.wait_for_page(_WAKE_S):
                 pass
             clock.restart()
             return self._wait_for_answer(asked, check, clock)
@@ -335,51 +354,62 @@ class GamePage:
 
     def _withdraw(self) -> Json:
         """Closes the question; returns an answer that came at the last moment."""
-        with self._answered:
+        with self.browser.changed:
             is_open, self._check = self._check is not None, None
             return None if is_open else self._answer
 
     def _offer(self, asked: Mapping[str, Json], check: Check) -> None:
-        with self._answered:
+        with self.browser.changed:
             self._number += 1
             self._check = check
         self._send({**asked, "number": self._number})
 
     def _has_answer(self, wait_s: float) -> bool:
-        with self._answered:
-            return self._answered.wait_for(lambda: self._check is None, wait_s)
+        with self.browser.changed:
+            return self.browser.changed.wait_for(lambda: self._check is None, wait_s)
 
-    # ------------------------------------------------------------------ requests, in other threads
+    def answer(self, answer: object) -> str:
+        """Accepts an answer of the page to the open question, or returns why not.
 
-    def _post(self, answer: object) -> str:
-        """Accepts an answer to the open question, or returns why not."""
+        To be called while `browser.changed` is held; notify it afterwards.
+        """
         if not isinstance(answer, dict) or type(answer.get("number")) is not int:
             return 'expected {"number": of the question, "choice" or "values": the answer}'
-        with self._answered:
-            if self._check is None or answer["number"] != self._number:
-                return "the game has moved on: this answers an earlier question"
-            try:
-                self._answer = self._check(answer)
-            except SchemaError as error:
-                return str(error)
-            self._check = None
-            self._answered.notify_all()
+        if self._check is None or answer["number"] != self._number:
+            return "the game has moved on: this answers an earlier question"
+        try:
+            self._answer = self._check(answer)
+        except SchemaError as error:
+            return str(error)
+        self._check = None
         return ""
 
-    def _get(self, route: str) -> Page | Download | None:
-        if not route:
-            return self._page
-        replay = None if self.last is None else self.last.replay
-        if replay is None:
-            return None
-        if route == "save":
-            name = f"{self._game.name}-{replay.header.episode_seed}{SUFFIX}"
-            return Download(name, replay.to_bytes())
-        return self._page_of(replay) if route == "watch" else None
 
-    def _page_of(self, replay: Replay) -> Page:
-        """The animation of the last episode; made once."""
-        if self._animation is None or self._animation[0] is not replay:
-            animation = replay.animation(self._game, self._look)
-            self._animation = replay, Page.of_animation(animation.html())
-        return self._animation[1]
+class BrowserAgent(PolicyAgent):
+    """A person at a page; accepts only legal actions, and asks actor by actor.
+
+    Args:
+        page: may be shared with other people.
+        clock_s: time per decision; None = no limit.
+    """
+
+    _takes_plain = True
+
+    def __init__(self, page: GamePage, clock_s: float | None = None) -> None:
+        super().__init__()
+        self._clock = None if clock_s is None else MoveClock(clock_s)
+        self._page = page
+
+    def decide(self, observation: Observation) -> Mapping[ActionName, Action] | None:
+        run = self._run
+        turn = Turn(run.agent_id, run.num_steps, run.last_score, observation)
+        if self._clock is not None:
+            self._clock.begin(run.num_steps)
+        try:
+            asked = self.questions(observation)
+            actions = self._page.ask(turn, asked, is_at_once=run.is_async, clock=self._clock)
+            if self._clock is not None:
+                self._page.browser.sleep(self._clock.rest_s)
+            return actions
+        except KeyboardInterrupt:
+            return None

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
-import numpy as np
-from rich.text import Text
-
 from entity_env.agents import Agent
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
-from entity_env.cli.browser.questions import Check, Json, question_as_json
 from entity_env.core.action_request import Question, questions
 from entity_env.core.observation import Action, EntityID, SelectEntityAction
 from entity_env.core.spaces import ActionName, SelectEntityActionSpace
+from entity_env.page.questions import Check, Json, question_as_json
 from entity_env.views.describe import (
     describe_actions,
     describe_features,
@@ -28,6 +26,7 @@ from entity_env.views.describe import (
 from entity_env.views.drawing import Drawing
 from entity_env.views.look import Look
 from entity_env.views.page import shapes_as_json
+from entity_env.views.parts.bars import most_probable, rows_of
 from entity_env.views.parts.spots import Pointer
 from entity_env.views.scene import clipped, one_line
 from entity_env.views.seen import SeenEntity, SeenObservation, seen_entities
@@ -41,6 +40,7 @@ _MAX_BARS: Final = 6
 _TEXT_SIZE: Final = (80, 24)
 """Columns and rows for environments that render text."""
 _HIDDEN: Final = "hidden"
+_ANSI: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 Actions: TypeAlias = Mapping[ActionName, Action]
@@ -130,7 +130,7 @@ class ShownObservation:
         if text is None or self._look.draw is not None:
             return ""
         frame = text(*_TEXT_SIZE, has_colors=False, ascii_only=False)
-        return Text.from_ansi(frame).plain if isinstance(frame, str) else ""
+        return _ANSI.sub("", frame) if isinstance(frame, str) else ""
 
     # ------------------------------------------------------------------ choices
 
@@ -222,13 +222,13 @@ class ShownObservation:
             action = actions.get(question.name)
             chosen: Sequence[Any] = [] if action is None else question.chosen(action)
             labels = self.labels(question)
-            for actor, row in enumerate(np.atleast_2d(rows)[:_MAX_ACTORS]):
-                best = int(chosen[actor]) if len(chosen) > actor else int(np.argmax(row))
-                likely = np.argsort(-row, kind="stable")[:_MAX_BARS].tolist()
-                shown = sorted({*likely, best} & {*question.legal(actor)})
+            for actor, row in enumerate(rows_of(rows)[:_MAX_ACTORS]):
+                legal = question.legal(actor)
+                best = chosen[actor] if len(chosen) > actor else max(legal, key=row.__getitem__)
+                likely = most_probable([row[i] for i in legal], None, legal.index(best), _MAX_BARS)
+                shown = [legal[i] for i in likely]
                 bars = [[labels[i], round(float(row[i]), 4), int(i == best)] for i in shown]
-                left = len(question.legal(actor)) - len(shown)
-                found.append([self.title(question, actor), bars, left])
+                found.append([self.title(question, actor), bars, len(legal) - len(shown)])
         return found
 
 

@@ -1,0 +1,202 @@
+"""`write_page`: a game as a folder of static files."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+import entity_env
+from entity_env.page.pyodide import Pyodide
+from entity_env.page.questions import Json
+from entity_env.page.worker import RANDOM
+from entity_env.views.page import content_policy, player_sources, template
+
+_WEB: Final = Path(__file__).with_name("web")
+_PACKAGE: Final = Path(entity_env.__file__).parent
+_NETWORK: Final = Path(__file__).with_name("network.mjs")
+_WORKER: Final = _WEB / "worker.mjs"
+_MEGABYTE: Final = 1e6
+
+AgentKind: TypeAlias = Literal["network", "bot", "own"]
+
+
+@dataclass(frozen=True)
+class PageAgent:
+    """An agent that visitors of a page can choose.
+
+    Args:
+        name: of the file in the page, or of the game's own agent.
+        words: what visitors see.
+        content: of an exported network or of the file of a bot; empty for the game's own agent.
+    """
+
+    name: str
+    words: str
+    kind: AgentKind
+    content: bytes = b""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageOptions:
+    """What a page shows and asks.
+
+    Args:
+        title: headline.
+        about: HTML below it.
+        seats: who plays at first, a name per agent: "human", "random" or that of an agent.
+        clock_s: time per decision of a person if a visitor wants it; None = not offered.
+        greedy: networks take the most probable action.
+        send: address to which finished games are sent if the visitor agrees; None = nowhere.
+    """
+
+    title: str
+    about: str = ""
+    seats: Sequence[str] = ()
+    clock_s: float | None = None
+    greedy: bool = True
+    send: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageGame:
+    """A game in a page.
+
+    Args:
+        place: its module, or its file relative to `folder`.
+        name: of the `Game` in the module.
+        source: what replays say, see `ReplayWriter`.
+        folder: of its own files; None for a game of this package.
+        files: its own files, relative to `folder`; they are copied unchanged.
+        modules: modules of this package that it needs.
+        packages: packages that it needs, such as numpy.
+    """
+
+    place: str
+    name: str
+    source: str
+    settings: Mapping[str, Json] = field(default_factory=dict)
+    folder: Path | None = None
+    files: Sequence[str] = ()
+    modules: Sequence[str] = ()
+    packages: Sequence[str] = ()
+
+
+def write_page(
+    out: Path,
+    game: PageGame,
+    agents: Iterable[PageAgent],
+    pyodide: Pyodide,
+    options: PageOptions,
+) -> dict[str, int]:
+    """Writes the files of a page, for any web server.
+
+    Args:
+        out: an empty or new folder, or one that an earlier call has written.
+
+    Returns:
+        Size in bytes of every file, by name.
+    """
+    agents = tuple(agents)
+    own = {f"game/{name}": _content(game, name) for name in game.files}
+    bots = {f"game/{each.name}": each.content for each in agents if each.kind == "bot"}
+    networks = {f"agents/{each.name}": each.content for each in agents if each.kind == "network"}
+    files = {
+        **own,
+        **bots,
+        **networks,
+        "entity_env.zip": _library(game.modules),
+        "network.mjs": _NETWORK.read_bytes(),
+        "worker.mjs": _WORKER.read_bytes(),
+    }
+    copied = (
+        {}
+        if pyodide.folder is None
+        else {f"pyodide/{name}": pyodide.folder / name for name in pyodide.files}
+    )
+    size = sum(map(len, files.values())) + sum(path.stat().st_size for path in copied.values())
+    config = {
+        "title": options.title,
+        "place": game.place,
+        "name": game.name,
+        "is_file": game.folder is not None,
+        "source": game.source,
+        "settings": game.settings,
+        "agents": {each.name: each.kind for each in agents},
+        "players": [*([each.name, each.words] for each in agents), [RANDOM, "Random moves"]],
+        "seats": options.seats,
+        "clock_s": options.clock_s,
+        "start": {"greedy": options.greedy},
+        "files": {name.removeprefix("game/"): name for name in (*own, *bots)},
+        "pyodide": pyodide.url,
+        "hashes": pyodide.hashes,
+        "packages": game.packages,
+        "mb": max(1, round(size / _MEGABYTE)),
+        "send": options.send,
+    }
+    files["game.json"] = json.dumps(config).encode()
+    files["index.html"] = _index(options, pyodide).encode()
+    for name, content in files.items():
+        path = out / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    for name, source in copied.items():
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, out / name)
+    return {name: (out / name).stat().st_size for name in (*files, *copied)}
+
+
+def _content(game: PageGame, name: str) -> bytes:
+    return b"" if game.folder is None else (game.folder / name).read_bytes()
+
+
+def _library(modules: Iterable[str]) -> bytes:
+    """The modules of this package and the files that they read, as a zip."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for path in sorted({*map(_file_of, modules), *_read_files()}):
+            if not path.is_file():  # compiled, and optional
+                continue
+            name = path.relative_to(_PACKAGE.parent).as_posix()
+            info = zipfile.ZipInfo(name)  # its date is constant
+            info.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(info, path.read_bytes())
+    return packed.getvalue()
+
+
+def _file_of(module: str) -> Path:
+    path = _PACKAGE.parent.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def _read_files() -> Iterable[Path]:
+    return (path for path in _PACKAGE.joinpath("views").iterdir() if path.suffix in _WEB_FILES)
+
+
+_WEB_FILES: Final = (".html", ".js", ".css")
+
+
+def _index(options: PageOptions, pyodide: Pyodide) -> str:
+    html = template(_WEB / "index.html")
+    html = html.replace("@TITLE@", escape(options.title)).replace("@ABOUT@", options.about)
+    elsewhere = [_origin(url) for url in (pyodide.url, options.send or "") if "://" in url]
+    sources = " ".join(["'self'", *elsewhere])
+    policy = content_policy(
+        html + player_sources(),
+        script=f"{sources} blob: 'wasm-unsafe-eval'",
+        worker="'self' blob:",
+        connect=sources,
+    )
+    return html.replace("@POLICY@", policy)
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"

@@ -1,0 +1,194 @@
+// Asks who plays, and connects the page of a game to the worker that runs it.
+
+const waitMs = 3000;
+let config = null;
+let worker = null;
+let isReady = false;
+let wanted = null;
+let giveAnswer = null;
+let film = null;
+let isSending = false, mustSend = false;
+let patience = null;
+
+const setup = $("setup"), seatsOf = () => [...$("players").querySelectorAll("select")].map(each => each.value);
+
+// ---------------------------------------------------------------- what live.js asks for
+
+function post(answer) {
+  return new Promise(resolve => {
+    giveAnswer = resolve;
+    tell({answer});
+  });
+}
+
+function showAnimation(into) {
+  film = into;
+  tell({get: "watch"});
+}
+
+function saveReplay(event) {
+  event.preventDefault();
+  isSending = false;
+  tell({get: "save"});
+}
+
+// ---------------------------------------------------------------- the worker
+
+function tell(message) {
+  worker.postMessage(message);
+}
+
+// A worker of its own that inherits the page's Content-Security-Policy: one from a file has none.
+function startWorker() {
+  const code = `import ${JSON.stringify(new URL("worker.mjs", location.href).href)};`;
+  const url = URL.createObjectURL(new Blob([code], {type: "text/javascript"}));
+  isReady = false;
+  worker = new Worker(url, {type: "module"});
+  worker.onmessage = ({data: [name, text]}) => take(name, JSON.parse(text));
+  worker.onerror = () => fail({error: "The worker of this page cannot be started.", trace: ""});
+  tell({config});
+  $("loading").textContent = `Loading Python (${config.mb} MB) …`;
+}
+
+function stopWorker() {
+  worker?.terminate();
+  worker = null;
+}
+
+// Starts a game; a program that does not respond is replaced.
+function begin() {
+  const data = new FormData(setup);
+  mustSend = data.has("send");
+  wanted = {
+    seats: seatsOf(),
+    fps: +$("speed").querySelector("input").value,
+    clock_s: data.has("clock") ? config.clock_s : null,
+    think: data.has("think"),
+    ...config.start,
+  };
+  $("failure").textContent = $("sent").textContent = "";
+  $("speed").hidden = wanted.seats.includes("human");
+  if (!worker) startWorker();
+  else if (isReady) beginNow();
+}
+
+function beginNow() {
+  tell({start: wanted});
+  clearTimeout(patience);
+  patience = setTimeout(() => {
+    stopWorker();
+    startWorker();
+  }, waitMs);
+}
+
+function take(name, data) {
+  if (name in events) {
+    clearTimeout(patience);
+    document.body.classList.add("begun");
+    $("loading").textContent = "";
+    events[name](data);
+    if (frame?.over && mustSend && name == "frame") {
+      mustSend = false;
+      isSending = true;
+      tell({get: "save"});
+    }
+  } else if (name == "ready") {
+    isReady = true;
+    beginNow();
+  } else if (name == "answered") {
+    giveAnswer?.(data);
+  } else if (name == "watch") {
+    film.srcdoc = data;
+  } else if (name == "save") {
+    keep(...data);
+  } else if (name == "failed") {
+    fail(data);
+  }
+}
+
+function fail({error, line, trace}) {
+  clearTimeout(patience);
+  if (!isReady) stopWorker();
+  showStart();
+  $("loading").textContent = "";
+  $("failure").textContent = [line ? `${line}: ${error}` : error, trace].filter(Boolean).join("\n\n");
+}
+
+function showStart() {
+  document.body.classList.remove("begun");
+}
+
+// ---------------------------------------------------------------- replays
+
+async function keep(name, base64) {
+  const bytes = Uint8Array.from(atob(base64), each => each.charCodeAt(0));
+  if (isSending) {
+    await sendReplay(bytes);
+    return;
+  }
+  const link = make("a");
+  link.href = URL.createObjectURL(new Blob([bytes]));
+  link.download = name;
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+
+async function sendReplay(bytes) {
+  try {
+    const headers = {"Content-Type": "application/octet-stream"};
+    const response = await fetch(config.send, {method: "POST", headers, body: bytes});
+    $("sent").textContent = response.ok ? "Sent." : `Not sent: ${(await response.text()).trim()}`;
+  } catch {
+    $("sent").textContent = "Not sent: the address does not answer.";
+  }
+}
+
+// ---------------------------------------------------------------- the form
+
+function showSetup() {
+  const choices = [["human", "You"], ...config.players];
+  $("players").replaceChildren(...config.seats.map((name, i) => {
+    const row = make("label"), select = make("select");
+    select.append(...choices.map(([value, words]) => {
+      const option = make("option", words);
+      option.value = value;
+      option.selected = value == name;
+      return option;
+    }));
+    row.append(config.seats.length > 1 ? `Player ${i + 1}` : "Player", select);
+    return row;
+  }));
+  $("clocked").hidden = config.clock_s == null;
+  $("clocked").lastChild.textContent = `Real time: ${config.clock_s} s per decision`;
+  $("clocked").firstChild.checked = true;
+  $("thinking").hidden = !Object.values(config.agents).includes("network");
+  $("sending").hidden = !config.send;
+  if (config.send) {
+    const words = `Send finished games to ${new URL(config.send).host}, where they may be used to train agents`;
+    $("sending").lastChild.textContent = words;
+  }
+  $("size").textContent = `loads ${config.mb} MB once`;
+}
+
+setup.onsubmit = event => {
+  event.preventDefault();
+  begin();
+};
+$("new").onclick = showStart;
+$("speed").oninput = ({target}) => {
+  $("speed").querySelector("output").textContent = +target.value || "paused";
+  tell({fps: +target.value});
+};
+$("problem").onclick = null;
+
+if (location.protocol == "file:") {
+  const words = "A browser runs this page only from a web server. In its folder run\n\npython3 -m http.server\n\nand open http://localhost:8000";
+  $("failure").textContent = words;
+  setup.hidden = true;
+} else {
+  fetch("game.json").then(response => response.json()).then(found => {
+    config = found;
+    showSetup();
+    if (new URLSearchParams(location.search).has("play")) begin();
+  }, () => $("failure").textContent = "game.json is missing: copy the whole folder.");
+}
