@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
@@ -75,13 +76,13 @@ class PageWorker:
         """Plays one game after the other, until `receive` raises."""
         while True:
             with suppress(KeyboardInterrupt):
-                self.wait_for(lambda: False)
+                self.wait_for(lambda: self._start is not None)
             start, self._start = self._start or {}, None
             try:
                 with suppress(KeyboardInterrupt):
                     self._play(start)
             except Exception as error:  # the code of a game
-                self.send("failed", _failure(error))
+                self.send("failed", self._failure(error))
 
     def _play(self, start: Mapping[str, Json]) -> None:
         """Plays episodes until the page asks for another start.
@@ -132,6 +133,16 @@ class PageWorker:
             known = ", ".join([HUMAN, RANDOM, *self._config["agents"]])
             raise UsageError(f"no player {name!r}: expected one of {known}")
         return own
+
+    def _failure(self, error: Exception) -> dict[str, str]:
+        """An error of a game's code: in one line, its line, and the traceback from the game on."""
+        found = {
+            "error": summary_of(error),
+            "line": line_of_error(error),
+            "trace": game_traceback(error),
+        }
+        folder = f"{self._folder}{os.sep}"
+        return {name: text.replace(folder, "") for name, text in found.items()}
 
     @property
     def _game_now(self) -> Game:
@@ -228,15 +239,6 @@ def page_game(config: Mapping[str, Json], folder: Path, *, is_new: bool = False)
     if not isinstance(game, Game):
         raise UsageError(f"{place} has no game {name!r}")
     return game.with_settings(**config["settings"])
-
-
-def _failure(error: Exception) -> dict[str, str]:
-    """An error of a game's code: in one line, its line, and the traceback from the game on."""
-    return {
-        "error": summary_of(error),
-        "line": line_of_error(error),
-        "trace": game_traceback(error),
-    }
 
 
 def run_in_pyodide(
