@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
-import entity_env
 from entity_env.page.pyodide import Pyodide
 from entity_env.page.questions import Json
 from entity_env.page.worker import RANDOM
 from entity_env.views.page import content_policy, player_sources, template
 
 _WEB: Final = Path(__file__).with_name("web")
-_PACKAGE: Final = Path(entity_env.__file__).parent
+_PACKAGE: Final = Path(__file__).parents[1]
 _NETWORK: Final = Path(__file__).with_name("network.mjs")
 _WORKER: Final = _WEB / "worker.mjs"
 _MEGABYTE: Final = 1e6
@@ -143,14 +142,17 @@ def write_page(
     }
     files["game.json"] = json.dumps(config).encode()
     files["index.html"] = _index(options, pyodide).encode()
-    for name, content in files.items():
-        path = out / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    for name, source in copied.items():
-        (out / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, out / name)
+    _write(out, files, copied)
     return {name: (out / name).stat().st_size for name in (*files, *copied)}
+
+
+def _write(out: Path, files: Mapping[str, bytes], copied: Mapping[str, Path]) -> None:
+    for name in (*files, *copied):
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+    for name, source in copied.items():
+        shutil.copyfile(source, out / name)
+    for name, content in files.items():
+        (out / name).write_bytes(content)
 
 
 def _content(game: PageGame, name: str) -> bytes:

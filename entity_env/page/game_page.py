@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Final, Protocol
 
 from entity_env.agents import Agent
@@ -34,6 +35,8 @@ from entity_env.views.look import PALETTE, Look
 from entity_env.views.page import shapes_as_json
 from entity_env.views.scene import Point, clipped
 
+LIVE_PAGE: Final = Path(__file__).parent / "web" / "live.html"
+"""The page of `entity-env play --browser`."""
 _NUM_MOVES: Final = 12
 """Number of recent moves in the list."""
 _MAX_WORDS: Final = 100

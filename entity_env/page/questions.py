@@ -90,7 +90,7 @@ def question_as_json(
     labels: Sequence[str],
     path: Callable[[int], list[Json]],
 ) -> tuple[dict[str, Json], Check]:
-    """The question to one actor for `live.html`, and the check of its answer.
+    """The question to one actor for `live.js`, and the check of its answer.
 
     Args:
         entities: indices of the actees of a select action, -1 if hidden.

@@ -26,7 +26,7 @@ from entity_env.views.describe import (
 from entity_env.views.drawing import Drawing
 from entity_env.views.look import Look
 from entity_env.views.page import shapes_as_json
-from entity_env.views.parts.bars import most_probable, rows_of
+from entity_env.views.parts.bars import most_probable, number_rows
 from entity_env.views.parts.spots import Pointer
 from entity_env.views.scene import clipped, one_line
 from entity_env.views.seen import SeenEntity, SeenObservation, seen_entities
@@ -73,7 +73,7 @@ class ShownGame:
 
 
 class ShownObservation:
-    """An observation as one agent sees it, in JSON for `live.html`.
+    """An observation as one agent sees it, in JSON for `live.js`.
 
     Args:
         turn: its actions are not read.
@@ -222,7 +222,7 @@ class ShownObservation:
             action = actions.get(question.name)
             chosen: Sequence[Any] = [] if action is None else question.chosen(action)
             labels = self.labels(question)
-            for actor, row in enumerate(rows_of(rows)[:_MAX_ACTORS]):
+            for actor, row in enumerate(number_rows(rows)[:_MAX_ACTORS]):
                 legal = question.legal(actor)
                 best = chosen[actor] if len(chosen) > actor else max(legal, key=row.__getitem__)
                 likely = most_probable([row[i] for i in legal], None, legal.index(best), _MAX_BARS)

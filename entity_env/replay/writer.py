@@ -42,7 +42,7 @@ from entity_env.replay.file import (
 )
 from entity_env.replay.play_again import play_again, same_random_states
 from entity_env.replay.replay import Replay
-from entity_env.views.parts.bars import rows_of
+from entity_env.views.parts.bars import number_rows
 
 STEP_TIMEOUT_S: Final = 30.0
 """Default step timeout of a game played in this process for its replay."""
@@ -373,7 +373,7 @@ def _probabilities(actions: Mapping[str, Action], thoughts: Thoughts | None) -> 
         probs = getattr(action, "probs", None)
         if probs is not None:
             found[name] = probs
-    tables = {name: rows_of(rows) for name, rows in found.items()}
+    tables = {name: number_rows(rows) for name, rows in found.items()}
     return {
         name: [[json_number(round(each, _DIGITS)) for each in row] for row in rows]
         for name, rows in tables.items()

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
-from typing import Final
 
-from entity_env import page as page_files
 from entity_env.agents import Agent
 from entity_env.agents.human.prompt import HUMAN
 from entity_env.authoring.game import Game
@@ -17,13 +14,11 @@ from entity_env.cli.display.console import echo
 from entity_env.cli.game_errors import game_errors
 from entity_env.cli.options import PlayOptions
 from entity_env.core.episode import Episode
-from entity_env.page.game_page import BrowserAgent, GamePage
+from entity_env.page.game_page import LIVE_PAGE, BrowserAgent, GamePage
 from entity_env.page.last_replay import LastReplay
 from entity_env.replay import Replay
 from entity_env.replay.file import SUFFIX
 from entity_env.views.look import Look
-
-_LIVE: Final = Path(page_files.__file__).with_name("web") / "live.html"
 
 
 def play_in_browser(
@@ -101,7 +96,7 @@ class ServedGame:
         thinks: bool = False,
     ) -> None:
         self._game, self._look = game, look
-        self._live = Page.of(_LIVE)
+        self._live = Page.of(LIVE_PAGE)
         self._animation: tuple[Replay, Page] | None = None
         self.server = PageServer(self._get, lambda answer: self.page.answer(answer))
         self.page = GamePage(

@@ -136,11 +136,11 @@ def _row_of(
     num_choices: int,
 ) -> list[float] | None:
     """One actor's row, if there is one that fits the choices."""
-    found = [] if rows is None else rows_of(rows)
+    found = [] if rows is None else number_rows(rows)
     return found[row] if row < len(found) and len(found[row]) == num_choices else None
 
 
-def rows_of(values: Any) -> list[list[float]]:  # noqa: ANN401 - an array, or nested lists
+def number_rows(values: Any) -> list[list[float]]:  # noqa: ANN401 - an array, or nested lists
     """The rows of numbers for several actors; a single row if there is only one dimension."""
     listed: list[Any] = values.tolist() if is_array(values) else list(values)
     return [listed] if listed and not isinstance(listed[0], Sequence) else listed

@@ -6,26 +6,25 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from pathlib import Path
 
 import pytest
 
 from entity_env.cli.browser import server as module
 from entity_env.cli.browser.server import Feed, Page, PageServer
 from entity_env.errors import ReplayError
+from entity_env.page.game_page import LIVE_PAGE
 from entity_env.views.page import page as page_of
 from tests.cli.browser.page import WAIT_S, LivePage, request
 from tests.helpers.descriptors import num_files
 from tests.helpers.leaks import holdings, leaked_since
 
-LIVE = Path(module.__file__).with_name("live.html")
 JSON = "application/json"
 
 
 def get(route: str) -> Page | None:
     if route == "broken":
         raise ReplayError("cannot be shown:\nits <b>name</b> is odd")
-    return Page.of(LIVE) if route == "" else None
+    return Page.of(LIVE_PAGE) if route == "" else None
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ def server(answers: list[object]) -> Iterator[PageServer]:
 def test_a_page_has_a_strict_policy(server: PageServer) -> None:
     status, headers, text = request(server.url)
     assert status == 200
-    assert text == Page.of(LIVE).html
+    assert text == Page.of(LIVE_PAGE).html
     policy = headers["content-security-policy"]
     for rule in ("default-src 'none'", "base-uri 'none'", "form-action 'none'"):
         assert rule in policy
