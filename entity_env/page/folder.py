@@ -8,6 +8,7 @@ import shutil
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from html import escape
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
@@ -136,6 +137,7 @@ def write_page(
         "files": {name.removeprefix("game/"): name for name in (*own, *bots)},
         "pyodide": pyodide.url,
         "hashes": pyodide.hashes,
+        "version": sha256(files["entity_env.zip"]).hexdigest()[:16],
         "packages": game.packages,
         "mb": max(1, round(size / _MEGABYTE)),
         "send": options.send,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from time import monotonic
 from typing import Final, Protocol
 
 from entity_env.agents import Agent
@@ -45,6 +46,9 @@ _END_S: Final = 1.5
 _RELOAD_S: Final = 2.0
 """After the last episode, a page that is gone for longer was closed, not reloaded."""
 _WAKE_S: Final = 1.0
+_FRAME_S: Final = 1 / 60
+_LEAST_S: Final = 0.001
+"""The shortest pause between turns."""
 
 
 class Changed(AbstractContextManager[object], Protocol):
@@ -113,6 +117,7 @@ class GamePage:
         self._shown: dict[str, Json] = {}
         self._ground: tuple[int, int, Point] | None = None
         self._rules = rules_of(game)
+        self._shown_s = 0.0
         self._number = 0
         self._check: Check | None = None
         self._answer: Json = None
@@ -181,6 +186,11 @@ class GamePage:
             self._next_episode()
         playing = [i for i in self._humans if not self._seats[i].end]
         seat = self._seats[turn.agent_id]
+        if not playing and turn.episode is None and self._is_between_frames():
+            seat.step, seat.score = turn.step, turn.score
+            if self.turn_s >= _LEAST_S:
+                self._pause(self.turn_s)
+            return
         # Observations of other agents may show more than people may see.
         is_seen = turn.agent_id in self._humans or not playing
         if turn.actions:
@@ -202,6 +212,14 @@ class GamePage:
             self._show(seat, turn.agent_id, actors=self._actors(turn), think=think)
             self._send()
             self._pause(self.turn_s)
+
+    def _is_between_frames(self) -> bool:
+        """Whether turns are faster than a screen, and this one need not be shown."""
+        now_s = monotonic()
+        if self.turn_s < _FRAME_S and now_s - self._shown_s < _FRAME_S:
+            return True
+        self._shown_s = now_s
+        return False
 
     def wants_more(self) -> bool:
         """Offers another run after the last episode; False if the page was closed."""

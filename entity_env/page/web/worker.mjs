@@ -40,43 +40,72 @@ async function content(url) {
   return new Uint8Array(await response.arrayBuffer());
 }
 
+// Python with this package. The first visit keeps a picture of its memory in the browser, from which
+// later visits start in a fraction of the time.
+async function startPython(config, home, library) {
+  const { loadPyodide } = await import(`${home}pyodide.mjs`);
+  const options = {indexURL: home, packages: config.packages};
+  const store = config.packages.length ? null : await self.caches?.open("entity_env").catch(() => null);
+  const key = `${home}memory-${config.version}`, kept = await store?.match(key);
+  let pyodide = null;
+  if (kept) {
+    try {
+      pyodide = await loadPyodide({...options, _loadSnapshot: await kept.arrayBuffer()});
+    } catch {
+      await store.delete(key);
+    }
+  }
+  const isNew = !pyodide;
+  pyodide ??= await loadPyodide({...options, _makeSnapshot: Boolean(store)});
+  pyodide.FS.writeFile("/library.zip", library);
+  pyodide.runPython(`
+import random, sys, zipfile
+zipfile.ZipFile("/library.zip").extractall("/library")
+random.seed()
+if "/library" not in sys.path:
+    sys.path.insert(0, "/library")
+import entity_env.page.worker, entity_env.views.animation`);
+  if (isNew && store) {
+    try {
+      store.put(key, new Response(pyodide.makeMemorySnapshot())).catch(() => {});
+    } catch {
+      // Every visit starts like the first one.
+    }
+  }
+  return pyodide;
+}
+
 async function load(config) {
   const at = name => new URL(name, import.meta.url).href;
-  const home = new URL(config.pyodide, import.meta.url).href;
   const networks = Object.entries(config.agents).filter(([, kind]) => kind == "network");
   const files = Object.entries(config.files);
-  const fetched = [at("entity_env.zip"), ...files.map(([, url]) => at(url))].map(content);
-  const agents = networks.map(([name]) => content(at(`agents/${name}`)));
-  const { loadPyodide } = await import(`${home}pyodide.mjs`);
-  const pyodide = await loadPyodide({indexURL: home, packages: config.packages});
-  const [library, ...texts] = await Promise.all(fetched);
-  pyodide.unpackArchive(library, "zip", {extractDir: "/library"});
-  files.forEach(([name], i) => {
-    const path = `/game/${name}`;
+  const texts = Promise.all(files.map(([, url]) => content(at(url))));
+  const agents = Promise.all(networks.map(([name]) => content(at(`agents/${name}`))));
+  const pyodide = await startPython(config, at(config.pyodide), await content(at("entity_env.zip")));
+  pyodide.FS.mkdirTree("/game");
+  for (const [i, bytes] of (await texts).entries()) {
+    const path = `/game/${files[i][0]}`;
     pyodide.FS.mkdirTree(path.slice(0, path.lastIndexOf("/")));
-    pyodide.FS.writeFile(path, texts[i]);
-  });
-  const read = (await Promise.all(agents)).map((bytes, i) => [networks[i][0], readAgent(bytes)]);
+    pyodide.FS.writeFile(path, bytes);
+  }
+  const read = (await agents).map((bytes, i) => [networks[i][0], readAgent(bytes)]);
   return {pyodide, networks: new Map(read)};
 }
 
 try {
-  const config = await begun;
-  const {pyodide, networks} = await load(config);
+  const {pyodide, networks} = await load(await begun);
   // The game may use only what has been loaded.
   for (const name of ["fetch", "XMLHttpRequest", "WebSocket", "EventSource", "indexedDB", "caches"]) {
     Object.defineProperty(self, name, {value: undefined});
   }
   const think = (name, given) => JSON.stringify(networks.get(name).think(JSON.parse(given)));
   const run = pyodide.runPython(`
-import os, sys
-os.makedirs("/game", exist_ok=True)
+import os
 os.chdir("/game")
-sys.path.insert(0, "/library")
 from entity_env.page.worker import run_in_pyodide
 run_in_pyodide`);
   post("ready", "null");
-  await run.callPromising(JSON.stringify(config), post, receive, think);
+  await run.callPromising(JSON.stringify(await begun), post, receive, think);
 } catch (error) {
   post("failed", JSON.stringify({error: String(error.message ?? error).trim(), line: "", trace: ""}));
 }
