@@ -55,6 +55,7 @@ class PageOptions:
         clock_s: time per decision of a person if a visitor wants it; None = not offered.
         greedy: networks take the most probable action.
         send: address to which finished games are sent if the visitor agrees; None = nowhere.
+        editable: visitors can edit the file of the game, and play what they wrote.
     """
 
     title: str
@@ -63,6 +64,7 @@ class PageOptions:
     clock_s: float | None = None
     greedy: bool = True
     send: str | None = None
+    editable: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +143,7 @@ def write_page(
         "packages": game.packages,
         "mb": max(1, round(size / _MEGABYTE)),
         "send": options.send,
+        "editable": game.place if options.editable and game.folder is not None else "",
     }
     files["game.json"] = json.dumps(config).encode()
     files["index.html"] = _index(options, pyodide).encode()

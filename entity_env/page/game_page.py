@@ -21,6 +21,7 @@ from entity_env.core.spaces import ActionName
 from entity_env.errors import SchemaError
 from entity_env.page.last_replay import LastReplay
 from entity_env.page.outcome import outcome, rules_of
+from entity_env.page.probe import with_moved
 from entity_env.page.questions import (
     UNDO,
     Check,
@@ -41,6 +42,7 @@ LIVE_PAGE: Final = Path(__file__).parent / "web" / "live.html"
 _NUM_MOVES: Final = 12
 """Number of recent moves in the list."""
 _MAX_WORDS: Final = 100
+_NOTHING_ASKED: Final[Mapping[str, Json]] = {"title": "", "choices": [], "values": []}
 _END_S: Final = 1.5
 """How long spectators see the end of an episode."""
 _RELOAD_S: Final = 2.0
@@ -221,6 +223,33 @@ class GamePage:
         self._shown_s = now_s
         return False
 
+    def show_again(
+        self, turn: Turn, places: Mapping[int, Point], thinker: Agent | None, title: str
+    ) -> None:
+        """Shows a turn of the last episode again, while the page offers the next one.
+
+        Args:
+            places: see `with_moved`.
+            thinker: agent whose choices are shown.
+            title: what the panel says about the turn.
+        """
+        seat = self._seats[turn.agent_id]
+        if seat.drawing is None or self._check is None:
+            return
+        moved = with_moved(turn, places, seat.drawing)
+        shown = ShownObservation(moved, seat.drawing, self._shown_game)
+        actions = {} if places else turn.actions
+        think = None if thinker is None or not turn.actions else shown.bars(thinker, actions)
+        self._shown = {
+            **self._shown,
+            **shown.picture,
+            "episode": title,
+            "marks": [[turn.agent_id, mark] for mark in shown.marks(actions)],
+            "actors": self._actors(turn),
+            "think": think,
+        }
+        self._send({**_NOTHING_ASKED, "number": self._number})
+
     def wants_more(self) -> bool:
         """Offers another run after the last episode; False if the page was closed."""
         self._offer_again("again")
@@ -249,6 +278,7 @@ class GamePage:
             "headline": headline,
             "reasons": reasons,
             "actions": ["watch", "save"] if has_replay else [],
+            "turns": len(self.last.turns) if self.last is not None and has_replay else 0,
         }
         self._show(self._last_seen, None, marks=self._marks(), over=over)
         if self._episode + 1 >= self._num_episodes:
@@ -264,7 +294,7 @@ class GamePage:
     def _offer_again(self, action: str) -> None:
         over = self._shown["over"]
         self._shown["over"] = {**over, "actions": [action, *over["actions"]]}
-        self._offer({"title": "", "choices": [], "values": []}, checked_again)
+        self._offer(_NOTHING_ASKED, checked_again)
 
     # ------------------------------------------------------------------ what is shown
 

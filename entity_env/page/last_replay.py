@@ -43,6 +43,11 @@ class LastReplay:
         """None before the first end, and for an episode of more than 10,000 turns."""
         return None if self._last is None else self._last[0]
 
+    @property
+    def turns(self) -> Sequence[Turn]:
+        """The turns of the replay; empty without one."""
+        return () if self._last is None else self._last[1]
+
     def begin_run(
         self, game: Game, agents: Sequence[Agent], seeds: EpisodeSeeds, episodes: int
     ) -> None:

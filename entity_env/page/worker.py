@@ -17,11 +17,13 @@ from typing import Final, Self, TypeAlias
 
 from entity_env.agents.game_agents import game_agents
 from entity_env.agents.human.prompt import HUMAN
+from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.agents.scripted_agent import is_bot_file, load_bot
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import game_traceback, line_of_error, summary_of
 from entity_env.authoring.load_module import import_named, load_module
+from entity_env.authoring.local_run import AgentRun
 from entity_env.errors import UsageError
 from entity_env.page.game_page import BrowserAgent, GamePage
 from entity_env.page.last_replay import LastReplay
@@ -48,7 +50,8 @@ class PageWorker:
     Messages of the page are JSON objects with one key. "start": who plays, see `_play`; ends the
     current episode. "answer": to a question, see `GamePage.answer`; the event "answered" says why
     it was refused, or "". "fps": turns per second for spectators, 0 = paused. "get": "watch" or
-    "save", the last episode as an animation or a replay, in an event of that name.
+    "save", the last episode as an animation or a replay, in an event of that name. "step": a turn
+    of the last episode, see `_show_step`.
 
     Args:
         config: see `PageConfig`.
@@ -202,6 +205,8 @@ class PageWorker:
             self._set_pace(message["fps"])
         elif "get" in message:
             self._send_last(message["get"])
+        elif "step" in message:
+            self._show_step(**message["step"])
         elif "answer" in message and self._page is not None:
             self.send("answered", self._page.answer(message["answer"]))
 
@@ -209,6 +214,19 @@ class PageWorker:
         self._has_pace_changed = True
         if self._page is not None:
             self._page.turn_s = 1 / fps if fps > 0 else math.inf
+
+    def _show_step(self, turn: int, places: Mapping[str, Sequence[float]], player: str) -> None:
+        """Shows a turn of the last episode, with what an agent would choose there."""
+        turns = () if self._last is None else self._last.turns
+        if self._page is None or not 0 <= turn < len(turns):
+            return
+        kind = self._config["agents"].get(player)
+        agent = self._agent(self._page, player, 0, {}) if kind == "network" else None
+        if isinstance(agent, PolicyAgent):
+            agent.join(AgentRun(self._game_now.schema))
+        moved = {int(index): (float(x), float(y)) for index, (x, y) in places.items()}
+        title = f"step {turn + 1} of {len(turns)}"
+        self._page.show_again(turns[turn], moved, agent, title)
 
     def _send_last(self, wanted: str) -> None:
         replay = None if self._last is None else self._last.replay

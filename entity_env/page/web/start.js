@@ -9,6 +9,7 @@ let giveAnswer = null;
 let film = null;
 let isSending = false, mustSend = false;
 let patience = null;
+let original = "";
 
 const setup = $("setup"), seatsOf = () => [...$("players").querySelectorAll("select")].map(each => each.value);
 
@@ -61,11 +62,12 @@ function begin() {
   mustSend = data.has("send");
   wanted = {
     seats: seatsOf(),
-    fps: +$("speed").querySelector("input").value,
+    fps: pace(),
     clock_s: data.has("clock") ? config.clock_s : null,
     think: data.has("think"),
     ...config.start,
   };
+  if (original) wanted.files = {[config.editable]: $("source").value};
   $("failure").textContent = $("sent").textContent = "";
   $("speed").hidden = wanted.seats.includes("human");
   if (!worker) startWorker();
@@ -87,6 +89,10 @@ function take(name, data) {
     document.body.classList.add("begun");
     $("loading").textContent = "";
     events[name](data);
+    if (name == "frame") {
+      offerReview();
+      afterStep();
+    }
     if (frame?.over && mustSend && name == "frame") {
       mustSend = false;
       isSending = true;
@@ -110,6 +116,7 @@ function fail({error, line, trace}) {
   clearTimeout(patience);
   if (!isReady) stopWorker();
   showStart();
+  showLine(line ? line + " " : error);
   $("loading").textContent = "";
   $("failure").textContent = [line ? `${line}: ${error}` : error, trace].filter(Boolean).join("\n\n");
 }
@@ -117,6 +124,87 @@ function fail({error, line, trace}) {
 function showStart() {
   document.body.classList.remove("begun");
 }
+
+// Turns per second for spectators; at the end of the slider, as fast as the browser can.
+function pace() {
+  const value = +$("speed").querySelector("input").value;
+  return value > 30 ? 1e9 : value;
+}
+
+function showPace() {
+  const fps = pace();
+  $("speed").querySelector("output").textContent = fps > 30 ? "fastest" : fps ? `${fps}/s` : "paused";
+}
+
+// Selects the line of an error in the edited file.
+function showLine(words) {
+  const found = original && words?.match(/(?:[:]|line )(\d+)\b/);
+  if (!found) return;
+  const lines = $("source").value.split("\n"), at = Math.min(+found[1], lines.length) - 1;
+  const start = lines.slice(0, at).join("\n").length + (at > 0);
+  $("edit").open = true;
+  $("source").focus();
+  $("source").setSelectionRange(start, start + lines[at].length);
+  $("source").scrollTop = Math.max(0, at - 5) * 18.2;
+}
+
+async function showSource() {
+  if (!config.editable) return;
+  original = await (await fetch(config.files[config.editable])).text();
+  $("edit").hidden = false;
+  $("edit").firstElementChild.textContent = `Edit ${config.editable}`;
+  $("source").value = original;
+  $("source").setAttribute("aria-label", config.editable);
+}
+
+// ---------------------------------------------------------------- looking back
+
+// Places of the dragged entities, and what is asked of the worker: one picture at a time.
+let places = {}, dragged = -1, isAsked = false, isStale = false;
+const slider = $("review").querySelector("input");
+
+function offerReview() {
+  const count = frame.over?.turns ?? 0, isNew = $("review").hidden;
+  $("review").hidden = !count;
+  $("hintback").hidden = true;
+  if (!count || !isNew) return;
+  slider.max = count - 1;
+  slider.value = count - 1;
+  $("review").querySelector("output").textContent = `of ${count}`;
+  places = {};
+}
+
+function lookBack() {
+  isStale = isAsked;
+  if (isAsked) return;
+  isAsked = true;
+  const networks = Object.keys(config.agents).filter(name => config.agents[name] == "network");
+  const player = wanted.seats.find(name => networks.includes(name)) ?? networks[0] ?? "";
+  $("hintback").hidden = !player;
+  tell({step: {turn: +slider.value, places, player}});
+}
+
+function afterStep() {
+  if (!isAsked) return;
+  isAsked = false;
+  if (isStale) lookBack();
+}
+
+slider.oninput = () => {
+  places = {};
+  lookBack();
+};
+board.addEventListener("pointerdown", event => {
+  if ($("hintback").hidden) return;
+  dragged = entityAt(frame.shapes, pointOf(event, board, ground.size));
+  if (dragged >= 0) board.setPointerCapture(event.pointerId);
+});
+board.addEventListener("pointermove", event => {
+  if (dragged < 0) return;
+  places[dragged] = pointOf(event, board, ground.size);
+  lookBack();
+});
+for (const name of ["pointerup", "pointercancel"]) board.addEventListener(name, () => dragged = -1);
 
 // ---------------------------------------------------------------- replays
 
@@ -175,11 +263,11 @@ setup.onsubmit = event => {
   begin();
 };
 $("new").onclick = showStart;
-$("speed").oninput = ({target}) => {
-  $("speed").querySelector("output").textContent = +target.value || "paused";
-  tell({fps: +target.value});
+$("speed").oninput = () => {
+  showPace();
+  tell({fps: pace()});
 };
-$("problem").onclick = null;
+showPace();
 
 if (location.protocol == "file:") {
   const words = "A browser runs this page only from a web server. In its folder run\n\npython3 -m http.server\n\nand open http://localhost:8000";
@@ -189,6 +277,7 @@ if (location.protocol == "file:") {
   fetch("game.json").then(response => response.json()).then(found => {
     config = found;
     showSetup();
+    showSource();
     if (new URLSearchParams(location.search).has("play")) begin();
   }, () => $("failure").textContent = "game.json is missing: copy the whole folder.");
 }
