@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import summary_of
@@ -23,11 +23,14 @@ from entity_env.replay.replay import Replay
 if sys.platform == "linux":
     import resource
 
+T = TypeVar("T")
 _MAIN: Final = (
     "import pickle, sys; paths = pickle.load(sys.stdin.buffer); sys.path += paths; "
-    "from entity_env.replay.new_process import main; sys.path[:] = paths; main()"
+    "from {module} import main; sys.path[:] = paths; main()"
 )
 """Loads Python's own modules first, because a game may be named `random.py`."""
+Started: TypeAlias = "Callable[[subprocess.Popen[bytes]], None]"
+"""Called with a process when it starts, for example to end it early."""
 
 
 class PlayLimits(NamedTuple):
@@ -72,10 +75,9 @@ def verify_in_new_process(
             cannot be played.
     """
     limits = PlayLimits(timeout_s, step_timeout_s, max_memory)
-    found: list[Divergence | None] = _in_new_process(
-        game, Replay.verify, replays, limits, {"step_timeout_s": step_timeout_s}
+    return in_new_process(
+        game, Replay.verify, _contents(replays), limits, {"step_timeout_s": step_timeout_s}
     )
-    return found
 
 
 def turns_in_new_process(
@@ -87,53 +89,99 @@ def turns_in_new_process(
         ReplayError: as `Replay.turns` and `verify_in_new_process`.
     """
     options = {"step_timeout_s": limits.step_timeout_s, "max_shown": limits.max_shown}
-    found: list[list[Turn]] = _in_new_process(game, Replay.turns, replays, limits, options)
-    return found
+    return in_new_process(game, Replay.turns, _contents(replays), limits, options)
 
 
-def _in_new_process(
+def _contents(replays: Sequence[Replay]) -> list[tuple[bytes, str]]:
+    return [(replay.to_bytes(), replay.name) for replay in replays]
+
+
+def in_new_process(
     game: Game,
-    method: Callable[..., Any],
-    replays: Sequence[Replay],
+    function: Callable[..., T],
+    contents: Sequence[tuple[bytes, str]],
     limits: PlayLimits,
     options: Mapping[str, float | None],
-) -> list[Any]:
+    started: Started | None = None,
+) -> list[T]:
+    """Calls `function(replay, game, **options)` for replays of a game, in a new process.
+
+    Args:
+        game: as for `verify_in_new_process`.
+        function: of a module; its results are pickled.
+        contents: content and name of each file, which only the new process reads.
+        limits: of time and memory.
+        started: see `Started`.
+
+    Raises:
+        ReplayError: as `verify_in_new_process`, or raised by the function.
+    """
     try:
         # By name if possible: classes made by `make_dataclass` cannot be pickled.
         place = _place_and_file(game)
-        contents = [(replay.to_bytes(), replay.name) for replay in replays]
         # Pickled separately: settings may have classes of the module, which must be loaded first.
-        rest = to_pickle((None if place else game, game.settings, contents))
-        job = pickle.dumps((place, rest, method.__name__, limits.max_memory, options))
+        rest = to_pickle((None if place else game, game.settings, list(contents)))
+        job = pickle.dumps((place, rest, function, limits.max_memory, options))
     except Exception as error:
         raise ReplayError(
             f"{game.name} cannot be sent to another process: {summary_of(error)}"
         ) from error
-    seed = os.environ.get("PYTHONHASHSEED", "random")
-    environment = {**os.environ, "PYTHONHASHSEED": "1" if seed != "1" else "2"}
-    # -P: do not import from the current folder either.
-    command = [sys.executable, "-P", "-c", _MAIN]
-    given = pickle.dumps(sys.path) + job
-    limit_s = limits.timeout_s
-    try:
-        done = subprocess.run(
-            command, input=given, capture_output=True, timeout=limit_s, env=environment
-        )
-    except subprocess.TimeoutExpired as error:
-        raise ReplayError(f"{game.name}: playing again took longer than {limit_s:g} s") from error
-    marker = done.stdout.rfind(_MARK)
-    if done.returncode or marker < 0:
-        lines = done.stderr.decode(errors="replace").strip().splitlines()
-        reason = lines[-1] if lines else f"it ended with the code {done.returncode}"
-        if done.returncode < 0:
-            reason = f"it died (signal {-done.returncode})"
-        raise ReplayError(f"{game.name} cannot be played in another process: {reason}")
-    found: list[Any] | str = pickle.loads(  # noqa: S301 - from our own process
-        done.stdout[marker + len(_MARK) :]
-    )
+    found: list[T] | str = run_main(__name__, job, game.name, limits.timeout_s, started)
     if isinstance(found, str):
         raise ReplayError(found)
     return found
+
+
+def run_main(
+    module: str, job: bytes, game: str, timeout_s: float | None, started: Started | None = None
+) -> Any:  # noqa: ANN401 - what the process sends
+    """Runs `main()` of a module, which plays a game, in a new process with another hash seed.
+
+    Args:
+        job: what `main` reads from standard input.
+        game: its name, for messages.
+        timeout_s: None = no limit.
+        started: see `Started`.
+
+    Returns:
+        The object that it gives to `send_result`.
+
+    Raises:
+        ReplayError: the process failed, died or took too long.
+    """
+    seed = os.environ.get("PYTHONHASHSEED", "random")
+    environment = {**os.environ, "PYTHONHASHSEED": "1" if seed != "1" else "2"}
+    # -P: do not import from the current folder either.
+    command = [sys.executable, "-P", "-c", _MAIN.format(module=module)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment
+    ) as process:
+        try:
+            if started is not None:
+                started(process)
+            output, errors = process.communicate(pickle.dumps(sys.path) + job, timeout_s)
+        except subprocess.TimeoutExpired as error:
+            process.kill()
+            raise ReplayError(f"{game}: playing took longer than {timeout_s:g} s") from error
+        except BaseException:
+            process.kill()
+            raise
+    marker = output.rfind(_MARK)
+    if process.returncode or marker < 0:
+        lines = errors.decode(errors="replace").strip().splitlines()
+        reason = lines[-1] if lines else f"it ended with the code {process.returncode}"
+        if process.returncode < 0:
+            reason = f"it died (signal {-process.returncode})"
+        raise ReplayError(f"{game} cannot be played in another process: {reason}")
+    return pickle.loads(output[marker + len(_MARK) :])  # noqa: S301 - from our own process
+
+
+def send_result(found: object) -> None:
+    """Sends what `run_main` returns; called once, at the end."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(_MARK + pickle.dumps(found))
+    sys.stdout.buffer.flush()
 
 
 def _place_and_file(game: Game) -> tuple[str, str, str | None] | None:
@@ -159,7 +207,7 @@ _MARK: Final = b"\0entity-env\0"
 
 def main() -> None:
     """Runs in the new process: reads the job from standard input, writes the results."""
-    place, rest, method, max_memory, options = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own process
+    place, rest, function, max_memory, options = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own process
     if max_memory is not None:
         _limit_memory(max_memory)
     module = None
@@ -173,12 +221,10 @@ def main() -> None:
     found: list[Any] | str = []
     try:
         replays = [Replay.from_bytes(content, name) for content, name in contents]
-        found = [getattr(each, method)(game, **options) for each in replays]
+        found = [function(each, game, **options) for each in replays]
     except ReplayError as error:
         found = str(error)
-    sys.stdout.flush()
-    sys.stdout.buffer.write(_MARK + pickle.dumps(found))
-    sys.stdout.buffer.flush()
+    send_result(found)
 
 
 def _limit_memory(num_bytes: int) -> None:

@@ -283,7 +283,7 @@ def branch(
 
 
 def played_again(
-    replay: Replay, game: Game, step_timeout_s: float = STEP_TIMEOUT_S
+    replay: Replay, game: Game, step_timeout_s: float | None = STEP_TIMEOUT_S
 ) -> tuple[Replay, Divergence | None]:
     """Plays a replay that holds only actions again, in this process.
 
