@@ -10,15 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from entity_env.agents.human.human_agent import HumanAgent
-from entity_env.agents.random import RandomAgent
-from entity_env.agents.rogue_net.adapt import renamed
-from entity_env.agents.rogue_net.checkpoints.agent_file import (
-    SUFFIX as AGENT_SUFFIX,
-    agent_from_bytes,
-)
-from entity_env.agents.rogue_net.checkpoints.folder import old_of
-from entity_env.agents.rogue_net.checkpoints.reader import find_network, read_network
-from entity_env.agents.rogue_net.enn_trainer.checkpoint import SUFFIX
 from entity_env.agents.scripted_agent import is_bot_file, load_bot
 from entity_env.authoring.agent import Agent
 from entity_env.errors import CheckpointError, MissingExtraError, UsageError, shown
@@ -32,9 +23,11 @@ Backend: TypeAlias = Literal["auto", "numpy", "torch"]
 _BACKENDS: Final = ("auto", "numpy", "torch")
 _NAMES: Final = ("random", "human")
 _MAX_NAMED: Final = 8
+_SUFFIXES: Final = (".agent", ".roguenet")
+"""Of exported agents, and of archives of enn-trainer."""
 _EXPECTED: Final = (
     "'random', 'human', a bot FILE.py:CLASS, the folder of a checkpoint, or a file "
-    f"*{AGENT_SUFFIX} or *{SUFFIX}"
+    f"*{_SUFFIXES[0]} or *{_SUFFIXES[1]}"
 )
 
 
@@ -105,7 +98,7 @@ def load_agent(
     if backend not in _BACKENDS:
         raise UsageError(f"no backend {backend!r}: expected one of {', '.join(_BACKENDS)}")
     if isinstance(source, str) and source == "random":
-        return RandomAgent(seed)
+        return _random_agent(seed)
     if isinstance(source, str) and source == "human":
         return HumanAgent()
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else ""
@@ -114,13 +107,31 @@ def load_agent(
     kind = _numpy_agent()
     if backend == "torch":
         kind = _torch_agent(path or "the agent")
-    weights = renamed(_read(source), names) if names else _read(source)
+    weights = _renamed(_read(source), names) if names else _read(source)
     agent = kind.of(weights, greedy=greedy, temperature=temperature, seed=seed, adapt=adapt)
     agent.path = path
     return agent
 
 
+# These import late: games that import `load_agent` run where there is no numpy.
+
+
+def _random_agent(seed: int | None) -> Agent:
+    from entity_env.agents.random import RandomAgent
+
+    return RandomAgent(seed)
+
+
+def _renamed(weights: Weights, names: Mapping[str, str]) -> Weights:
+    from entity_env.agents.rogue_net.adapt import renamed
+
+    return renamed(weights, names)
+
+
 def _read(source: AgentSource) -> Weights:
+    from entity_env.agents.rogue_net.checkpoints.agent_file import agent_from_bytes
+    from entity_env.agents.rogue_net.checkpoints.reader import read_network
+
     if not isinstance(source, str | os.PathLike):
         return agent_from_bytes(*_content(source))
     path = Path(source)
@@ -152,7 +163,7 @@ def _content(source: object, path: str | None = None) -> tuple[bytes, str]:
         except Exception as error:  # file objects may raise anything
             raise CheckpointError(
                 f"cannot read {where}: {shown(error)}; expected the content of a file "
-                f"*{AGENT_SUFFIX}, which `entity-env export` writes"
+                f"*{_SUFFIXES[0]}, which `entity-env export` writes"
             ) from error
         if not isinstance(read, bytes):
             raise UsageError(
@@ -171,9 +182,12 @@ def _content(source: object, path: str | None = None) -> tuple[bytes, str]:
 
 def _find(name: str) -> Path:
     """Path of the checkpoint with this name; errors list existing ones."""
+    from entity_env.agents.rogue_net.checkpoints.folder import old_of
+    from entity_env.agents.rogue_net.checkpoints.reader import find_network
+
     path = Path(name)
     try:
-        is_file = path.is_file() and path.suffix in (SUFFIX, AGENT_SUFFIX)
+        is_file = path.is_file() and path.suffix in _SUFFIXES
         is_there = is_file or path.is_dir() or old_of(path).is_dir()
     except OSError as error:  # the name is too long, or the folder not readable
         raise UsageError(f"no agent {name!r}: {error.strerror}") from error
@@ -190,7 +204,7 @@ def _find(name: str) -> Path:
 
 
 def _numpy_agent() -> type[TrainedAgent]:
-    from entity_env.agents.rogue_net.numpy_net.agent import NumpyAgent  # late: few programs need it
+    from entity_env.agents.rogue_net.numpy_net.agent import NumpyAgent
 
     return NumpyAgent
 
@@ -219,8 +233,10 @@ def _no_such_agent(name: str, path: Path) -> str:
 
 def _checkpoints_in(folder: Path) -> list[str]:
     """Checkpoints, and runs that have one, directly in a folder."""
+    from entity_env.agents.rogue_net.checkpoints.reader import find_network
+
     found = []
-    files = [*folder.glob(f"*{AGENT_SUFFIX}"), *folder.glob(f"*{SUFFIX}")]
+    files = [file for suffix in _SUFFIXES for file in folder.glob(f"*{suffix}")]
     for path in sorted([*folder.glob("*/"), *files]):
         try:
             find_network(path)
