@@ -53,7 +53,7 @@ def is_failure(error: BaseException) -> bool:
     """
     if is_a(error, Exception) or is_a(error, GameHangs):
         return True
-    return not _is_exit(error) and not any(map(_is_of_signal, _chain_of(error)))
+    return not _is_exit(error) and not any(map(_is_of_signal, chain_of(error)))
 
 
 def _is_exit(error: BaseException) -> bool:
@@ -292,7 +292,7 @@ def _require_failure(error: BaseException) -> None:
         raise error
 
 
-def _chain_of(error: BaseException) -> Iterator[BaseException]:
+def chain_of(error: BaseException) -> Iterator[BaseException]:
     """An exception, the members of its group, its causes and contexts."""
     pending: list[BaseException | None] = [error]
     seen = set[int]()

@@ -48,7 +48,7 @@ def load_module(path: Path, *, first: bool = False) -> ModuleType:
     for module in list(sys.modules.values()):
         if getattr(module, "__file__", None) == str(file):
             return module
-    name, root = _place_of(file)
+    name, root = place_in_package(file)
     _search(root, first=first)
     _search(file.parent)
     _search(Path.cwd())
@@ -195,7 +195,7 @@ def file_below(name: str) -> Path | None:
     for first in range(len(parts)):
         path = Path(*parts[first:])
         for file in (path / _INIT, path.with_name(f"{path.name}.py")):  # Python's import order
-            if file.is_file() and (not first or _place_of(file.resolve())[0] == name):
+            if file.is_file() and (not first or place_in_package(file.resolve())[0] == name):
                 return file
     return None
 
@@ -203,7 +203,7 @@ def file_below(name: str) -> Path | None:
 def where_tried(error: ImportError, path: Path) -> str:
     """Where a failed import of a file searched, and how to fix it, after "; "."""
     file = _file_of(path)
-    name, root = _place_of(file)
+    name, root = place_in_package(file)
     if "no known parent package" in str(error):
         return (
             f"; {file.parent} is not a package: give it an {_INIT}, or import the modules next to "
@@ -244,7 +244,8 @@ def _file_of(path: Path) -> Path:
     return path.resolve()
 
 
-def _place_of(file: Path) -> tuple[str, Path]:
+def place_in_package(file: Path) -> tuple[str, Path]:
+    """Dotted name of a file's module, and the folder of its top-level module or package."""
     parts = [] if file.name == _INIT else [file.stem.replace(".", "_")]
     folder = file.parent
     while (folder / _INIT).is_file() and folder.name.isidentifier():

@@ -1,0 +1,229 @@
+"""`find_obstacles`: what a game needs that a page lacks, and the files that a page needs."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import pickle
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from entity_env.authoring.game import Game
+from entity_env.authoring.identity import place_of
+from entity_env.authoring.load_module import place_in_package
+from entity_env.errors import ReplayError, UsageError, WorkerError
+from entity_env.page.lacks import PACKAGE, PACKAGE_FOLDER, Lack, Trial, TrialJob
+from entity_env.replay.new_process import run_main
+from entity_env.replay.writer import settings_to_json
+from entity_env.views.scene import one_line
+
+_GAMES: Final = os.path.join(PACKAGE_FOLDER, "games")
+_INSTALLED: Final = ("site-packages", "dist-packages")
+_LONGEST_S: Final = 30.0
+"""Time after which no further obstacle is looked for."""
+_FIXES: Final = {
+    "package": "a page has no package {name}: use a Pyodide folder that contains it, or let the "
+    "game work without it",
+    "python": "Python in a page has no module {name}: let the game work without it",
+    "outside": "the module {name} is not in the game's folder {folder}: move it there",
+    "compiled": "a page cannot load the compiled module {name}: use its Python source",
+    "thread": "a page cannot start threads: let the game do this work itself",
+    "process": "a page cannot start programs: let the game do this work itself",
+    "network": "the game has no network in a page: read the data from a file in its folder",
+    "library": "a page cannot load the library {name}: use Python",
+    "input": "nobody can type text for a game in a page: ask an agent, with act",
+    "file": "a page has only files in the game's folder {folder}, not {name}: move it there, and "
+    "open it relative to __file__",
+}
+"""What is lacking and how to fix it, by `Lack.kind`."""
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """Something that a game needs and a page lacks.
+
+    Args:
+        file: of the game, relative to its folder; the module of this package or of another one if
+            no line of the game needs it.
+        line: number of the line, from 1; 0 if there is none.
+        source: the line.
+        problem: what is lacking, and how to fix it.
+    """
+
+    file: str
+    line: int
+    source: str
+    problem: str
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}: {self.source}" if self.line else self.file
+        return one_line(f"{place}: {self.problem}")
+
+
+@dataclass(frozen=True)
+class PageContents:
+    """What a page of a game contains.
+
+    Args:
+        obstacles: what the game needs and a page lacks, in the order of use; empty if it can run.
+        folder: the folder of the game, as an absolute path; None for a game of this package.
+        files: the game's own files, relative to `folder`, with slashes: its modules, the whole
+            package if it is one, and the data that it read or listed.
+        file: that of the game's module, for `load_module(folder / file, first=True)`; "" for a game
+            of this package.
+        module: the name of the game's module.
+        name: the name of the game in the module.
+        modules: modules of this package that were imported.
+    """
+
+    obstacles: tuple[Obstacle, ...]
+    folder: Path | None
+    files: tuple[str, ...]
+    file: str
+    module: str
+    name: str
+    modules: tuple[str, ...]
+
+
+def find_obstacles(
+    game: Game,
+    *,
+    available: Collection[str] = (),
+    play: Callable[[], None] | None = None,
+    episodes: int = 10,
+    num_decisions: int = 2000,
+    time_s: float = 10.0,
+    timeout_s: float = 60.0,
+) -> PageContents:
+    """Plays a game in a new process that has only what a page has.
+
+    A page has the standard library, the game's folder and this package without numpy; no threads,
+    programs or network. If the game fails by what a page lacks, it gets that and is played again,
+    until it succeeds. What it can do without is therefore not an obstacle.
+
+    Args:
+        game: with its settings; defined at the top level of a file.
+        available: names of the packages in the Pyodide folder.
+        play: plays the game in the process as the page does; pickled. None = random agents play it,
+            and what they observe is drawn.
+        episodes, num_decisions, time_s: the game is stopped after so many episodes, decisions of
+            random agents, or seconds of playing.
+        timeout_s: limit for each process.
+
+    Raises:
+        UsageError: the game is not defined at the top level of a file, or has a setting that JSON
+            cannot represent.
+        WorkerError: the game raises an exception also with everything, hangs, or its process died.
+    """
+    job = _job(game)._replace(
+        available=frozenset(available),
+        play=b"" if play is None else pickle.dumps(play),
+        episodes=episodes,
+        num_decisions=num_decisions,
+        time_s=time_s,
+    )
+    lacks: list[Lack] = []
+    until_s = time.monotonic() + _LONGEST_S
+    while True:
+        trial = _played(
+            game, job._replace(allowed=frozenset(each.key for each in lacks)), timeout_s
+        )
+        lacks += trial.fatal
+        if not (trial.error and trial.fatal) or time.monotonic() > until_s:
+            break
+    obstacles = [_obstacle(job, each) for each in lacks]
+    if trial.error and not obstacles:
+        obstacles = [_unexplained(game, job, trial, timeout_s)]
+    return _contents(job, trial, dict.fromkeys(obstacles))
+
+
+def _unexplained(game: Game, job: TrialJob, trial: Trial, timeout_s: float) -> Obstacle:
+    """The obstacle of a game that fails, but not by an error for what a page lacks.
+
+    Raises:
+        WorkerError: it fails also with everything.
+    """
+    unblocked = _played(game, job._replace(is_blocked=False), timeout_s)
+    if unblocked.error:
+        where = f" at {_relative(unblocked.file, job)}:{unblocked.line}" if unblocked.line else ""
+        raise WorkerError(one_line(f"{game.name} raised {unblocked.error}{where}"))
+    words = f"in a page, this raises {trial.error}{_without(trial.others)}"
+    return _at_line(job, trial.file, trial.line, words)
+
+
+def _job(game: Game) -> TrialJob:
+    """The job with default limits."""
+    game.require_settings()
+    place = place_of(game)
+    module = None if place is None else sys.modules[place[0]]
+    file = getattr(module, "__file__", None)
+    if place is None or file is None or place[0] == "__main__":
+        raise UsageError(
+            f"{game.name} is not defined at the top level of a Python file, which a page could "
+            "contain: write game = Game(play, ...) in one"
+        )
+    try:
+        settings = settings_to_json(game)
+    except ReplayError as error:
+        raise UsageError(str(error)) from error
+    path = Path(file).resolve()
+    job = TrialJob("", *place, settings, os.path.dirname(PACKAGE_FOLDER), (_GAMES,))
+    if place[0].partition(".")[0] == PACKAGE:
+        return job
+    name, root = place_in_package(path)
+    top = name.partition(".")[0]
+    is_package = path.parent != root
+    roots: tuple[str, ...] = (str(root),)
+    if root.name in _INSTALLED:
+        roots = (str(root / top if is_package else path),)
+    return job._replace(file=str(path), module=name, folder=str(root), roots=roots)
+
+
+def _played(game: Game, job: TrialJob, timeout_s: float) -> Trial:
+    try:
+        found: Trial = run_main("entity_env.page.lacks", pickle.dumps(job), game.name, timeout_s)
+    except ReplayError as error:
+        raise WorkerError(str(error)) from error
+    return found
+
+
+def _contents(job: TrialJob, trial: Trial, obstacles: Iterable[Obstacle]) -> PageContents:
+    found = set(trial.files)
+    if job.file and os.path.dirname(job.file) != job.folder:
+        package = Path(job.folder, job.module.partition(".")[0])
+        found.update(map(str, package.rglob("*.py")))
+    return PageContents(
+        tuple(obstacles),
+        Path(job.folder) if job.file else None,
+        tuple(sorted(_relative(each, job) for each in found)) if job.file else (),
+        _relative(job.file, job),
+        job.module,
+        job.name,
+        tuple(sorted(trial.modules)),
+    )
+
+
+def _obstacle(job: TrialJob, lack: Lack) -> Obstacle:
+    problem = _FIXES[lack.kind].format(name=lack.name, folder=job.folder)
+    if lack.via and lack.file:
+        problem = f"here {lack.via} needs {lack.name or 'more'}: {problem}"
+    return _at_line(job, lack.file, lack.line, problem, lack.via)
+
+
+def _at_line(job: TrialJob, file: str, line: int, problem: str, otherwise: str = "") -> Obstacle:
+    if not file:
+        return Obstacle(otherwise or job.module, 0, "", problem)
+    return Obstacle(_relative(file, job), line, linecache.getline(file, line).strip(), problem)
+
+
+def _without(others: Sequence[Lack]) -> str:
+    names = dict.fromkeys(each.name for each in others if each.kind in ("package", "python"))
+    return f", where it lacks {', '.join(names)}" if names else ""
+
+
+def _relative(file: str, job: TrialJob) -> str:
+    return Path(os.path.relpath(os.path.realpath(file), job.folder)).as_posix() if file else ""
