@@ -28,6 +28,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "capture-goal": ("capture_goal", "CaptureGoal"),
     "check": ("info", "Check"),
     "clone": ("clone", "Clone"),
+    "collect": ("collect", "Collect"),
     "dataset": ("clone", "WriteDataset"),
     "doctor": ("info", "Doctor"),
     "draw": ("replay", "Draw"),

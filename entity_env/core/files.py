@@ -58,8 +58,16 @@ def read_file(path: Path, max_bytes: int) -> bytes:
         return file.read(size)
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Writes a file atomically and creates its folder; ValueError if the name contains NUL."""
+def write_file(path: Path, content: bytes, *, replaces: bool = True) -> None:
+    """Writes a file atomically and creates its folder.
+
+    Args:
+        replaces: replace an existing file.
+
+    Raises:
+        FileExistsError: the file exists and `replaces` is False.
+        ValueError: the name contains NUL.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -68,7 +76,10 @@ def write_file(path: Path, content: bytes) -> None:
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(name, 0o666 & ~umask)
-        os.replace(name, path)
+        if replaces:
+            os.replace(name, path)
+        else:
+            os.link(name, path)
     finally:
         with suppress(OSError):  # already renamed
             os.unlink(name)
