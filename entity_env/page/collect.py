@@ -174,7 +174,7 @@ class ReplayCollector:
         self._waiting = threading.BoundedSemaphore(_MAX_WAITING + 1)
         self._turn = threading.Lock()
         """Held while a replay is played and kept."""
-        self._lock = threading.Lock()
+        self._lock, self._reporting = threading.Lock(), threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._is_closed = False
         try:
@@ -269,8 +269,10 @@ class ReplayCollector:
     def _count(self, what: str, line: str) -> None:
         with self._lock:
             self.counts[what] += 1
-            if line and not self._is_closed:
-                self._report(one_line(line))
+        if line:
+            with self._reporting:  # may wait for a terminal, and must not delay `close`
+                if not self._is_closed:
+                    self._report(one_line(line))
 
     def close(self) -> None:
         """Closes the port and all connections, and ends the game that is played."""

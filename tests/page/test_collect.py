@@ -119,6 +119,7 @@ def test_a_valid_replay_is_kept_once(tmp_path: Path) -> None:
     assert found.header.settings == {"num_good": 2}
 
 
+@pytest.mark.slow
 def test_kept_replays_are_found_by_the_next_collector(tmp_path: Path) -> None:
     sent = replay_of(SHORT).to_bytes()
     for status in (201, 200):
@@ -195,6 +196,7 @@ def test_other_replays_are_refused(
     assert problem in found
 
 
+@pytest.mark.slow
 def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
     whole = replay_of(SHORT).to_bytes()
     with collecting(tmp_path) as kept:
