@@ -39,7 +39,7 @@ from entity_env.agents.ppo import PPOConfig, TrainProgress, train
 from entity_env.cli.browser.play import ServedGame
 from entity_env.games import snake
 from entity_env.games.azul import azul
-from entity_env.page.game_page import BrowserAgent
+from entity_env.page.live.game_page import BrowserAgent
 from entity_env.replay import Replay, TrainingReplays, record
 from entity_env.vec import VecEnv
 from entity_env.views import find_look

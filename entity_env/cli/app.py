@@ -36,6 +36,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "export": ("runs", "Export"),
     "games": ("info", "ListGames"),
     "new": ("new", "NewGame"),
+    "page": ("page", "WritePage"),
     "play": ("play", "Play"),
     "record": ("replay", "RecordEpisode"),
     "replay": ("replay", "ShowReplay"),

@@ -1,4 +1,4 @@
-"""A game as a page: what it shows and asks, and the folder of static files that runs it.
+"""A game as a folder of static files, and what visitors of the page send back.
 
-Drawings belong to `views`; servers and commands belong to `cli`.
+What a page shows and asks belongs to `page.live`, drawings to `views`, and commands to `cli`.
 """

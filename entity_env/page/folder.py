@@ -7,22 +7,24 @@ import json
 import shutil
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
+from entity_env.errors import UsageError
+from entity_env.page.live.worker import RANDOM
+from entity_env.page.obstacles import PageContents
 from entity_env.page.pyodide import Pyodide
-from entity_env.page.questions import Json
-from entity_env.page.worker import RANDOM
 from entity_env.views.page import content_policy, player_sources, template
 
 _WEB: Final = Path(__file__).with_name("web")
 _PACKAGE: Final = Path(__file__).parents[1]
 _NETWORK: Final = Path(__file__).with_name("network.mjs")
 _WORKER: Final = _WEB / "worker.mjs"
+_CONFIG: Final = "game.json"
 _MEGABYTE: Final = 1e6
 
 AgentKind: TypeAlias = Literal["network", "bot", "own"]
@@ -67,54 +69,33 @@ class PageOptions:
     editable: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class PageGame:
-    """A game in a page.
-
-    Args:
-        place: its module, or its file relative to `folder`.
-        name: of the `Game` in the module.
-        source: what replays say, see `ReplayWriter`.
-        folder: of its own files; None for a game of this package.
-        files: its own files, relative to `folder`; they are copied unchanged.
-        modules: modules of this package that it needs.
-        packages: packages that it needs, such as numpy.
-    """
-
-    place: str
-    name: str
-    source: str
-    settings: Mapping[str, Json] = field(default_factory=dict)
-    folder: Path | None = None
-    files: Sequence[str] = ()
-    modules: Sequence[str] = ()
-    packages: Sequence[str] = ()
-
-
 def write_page(
     out: Path,
-    game: PageGame,
-    agents: Iterable[PageAgent],
+    contents: PageContents,
+    agents: Sequence[PageAgent],
     pyodide: Pyodide,
     options: PageOptions,
 ) -> dict[str, int]:
     """Writes the files of a page, for any web server.
 
     Args:
-        out: an empty or new folder, or one that an earlier call has written.
+        out: see `require_page_folder`.
+        contents: of the page, from `find_obstacles`.
+        agents: with different names.
 
     Returns:
         Size in bytes of every file, by name.
     """
-    agents = tuple(agents)
-    own = {f"game/{name}": _content(game, name) for name in game.files}
-    bots = {f"game/{each.name}": each.content for each in agents if each.kind == "bot"}
+    own = {f"game/{name}": _content(contents, name) for name in contents.files}
+    bots = {
+        f"game/{each.name.partition(':')[0]}": each.content for each in agents if each.kind == "bot"
+    }
     networks = {f"agents/{each.name}": each.content for each in agents if each.kind == "network"}
     files = {
         **own,
         **bots,
         **networks,
-        "entity_env.zip": _library(game.modules),
+        "entity_env.zip": _library(contents.modules),
         "network.mjs": _NETWORK.read_bytes(),
         "worker.mjs": _WORKER.read_bytes(),
     }
@@ -126,11 +107,7 @@ def write_page(
     size = sum(map(len, files.values())) + sum(path.stat().st_size for path in copied.values())
     config = {
         "title": options.title,
-        "place": game.place,
-        "name": game.name,
-        "is_file": game.folder is not None,
-        "source": game.source,
-        "settings": game.settings,
+        **contents.config,
         "agents": {each.name: each.kind for each in agents},
         "players": [*([each.name, each.words] for each in agents), [RANDOM, "Random moves"]],
         "seats": options.seats,
@@ -140,12 +117,12 @@ def write_page(
         "pyodide": pyodide.url,
         "hashes": pyodide.hashes,
         "version": sha256(files["entity_env.zip"]).hexdigest()[:16],
-        "packages": game.packages,
+        "packages": pyodide.packages_of(contents.packages),
         "mb": max(1, round(size / _MEGABYTE)),
         "send": options.send,
-        "editable": game.place if options.editable and game.folder is not None else "",
+        "editable": contents.file if options.editable else "",
     }
-    files["game.json"] = json.dumps(config).encode()
+    files[_CONFIG] = json.dumps(config).encode()
     files["index.html"] = _index(options, pyodide).encode()
     _write(out, files, copied)
     return {name: (out / name).stat().st_size for name in (*files, *copied)}
@@ -160,8 +137,19 @@ def _write(out: Path, files: Mapping[str, bytes], copied: Mapping[str, Path]) ->
         (out / name).write_bytes(content)
 
 
-def _content(game: PageGame, name: str) -> bytes:
-    return b"" if game.folder is None else (game.folder / name).read_bytes()
+def require_page_folder(out: Path) -> None:
+    """Raises `UsageError` unless a page can be written to a folder.
+
+    It must be new or empty, or have a page, whose files are then replaced.
+    """
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"--out {out} is a file: name a folder")
+    if out.is_dir() and any(out.iterdir()) and not (out / _CONFIG).is_file():
+        raise UsageError(f"--out {out} has other files, and no page: name a new folder")
+
+
+def _content(contents: PageContents, name: str) -> bytes:
+    return b"" if contents.folder is None else (contents.folder / name).read_bytes()
 
 
 def _library(modules: Iterable[str]) -> bytes:

@@ -128,6 +128,7 @@ class Trial(NamedTuple):
         others: what else was refused, and the game did without.
         files: files of the game that were imported, read or listed.
         modules: modules of this package.
+        packages: modules of available packages.
     """
 
     error: str
@@ -137,6 +138,7 @@ class Trial(NamedTuple):
     others: list[Lack]
     files: list[str]
     modules: list[str]
+    packages: list[str]
 
 
 def main() -> None:
@@ -192,7 +194,9 @@ def _trial(border: Border, error: BaseException | None) -> Trial:
         and name != __name__
         and not isinstance(getattr(module, "__loader__", None), ExtensionFileLoader)
     ]
-    return Trial(text, file, line, fatal, others, sorted(filter(border.is_own, files)), modules)
+    own = sorted(filter(border.is_own, files))
+    packages = sorted({name.partition(".")[0] for name in sys.modules} & border.available)
+    return Trial(text, file, line, fatal, others, own, modules, packages)
 
 
 def _line_of(border: Border, error: BaseException) -> tuple[str, int]:
@@ -306,7 +310,7 @@ class Border:
     def __init__(self, job: TrialJob) -> None:
         self.found: list[tuple[Lack, BaseException]] = []
         self.read: set[str] = set()
-        self._job = job
+        self._job, self.available = job, job.available
         self._written: set[str] = set()
         self._is_active = False
         self._is_own: dict[str, bool] = {}

@@ -7,16 +7,18 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from entity_env.authoring.game import Game
 from entity_env.authoring.identity import place_of
 from entity_env.authoring.load_module import place_in_package
 from entity_env.errors import ReplayError, UsageError, WorkerError
 from entity_env.page.lacks import PACKAGE, PACKAGE_FOLDER, Lack, Trial, TrialJob
+from entity_env.page.live.questions import Json
 from entity_env.replay.new_process import run_main
 from entity_env.replay.writer import settings_to_json
 from entity_env.views.scene import one_line
@@ -40,6 +42,10 @@ _FIXES: Final = {
     "open it relative to __file__",
 }
 """What is lacking and how to fix it, by `Lack.kind`."""
+
+
+Play: TypeAlias = Callable[[Mapping[str, Json], str], None]
+"""See `find_obstacles`."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,9 @@ class PageContents:
             of this package.
         module: the name of the game's module.
         name: the name of the game in the module.
+        settings: of the game, as JSON.
         modules: modules of this package that were imported.
+        packages: available packages that were imported, by the names of their modules.
     """
 
     obstacles: tuple[Obstacle, ...]
@@ -86,14 +94,32 @@ class PageContents:
     file: str
     module: str
     name: str
+    settings: Mapping[str, Json]
     modules: tuple[str, ...]
+    packages: tuple[str, ...]
+
+    @property
+    def config(self) -> dict[str, Json]:
+        """The part of a page's configuration that says which game it is."""
+        return config_of(self.file, self.module, self.name, self.settings)
+
+
+def config_of(file: str, module: str, name: str, settings: Mapping[str, Json]) -> dict[str, Json]:
+    """`PageContents.config`."""
+    return {
+        "place": file or module,
+        "name": name,
+        "is_file": bool(file),
+        "source": "",
+        "settings": settings,
+    }
 
 
 def find_obstacles(
     game: Game,
     *,
     available: Collection[str] = (),
-    play: Callable[[], None] | None = None,
+    play: Play | None = None,
     episodes: int = 10,
     num_decisions: int = 2000,
     time_s: float = 10.0,
@@ -108,8 +134,8 @@ def find_obstacles(
     Args:
         game: with its settings; defined at the top level of a file.
         available: names of the packages in the Pyodide folder.
-        play: plays the game in the process as the page does; pickled. None = random agents play it,
-            and what they observe is drawn.
+        play: plays the game in the process as the page does, given its configuration and folder;
+            pickled. None = random agents play it, and what they observe is drawn.
         episodes, num_decisions, time_s: the game is stopped after so many episodes, decisions of
             random agents, or seconds of playing.
         timeout_s: limit for each process.
@@ -119,9 +145,10 @@ def find_obstacles(
             cannot represent.
         WorkerError: the game raises an exception also with everything, hangs, or its process died.
     """
-    job = _job(game)._replace(
+    job = trial_job(game)
+    job = job._replace(
         available=frozenset(available),
-        play=b"" if play is None else pickle.dumps(play),
+        play=b"" if play is None else pickle.dumps(partial(play, _config(job), job.folder)),
         episodes=episodes,
         num_decisions=num_decisions,
         time_s=time_s,
@@ -155,7 +182,7 @@ def _unexplained(game: Game, job: TrialJob, trial: Trial, timeout_s: float) -> O
     return _at_line(job, trial.file, trial.line, words)
 
 
-def _job(game: Game) -> TrialJob:
+def trial_job(game: Game) -> TrialJob:
     """The job with default limits."""
     game.require_settings()
     place = place_of(game)
@@ -183,6 +210,10 @@ def _job(game: Game) -> TrialJob:
     return job._replace(file=str(path), module=name, folder=str(root), roots=roots)
 
 
+def _config(job: TrialJob) -> dict[str, Json]:
+    return config_of(_relative(job.file, job), job.module, job.name, job.settings)
+
+
 def _played(game: Game, job: TrialJob, timeout_s: float) -> Trial:
     try:
         found: Trial = run_main("entity_env.page.lacks", pickle.dumps(job), game.name, timeout_s)
@@ -203,7 +234,9 @@ def _contents(job: TrialJob, trial: Trial, obstacles: Iterable[Obstacle]) -> Pag
         _relative(job.file, job),
         job.module,
         job.name,
+        job.settings,
         tuple(sorted(trial.modules)),
+        tuple(trial.packages),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
@@ -56,6 +56,11 @@ class Pyodide:
     packages: Mapping[str, Sequence[str]] = field(default_factory=dict)
     files: Sequence[str] = ()
     hashes: Mapping[str, str] = field(default_factory=dict)
+
+    def packages_of(self, modules: Iterable[str]) -> list[str]:
+        """The available packages that have these modules."""
+        wanted = {*modules}
+        return [name for name, found in self.packages.items() if wanted & {*found}]
 
     @classmethod
     def find(cls, place: str | None) -> Self:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 from entity_env.agents.human.prompt import HUMAN
 from entity_env.errors import EntityEnvError
-from entity_env.page.questions import Json
-from entity_env.page.worker import PageWorker
+from entity_env.page.live.questions import Json
+from entity_env.page.live.worker import PageWorker, page_game
 
 _MAX_ANSWERS: Final = 300
 
@@ -69,21 +70,29 @@ class _Visitor:
         return json.dumps({"answer": answer})
 
 
-def play_trial(config: Mapping[str, Json], folder: Path, seed: int = 0) -> None:
-    """Plays one episode of a page's game, or its first 300 decisions, and draws it.
+def play_trial(bots: Sequence[str], config: Mapping[str, Json], folder: str, seed: int = 0) -> None:
+    """Plays an episode of a page's game with people, and one with each bot in the first seat.
+
+    Of each episode, at most 300 decisions; and draws it.
 
     Args:
-        config: of the page; people play all seats.
+        bots: files `FILE.py:CLASS` of bots.
+        config: see `PageContents.config`.
         folder: with the game's own files.
 
     Raises:
         TrialFailed: the game's code raised.
     """
-    visitor = _Visitor([HUMAN] * len(config["seats"]), seed)
-    worker = PageWorker(
-        config, folder, post=visitor.post, receive=visitor.receive, think=lambda name, given: ""
-    )
-    try:
-        worker.run()
-    except _Left:
-        return
+    game = page_game(config, Path(folder))
+    people = [HUMAN] * game.num_agents
+    for seats in (people, *([bot, *people[1:]] for bot in bots)):
+        visitor = _Visitor(seats, seed)
+        worker = PageWorker(
+            {**config, "agents": dict.fromkeys(bots, "bot")},
+            Path(folder),
+            post=visitor.post,
+            receive=visitor.receive,
+            think=lambda name, given: "",
+        )
+        with suppress(_Left):
+            worker.run()

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from entity_env.page.worker import PageWorker
+from entity_env.page.live.worker import PageWorker
 
 Message: TypeAlias = Mapping[str, Any] | None
 Script: TypeAlias = "Callable[[Session], Iterator[Message]]"

@@ -14,8 +14,8 @@ from entity_env.cli.display.console import echo
 from entity_env.cli.game_errors import game_errors
 from entity_env.cli.options import PlayOptions
 from entity_env.core.episode import Episode
-from entity_env.page.game_page import LIVE_PAGE, BrowserAgent, GamePage
-from entity_env.page.last_replay import LastReplay
+from entity_env.page.live.game_page import LIVE_PAGE, BrowserAgent, GamePage
+from entity_env.page.live.last_replay import LastReplay
 from entity_env.replay import Replay
 from entity_env.replay.file import SUFFIX
 from entity_env.views.look import Look

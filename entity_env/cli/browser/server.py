@@ -26,7 +26,7 @@ from typing import Final, NamedTuple, TypeAlias
 from entity_env.cli.display.console import echo
 from entity_env.core.files import parse_json
 from entity_env.errors import EntityEnvError
-from entity_env.page.bounded_http import NOTHING_ALLOWED, BoundedServer, Bounds, OneLineHandler
+from entity_env.page.bounded_http import BoundedServer, Bounds, OneLineHandler
 from entity_env.views.page import content_policy, player_sources, template
 
 _ADDRESS: Final = "127.0.0.1"

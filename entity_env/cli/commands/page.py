@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -28,10 +28,10 @@ from entity_env.cli.options import Clock, Folder, GameName, GameSettings
 from entity_env.core.files import read_file
 from entity_env.errors import CheckpointError, UsageError
 from entity_env.page.folder import PageAgent, PageOptions, require_page_folder, write_page
-from entity_env.page.obstacles import find_obstacles
-from entity_env.page.pyodide import CDN, Pyodide
-from entity_env.page.trial import trial_of
-from entity_env.page.worker import RANDOM
+from entity_env.page.live.worker import RANDOM
+from entity_env.page.obstacles import find_obstacles, trial_job
+from entity_env.page.pyodide import Pyodide
+from entity_env.page.trial import play_trial
 
 _MAX_ABOUT: Final = 1 << 20
 _FAILED: Final = 1
@@ -67,6 +67,8 @@ class WritePage:
     send: Annotated[str | None, CliOption(metavar="URL")] = None
     """Address to which finished games are sent if the visitor agrees, such as the one that
     `entity-env collect` prints."""
+    edit: bool = False
+    """Let visitors edit the game, and play what they wrote."""
     serve: bool = False
     """Then serve the page on this machine, until Ctrl-C."""
     settings: GameSettings
@@ -78,9 +80,12 @@ class WritePage:
         pyodide = Pyodide.find(self.pyodide)
         about = "" if self.about is None else _html_of(self.about)
         game = load_game(self.game, self.settings.texts)
-        agents = _named([*map(partial(_agent, game), self.agents)])
+        folder = Path(trial_job(game).folder)
+        agents = _named([_agent(game, folder, text) for text in self.agents])
+        bots = [each.name for each in agents if each.kind == "bot"]
+        inside = [name for name in bots if (folder / name.partition(":")[0]).is_file()]
         available = [module for modules in pyodide.packages.values() for module in modules]
-        found = find_obstacles(game, available=available, play=trial_of(game, agents))
+        found = find_obstacles(game, available=available, play=partial(play_trial, inside))
         if found.obstacles:
             echo(f"{game.name} cannot run in a page:", err=True)
             for obstacle in found.obstacles:
@@ -93,8 +98,9 @@ class WritePage:
             clock_s=self.clock_s,
             greedy=not self.sample,
             send=self.send,
+            editable=self.edit,
         )
-        sizes = write_page(self.out, game, found, agents, pyodide, options)
+        sizes = write_page(self.out, found, agents, pyodide, options)
         own = sum(size for name, size in sizes.items() if not name.startswith("pyodide/"))
         echo(f"{self.out}: {len(sizes)} files, {own / 1e6:.1f} MB without Python")
         if self.serve:
@@ -110,14 +116,16 @@ def _seats(game: Game, agents: Sequence[PageAgent]) -> list[str]:
     return [HUMAN, *[opponent] * (game.num_agents - 1)]
 
 
-def _agent(game: Game, text: str) -> PageAgent:
+def _agent(game: Game, folder: Path, text: str) -> PageAgent:
     label, _, source = text.rpartition("=")
     if source in game_agents(game).names:
         return PageAgent(source, label or source, "own")
     if (file := split_file_name(source)) is not None:
         path, inner = file
         AgentLoader()(source, 0)  # an error for a bad file
-        name = f"{path.name}:{inner}" if inner else path.name
+        whole = path.resolve()
+        own = whole.relative_to(folder).as_posix() if whole.is_relative_to(folder) else path.name
+        name = f"{own}:{inner}" if inner else own
         return PageAgent(name, label or inner or path.stem, "bot", path.read_bytes())
     if source in (HUMAN, RANDOM):
         raise UsageError(f"--agent {source}: visitors can always choose {source}")
@@ -135,8 +143,10 @@ def _named(agents: Sequence[PageAgent]) -> list[PageAgent]:
     taken: set[str] = set()
     found = []
     for agent in agents:
-        names = (agent.name, *(f"{agent.name.removesuffix(SUFFIX)}-{i}{SUFFIX}" for i in range(2, 100)))
-        name = next(each for each in names if each not in taken)
+        stem, number, name = agent.name.removesuffix(SUFFIX), 1, agent.name
+        while name in taken:
+            number += 1
+            name = f"{stem}-{number}{SUFFIX}"
         taken.add(name)
         found.append(PageAgent(name, agent.words, agent.kind, agent.content))
     return found

@@ -64,7 +64,7 @@ zipfile.ZipFile("/library.zip").extractall("/library")
 random.seed()
 if "/library" not in sys.path:
     sys.path.insert(0, "/library")
-import entity_env.page.worker, entity_env.views.animation`);
+import entity_env.page.live.worker, entity_env.views.animation`);
   if (isNew && store) {
     try {
       store.put(key, new Response(pyodide.makeMemorySnapshot())).catch(() => {});
@@ -102,7 +102,7 @@ try {
   const run = pyodide.runPython(`
 import os
 os.chdir("/game")
-from entity_env.page.worker import run_in_pyodide
+from entity_env.page.live.worker import run_in_pyodide
 run_in_pyodide`);
   post("ready", "null");
   await run.callPromising(JSON.stringify(await begun), post, receive, think);

@@ -11,7 +11,7 @@ import pytest
 from entity_env.cli.load_game import load_game
 from entity_env.games import cherry_pick, snake, tic_tac_toe
 from entity_env.games.azul import azul
-from entity_env.page import game_page
+from entity_env.page.live import game_page
 from entity_env.replay import Replay
 from tests.cli.browser.page import WAIT_S, Played
 from tests.helpers.chromium import PROGRAM, Chromium

@@ -21,8 +21,8 @@ from entity_env import Categorical, Continuous, Game, Obs, SelectEntity
 from entity_env.agents import Agent
 from entity_env.agents.human.move_clock import MoveClock
 from entity_env.games import cherry_pick, multi_snake, pendulum, rock_paper_scissors, snake
-from entity_env.page import game_page as module
-from entity_env.page.game_page import GamePage
+from entity_env.page.live import game_page as module
+from entity_env.page.live.game_page import GamePage
 from entity_env.views import find_look
 from tests.cli.browser.page import WAIT_S, LivePage, Played, request
 from tests.helpers.leaks import holdings, leaked_since

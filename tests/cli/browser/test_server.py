@@ -12,7 +12,7 @@ import pytest
 from entity_env.cli.browser import server as module
 from entity_env.cli.browser.server import Feed, Page, PageServer
 from entity_env.errors import ReplayError
-from entity_env.page.game_page import LIVE_PAGE
+from entity_env.page.live.game_page import LIVE_PAGE
 from entity_env.views.page import page as page_of
 from tests.cli.browser.page import WAIT_S, LivePage, request
 from tests.helpers.descriptors import num_files

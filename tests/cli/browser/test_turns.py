@@ -20,8 +20,8 @@ from entity_env.core.episode import Episode
 from entity_env.core.observation import Observation
 from entity_env.games import rock_paper_scissors, snake, tic_tac_toe
 from entity_env.interop.gymnasium import from_gymnasium
-from entity_env.page import game_page, last_replay
-from entity_env.page.outcome import outcome, rules_of
+from entity_env.page.live import game_page, last_replay
+from entity_env.page.live.outcome import outcome, rules_of
 from entity_env.replay import Replay
 from entity_env.views import Look
 from tests.cli.browser.page import LivePage, Played, request

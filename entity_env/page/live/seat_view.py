@@ -15,7 +15,7 @@ from entity_env.authoring.local_run import Turn
 from entity_env.core.action_request import Question, questions
 from entity_env.core.observation import Action, EntityID, SelectEntityAction
 from entity_env.core.spaces import ActionName, SelectEntityActionSpace
-from entity_env.page.questions import Check, Json, question_as_json
+from entity_env.page.live.questions import Check, Json, question_as_json
 from entity_env.views.describe import (
     describe_actions,
     describe_features,

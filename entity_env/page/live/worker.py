@@ -25,10 +25,10 @@ from entity_env.authoring.game_traceback import game_traceback, line_of_error, s
 from entity_env.authoring.load_module import import_named, load_module
 from entity_env.authoring.local_run import AgentRun
 from entity_env.errors import UsageError
-from entity_env.page.game_page import BrowserAgent, GamePage
-from entity_env.page.last_replay import LastReplay
-from entity_env.page.players import NetworkPlayer, RandomPlayer
-from entity_env.page.questions import Json
+from entity_env.page.live.game_page import BrowserAgent, GamePage
+from entity_env.page.live.last_replay import LastReplay
+from entity_env.page.live.players import NetworkPlayer, RandomPlayer
+from entity_env.page.live.questions import Json
 from entity_env.replay.file import SUFFIX
 from entity_env.views.load_look import find_look
 

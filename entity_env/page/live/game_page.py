@@ -19,10 +19,10 @@ from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, Observation
 from entity_env.core.spaces import ActionName
 from entity_env.errors import SchemaError
-from entity_env.page.last_replay import LastReplay
-from entity_env.page.outcome import outcome, rules_of
-from entity_env.page.probe import with_moved
-from entity_env.page.questions import (
+from entity_env.page.live.last_replay import LastReplay
+from entity_env.page.live.outcome import outcome, rules_of
+from entity_env.page.live.probe import with_moved
+from entity_env.page.live.questions import (
     UNDO,
     Check,
     Json,
@@ -31,13 +31,13 @@ from entity_env.page.questions import (
     said,
     with_undo,
 )
-from entity_env.page.seat_view import SeatView, ShownGame, ShownObservation, said_by_others
+from entity_env.page.live.seat_view import SeatView, ShownGame, ShownObservation, said_by_others
 from entity_env.views.describe import describe_actions, describe_number, shown_names
 from entity_env.views.look import PALETTE, Look
 from entity_env.views.page import shapes_as_json
 from entity_env.views.scene import Point, clipped
 
-LIVE_PAGE: Final = Path(__file__).parent / "web" / "live.html"
+LIVE_PAGE: Final = Path(__file__).parents[1] / "web" / "live.html"
 """The page of `entity-env play --browser`."""
 _NUM_MOVES: Final = 12
 """Number of recent moves in the list."""

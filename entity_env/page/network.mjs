@@ -1,0 +1,599 @@
+// The network of an `.agent` file in plain JavaScript, for pages, workers and Node.
+//
+//   import {readAgent} from "./network.mjs";
+//   const network = readAgent(await (await fetch("snake.agent")).arrayBuffer());
+//   const {probabilities, value} = network.think(observation);
+//   const {Move: [choice]} = network.choose(observation, {greedy: true});
+//
+// The file lists its operations, see `agents/rogue_net/operations.py`. Results are within 1e-5 of
+// numpy's. An observation has
+//
+//   features  {TYPE: [[number, ...], ...]}: a row per entity, or all rows in one typed array
+//   globals   [number, ...]: global features
+//   visible   {TYPE: [boolean, ...]}: optional, false hides an entity from the policy
+//   actions   {NAME: {actors: [index, ...], actees: [index, ...], mask: [[boolean, ...], ...]}}:
+//             requested actions. `actees` are for actions that select entities. Global actions need
+//             no actors. `mask` is optional: a row per actor, true = allowed.
+//
+// Indices count all entities, in the order of the types in `network.spaces.entities`.
+
+const UPGRADE = "use the network.mjs of the release that exported it";
+const {fround} = Math;
+
+const fail = message => { throw new Error(message); };
+const damaged = what => fail(`the agent file is damaged: ${what}; copy it or export it again`);
+const unknown = what => fail(`the agent file has the unknown ${what}: ${UPGRADE}`);
+const own = (object, name) => object && Object.hasOwn(object, name) ? object[name] : undefined;
+const product = numbers => numbers.reduce((a, b) => a * b, 1);
+const rowsOf = (count, make) => Array.from({length: count}, (_, row) => make(row));
+
+// Calls a function with options, and refuses those that it does not read.
+function withKnown(options, where, call, more) {
+  const read = new Set();
+  const found = call(new Proxy(options, {get: (_, name) => (read.add(name), own(options, name) ?? own(more, name))}));
+  for (const name in options) if (!read.has(name)) unknown(`option ${name} of ${where}`);
+  return found;
+}
+
+// Reads the content of an `.agent` file, an ArrayBuffer or typed array.
+export function readAgent(content) {
+  const bytes = new Uint8Array(content.buffer ?? content, content.byteOffset ?? 0, content.byteLength), view = viewOf(bytes);
+  if (textOf(bytes.subarray(0, 16)) !== "entity_env agent") {
+    fail('not an agent file: expected "entity_env agent" at its start; create one with "entity-env export"');
+  }
+  if (bytes.length < 60) damaged(`it has only ${bytes.length} bytes`);
+  if (view.getUint32(16, true) !== 1) fail(`expected version 1 of the agent file, got ${view.getUint32(16, true)}: ${UPGRADE}`);
+  if (sha256(bytes.subarray(52)).some((word, i) => word !== view.getInt32(20 + 4 * i))) damaged("its checksum does not match");
+  const [description, rest] = jsonAndRest(bytes.subarray(52)), [header, data] = jsonAndRest(rest);
+  return networkOf(description, (name, length) => {
+    const entry = own(header, name) ?? damaged(`the tensor ${name} is missing`), numbers = data.slice(...entry.data_offsets);
+    length ??= product(entry.shape);
+    if (entry.dtype !== "F32" || numbers.length !== 4 * length) {
+      damaged(`expected ${length} F32 as ${name} in ${data.length} bytes, got ${JSON.stringify(entry)}`);
+    }
+    return new Float64Array(new Float32Array(numbers.buffer));
+  });
+}
+
+const textOf = bytes => new TextDecoder().decode(bytes);
+const viewOf = bytes => new DataView(bytes.buffer, bytes.byteOffset);
+
+// JSON that follows its length in 8 bytes, and the bytes that follow it.
+function jsonAndRest(bytes) {
+  const stop = 8 + Number(viewOf(bytes).getBigUint64(0, true));
+  if (stop > bytes.length) damaged(`it ends ${stop - bytes.length} bytes too early`);
+  return [JSON.parse(textOf(bytes.subarray(8, stop))), bytes.subarray(stop)];
+}
+
+// The checksum as 8 words. `crypto.subtle` is missing in pages without https.
+function sha256(bytes) {
+  const primes = [], words = new Int32Array(64);
+  for (let n = 2; primes.length < 64; n++) if (primes.every(prime => n % prime)) primes.push(n);
+  const [hash, constants] = [Math.sqrt, Math.cbrt].map(
+    root => Int32Array.from(primes, prime => root(prime) % 1 * 2 ** 32 | 0));
+  const padded = new Uint8Array(64 * Math.ceil((bytes.length + 9) / 64)), view = viewOf(padded);
+  padded.set(bytes);
+  padded[bytes.length] = 128;
+  view.setBigUint64(padded.length - 8, 8n * BigInt(bytes.length));
+  const turn = (x, n) => x >>> n | x << 32 - n;
+  for (let start = 0; start < padded.length; start += 64) {
+    let [a, b, c, d, e, f, g, h] = hash;
+    for (let i = 0; i < 64; i++) {
+      const x = words[i - 15], y = words[i - 2];
+      words[i] = i < 16 ? view.getInt32(start + 4 * i) :
+        words[i - 16] + words[i - 7] + (turn(x, 7) ^ turn(x, 18) ^ x >>> 3) + (turn(y, 17) ^ turn(y, 19) ^ y >>> 10);
+      const one = h + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + (e & f ^ ~e & g) + constants[i] + words[i];
+      const two = (turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + (a & b ^ a & c ^ b & c);
+      [h, g, f, e, d, c, b, a] = [g, f, e, d + one | 0, c, b, a, one + two | 0];
+    }
+    [a, b, c, d, e, f, g, h].forEach((word, i) => { hash[i] += word; });
+  }
+  return hash.subarray(0, 8);
+}
+
+// Rows of numbers in one array, which is kept for the next observation and grows if needed.
+class Matrix {
+  constructor(width, more) {
+    Object.assign(this, {width, rows: 0, data: new Float64Array(width), ...more});
+  }
+
+  resize(rows) {
+    if (rows * this.width > this.data.length) this.data = new Float64Array(2 * rows * this.width);
+    this.rows = rows;
+    return this.data;
+  }
+}
+
+// y = x @ weight.T + bias. Two sums, which do not wait for each other, are faster than one.
+function multiply({width, rows, data}, weight, bias, y) {
+  const found = y.resize(rows), columns = y.width;
+  for (let i = 0; i < rows * columns; i++) {
+    let even = bias[i % columns], odd = 0, at = Math.floor(i / columns) * width, from = i % columns * width;
+    for (let j = 1; j < width; j += 2) {
+      even += data[at++] * weight[from++];
+      odd += data[at++] * weight[from++];
+    }
+    found[i] = even + odd + (width % 2 && data[at] * weight[from]);
+  }
+}
+
+// The probability that a normal number is below -6, -6 + 1 / STEPS, ..., 6.
+const STEPS = 512, BELOW = new Float64Array(12 * STEPS + 1);
+for (let i = 1; i < BELOW.length; i++) {
+  BELOW[i] = BELOW[i - 1] + Math.exp(-(((i - 0.5) / STEPS - 6) ** 2) / 2) / STEPS / Math.sqrt(2 * Math.PI);
+}
+
+const ACTIVATIONS = {
+  relu: x => Math.max(x, 0),
+  tanh: Math.tanh,
+  sigmoid: x => 1 / (1 + Math.exp(-x)),
+  gelu(x) {
+    const place = (x + 6) * STEPS, i = place | 0;
+    return x <= -6 ? 0 : x >= 6 ? x : x * (BELOW[i] + (BELOW[i + 1] - BELOW[i]) * (place - i));
+  },
+};
+
+// `multiply` with an activation, if any.
+function linear(activation, x, weight, bias, y) {
+  const activate = activation && (own(ACTIVATIONS, activation) ?? unknown(`activation ${activation}`));
+  return [y, () => {
+    multiply(x, weight, bias, y);
+    for (let i = 0; activate && i < y.rows * y.width; i++) y.data[i] = activate(y.data[i]);
+  }];
+}
+
+// Turns `n` logits into probabilities, in place.
+function softmax(x, n) {
+  let top = -Infinity, sum = 0;
+  for (let i = 0; i < n; i++) top = Math.max(top, x[i]);
+  for (let i = 0; i < n; i++) sum += x[i] = Math.exp(x[i] - top);
+  for (let i = 0; i < n; i++) x[i] /= sum;
+}
+
+// A function of a number and its column: standardized by the statistics in the file, and clipped.
+function standardizer(tensor, layer = "") {
+  const [count] = tensor(`${layer}count`), mean = tensor(`${layer}mean`);
+  const deviation = tensor(`${layer}squares_sum`).map(sum => Math.sqrt(sum / (count - 1)) || 1);
+  return (x, i) => Math.max(-5, Math.min(5, count > 1 ? (x - mean[i]) / deviation[i] : x));
+}
+
+// By kind, a function of the options, which include the file's tensors and the state of the network,
+// and of the matrices to read. It returns the matrix to write, and a function that computes it.
+const OPERATIONS = {
+  normalize({tensor}, x) {
+    const y = new Matrix(x.width, {sides: x.sides}), standardize = standardizer(tensor);
+    return [y, () => {
+      const data = y.resize(x.rows);
+      for (let i = 0; i < x.rows * x.width; i++) data[i] = standardize(x.data[i], i % x.width);
+    }];
+  },
+
+  linear({activation, tensor}, x) {
+    const bias = tensor("bias"), weight = tensor("weight", bias.length * x.width);
+    return linear(activation, x, weight, bias, new Matrix(bias.length));
+  },
+
+  layer_norm({tensor}, x) {
+    const {width} = x, weight = tensor("weight", width), bias = tensor("bias", width), y = new Matrix(width);
+    return [y, () => {
+      const from = x.data, to = y.resize(x.rows);
+      for (let start = 0; start < x.rows * width; start += width) {
+        let mean = 0, variance = 0;
+        for (let i = 0; i < width; i++) mean += from[start + i] / width;
+        for (let i = 0; i < width; i++) variance += (from[start + i] - mean) ** 2 / width;
+        const scale = 1 / Math.sqrt(variance + 1e-5);
+        for (let i = 0; i < width; i++) to[start + i] = (from[start + i] - mean) * scale * weight[i] + bias[i];
+      }
+    }];
+  },
+
+  add: (_, x, y) => [x, () => {
+    for (let i = 0; i < x.rows * x.width; i++) x.data[i] += y.data[i];
+  }],
+
+  repeat({tensor}, x) {
+    const embedding = tensor("embedding"), y = new Matrix(embedding.length);
+    return [y, () => gather(embedding, y, new Array(x.rows).fill(0))];
+  },
+
+  concatenate({entities, state}, ...parts) {
+    const types = entities.map(name => state.types.get(name)), y = new Matrix(parts[0].width);
+    return [y, () => {
+      join(parts, y, parts.reduce((rows, part) => rows + part.rows, 0));
+      state.numEntities = y.rows;
+      state.visible = types.some(type => type.visible) &&
+        types.flatMap(({visible, rows}) => rowsOf(rows, row => visible?.[row] ?? true));
+    }];
+  },
+
+  join(_, ...parts) {
+    const y = new Matrix(parts.reduce((width, part) => width + part.width, 0));
+    return [y, () => join(parts, y, 1)];
+  },
+
+  positions: relativePositions,
+
+  // Visible entities do not attend to hidden ones.
+  attend({n_head: heads, state}, query, key, value, positions, gate) {
+    const {width} = query, size = width / heads, y = new Matrix(width), scores = new Matrix(1);
+    return [y, () => {
+      const [q, k, v, g] = [query, key, value, gate].map(each => each?.data), n = query.rows, {visible} = state;
+      const found = y.resize(n).fill(0), {keys, values} = positions ?? {}, weights = scores.resize(n), kept = [];
+      for (let i = 0; i < n * heads; i++) {
+        const row = i % n, offset = Math.floor(i / n) * size, start = row * width + offset, isHidden = visible && !visible[row];
+        for (let j = 0, from = offset, at = row * n * size; j < n; j++, from += width) {
+          let sum = 0;
+          for (let c = 0; c < size; c++) sum += q[start + c] * (keys ? k[from + c] + keys[at++] : k[from + c]);
+          weights[j] = visible && !isHidden && !visible[j] ? -Infinity : sum / Math.sqrt(size);
+        }
+        softmax(weights, n);
+        for (let j = 0, from = offset, at = row * n * size; j < n; j++, from += width) {
+          for (let c = 0; c < size; c++) {
+            const added = values ? values[at++] * (g ? g[j * size + c] : 1) : 0;
+            found[start + c] += weights[j] * (v[from + c] + added);
+          }
+        }
+        if (state.attention) kept.push(...weights.subarray(0, n).map(weight => isHidden ? 0 : weight));
+      }
+      if (state.attention) state.attention.push(kept);
+    }];
+  },
+
+  pool: ({of, state}, x) => pool(of, state, x),
+  mean: (_, x) => pool("mean", {}, x),
+
+  spread({state}, x) {
+    const y = new Matrix(x.width);
+    return [y, () => gather(x.data, y, new Array(state.numEntities).fill(0))];
+  },
+
+  // Multiplies all windows of the picture, copied channel by channel.
+  convolve({stride, activation, tensor}, x) {
+    const bias = tensor("bias"), weight = tensor("weight");
+    const windows = new Matrix(weight.length / bias.length), area = windows.width / x.width, kernel = Math.sqrt(area);
+    const sides = x.sides.map(side => Math.floor((side - kernel) / stride) + 1);
+    const [y, compute] = linear(activation, windows, weight, bias, new Matrix(bias.length, {sides}));
+    return [y, () => {
+      const data = windows.resize(product(sides));
+      for (let i = 0; i < windows.rows * windows.width; i++) {
+        const window = Math.floor(i / windows.width), pixel = i % area, channel = Math.floor(i / area) % x.width;
+        const row = Math.floor(window / sides[1]) * stride + Math.floor(pixel / kernel);
+        const column = window % sides[1] * stride + pixel % kernel;
+        data[i] = x.data[(row * x.sides[1] + column) * x.width + channel];
+      }
+      compute();
+    }];
+  },
+
+  flatten(_, x) {
+    const area = product(x.sides), y = new Matrix(area * x.width);
+    return [y, () => {
+      const data = y.resize(1);
+      for (let i = 0; i < y.width; i++) data[i] = x.data[i % area * x.width + Math.floor(i / area)];
+    }];
+  },
+
+  actors: ({action, state}, x) => rowsOfAction(action, "actors", state, x),
+  actees: ({action, state}, x) => rowsOfAction(action, "actees", state, x),
+
+  compare({action}, actors, actees) {
+    const y = new Matrix(0);
+    return [y, () => {
+      y.width = actees.rows;
+      multiply(actors, actees.data, new Float64Array(y.width), y);
+      for (let i = 0; i < y.rows * y.width; i++) y.data[i] /= Math.sqrt(actors.width);
+    }];
+  },
+
+  categorical: ({action, state}, x) => [x, () => {
+    const request = state.requests[action];
+    if (!request) return;
+    state.probabilities[action] = rowsOf(x.rows, row => {
+      const allowed = request.mask?.[row];
+      const logits = rowsOf(x.width, i => allowed?.[i] ?? true ? x.data[row * x.width + i] / state.temperature : -Infinity);
+      softmax(logits, x.width);
+      return logits;
+    });
+  }],
+
+  // In the units of the action.
+  gaussian({action, low, high, tensor, state}, x) {
+    const logs = tensor("log_std", x.width), halves = low.map((bound, i) => high[i] / 2 - bound / 2);
+    return [x, () => {
+      if (!state.requests[action]) return;
+      state.means[action] = rowsOf(x.rows, row => halves.map((half, i) => low[i] + half * (1 + x.data[row * x.width + i])));
+      state.deviations[action] = halves.map((half, i) => half * Math.exp(logs[i]) * Math.sqrt(state.temperature));
+    }];
+  },
+
+  scale({tensor}, x) {
+    const [mean] = tensor("mean"), [std] = tensor("std"), y = new Matrix(1);
+    return [y, () => { y.resize(1)[0] = x.data[0] * std + mean; }];
+  },
+};
+
+// Copies the numbers of matrices one after the other.
+function join(parts, y, rows) {
+  const data = y.resize(rows);
+  let at = 0;
+  for (const part of parts) {
+    const numbers = part.data.subarray(0, part.rows * part.width);
+    data.set(numbers, at);
+    at += numbers.length;
+  }
+}
+
+function gather(from, y, indices) {
+  const {width} = y, data = y.resize(indices.length);
+  for (let i = 0; i < y.rows; i++) data.set(from.subarray(indices[i] * width, (indices[i] + 1) * width), i * width);
+}
+
+// The actor of a global action is the last entity. An MLP or CNN has one row for all actors.
+function rowsOfAction(action, who, state, x) {
+  const y = new Matrix(x.width);
+  return [y, () => {
+    const rows = (state.requests[action]?.[who] ?? []).map(index => state.isVector ? 0 : index ?? x.rows - 1);
+    if (rows.some(row => !Number.isInteger(row) || row < 0 || row >= x.rows)) {
+      fail(`expected ${who} of ${action} from 0 to ${x.rows - 1}, got ${rows}`);
+    }
+    gather(x.data, y, rows);
+  }];
+}
+
+function pool(of, state, x) {
+  const isMax = of.endsWith("max"), isMean = of.startsWith("mean"), {width} = x;
+  if (!["mean", "max", "meanmax"].includes(of)) unknown(`pooling ${of}`);
+  const y = new Matrix(width * (isMax + isMean));
+  return [y, () => {
+    const data = y.resize(1);
+    for (let i = 0; i < width; i++) {
+      let sum = 0, top = -Infinity, count = 0;
+      for (let row = 0; row < x.rows; row++) {
+        if (state.visible && !state.visible[row]) continue;
+        sum += x.data[row * width + i];
+        top = Math.max(top, x.data[row * width + i]);
+        count++;
+      }
+      if (isMean) data[i] = count && sum / count;
+      if (isMax) data[y.width - width + i] = count && top;
+    }
+  }];
+}
+
+// Length of a vector in float32.
+const norm = numbers => fround(Math.sqrt(numbers.reduce((sum, x) => fround(sum + fround(x * x)), 0)));
+
+// A key and a value for every pair of entities, from tables with a row per bucket of relative
+// positions. Rounded to float32 like numpy: a position between two buckets must get the same one.
+function relativePositions({features, options, tensor}, ...types) {
+  return withKnown(options, "positions", ({
+    extent, position_features, scale, radial, distance, interpolate, rotation_vec_features, rotation_angle_feature,
+    per_entity_values, per_entity_projections, value_relpos_projection, key_relpos_projection, value_gate,
+    enable_negative_distance_weight_bug, exclude_entities,
+  }) => {
+    const sizes = radial || distance ? extent : extent.map(most => 2 * most + 1), numBuckets = product(sizes);
+    const width = tensor("keys.weight").length / numBuckets, perScale = fround(1 / scale);
+    const standardize = (key_relpos_projection || value_relpos_projection) && standardizer(tensor, "relpos_norm.");
+    const [keys, values] = [["key", key_relpos_projection], ["value", value_relpos_projection]].map(([part, isProjected]) => {
+      const layers = isProjected ? per_entity_projections ? types.map(({name}) => `.${name}`) : [""] : [];
+      const projections = layers.map(layer => ["weight", "bias"].map(name => tensor(`${part[0]}proj${layer}.${name}`)));
+      return {projections, table: tensor(`${part}s.weight`), found: new Matrix(width)};
+    });
+    const remainder = (x, by) => x % by < 0 ? fround(x % by + by) : x % by;
+    // Two neighbors with their weights, or one.
+    const split = (one, two, weight) => interpolate ? [[one, weight], [two, fround(1 - weight)]] : [[one, 1]];
+
+    function bucketsOf(relative, direction) {
+      let found = [[0, 1]];
+      if (radial) {
+        const turn = fround(2 * Math.PI), [x, y] = relative, [count] = extent;
+        const angle = fround(fround(fround(Math.atan2(y, x)) - direction) + turn);
+        const place = remainder(fround(fround(angle / turn) * count), count), one = Math.floor(place) % count;
+        const two = (one + 1) % count;
+        found = split(one, two, remainder(fround(two - place), 1));
+      } else if (!distance) {
+        let cell = 0, stride = 1;
+        relative.forEach((x, axis) => {
+          const most = extent[axis], place = Math.max(-most, Math.min(most, fround(x * perScale)));
+          cell = fround(cell + fround(fround(place + most) * stride));
+          stride *= sizes[axis];
+        });
+        found = [[cell + 2 ** 52 - 2 ** 52, 1]];  // rounded, half to even
+      }
+      if (!distance) return found;
+      const place = fround(norm(relative) * perScale), last = extent.at(-1) - 1;
+      const one = Math.floor(Math.min(place, last)), two = Math.min(one + 1, last), weight = fround(two - place);
+      const rings = split(one, two, enable_negative_distance_weight_bug ? weight : Math.max(weight, 0));
+      return rings.flatMap(([ring, a]) => found.map(([bucket, b]) => [bucket + ring * (radial ? extent[0] : 1), a * b]));
+    }
+
+    const y = {};
+    return [y, () => {
+      const entities = types.flatMap(({name, rows, width, data}, kind) => rowsOf(rows, row => {
+        const numbers = data.subarray(row * width), number = feature => numbers[features[name].indexOf(feature)];
+        const [x, y] = (rotation_vec_features ?? []).map(number);
+        const direction = fround(Math.atan2(y, x)) || number(rotation_angle_feature) || 0;
+        return {kind, direction, place: position_features.map(number)};
+      }));
+      for (const {found} of [keys, values]) found.resize(entities.length ** 2).fill(0);
+      entities.forEach(({kind, direction, place}, i) => entities.forEach((other, j) => {
+        const relative = place.map((x, axis) => fround(x - other.place[axis])), buckets = bucketsOf(relative, direction);
+        const start = (i * entities.length + j) * width;
+        for (const {table, projections, found: {data}} of [keys, values]) {
+          const shift = per_entity_values && table === values.table ? other.kind * numBuckets : 0;
+          for (const [bucket, weight] of buckets) {
+            for (let c = 0; c < width; c++) data[start + c] += weight * table[(bucket + shift) * width + c];
+          }
+          // Those of all types are for queries of the first, as in rogue-net.
+          for (const [weight, bias] of per_entity_projections && kind ? [] : projections) {
+            const triple = [...relative, norm(relative)].map(standardize);
+            for (let c = 0; c < width; c++) {
+              data[start + c] += triple.reduce((sum, x, axis) => sum + x * weight[3 * c + axis], bias[c]);
+            }
+          }
+        }
+      }));
+      Object.assign(y, {keys: keys.found.data, values: values.found.data});
+    }];
+  });
+}
+
+// Copies rows to the left of a matrix, rounded to float32 as in Python.
+function copyRows(rows, {name, features}, y) {
+  const {length} = features, isFlat = ArrayBuffer.isView(rows), data = y.resize(rows.length / (isFlat ? length : 1));
+  for (let row = 0; row < y.rows; row++) {
+    const given = Array.from(isFlat ? rows.subarray(row * length, (row + 1) * length) : rows[row], fround);
+    if (given.length !== length || !given.every(isFinite)) {
+      fail(`expected ${length} numbers of ${name} (${features}), got ${given}`);
+    }
+    data.set(given, row * y.width);
+  }
+}
+
+// The first buffers of the network, and a function that fills them. They have a row per entity, with its
+// own and the global features. An MLP or CNN reads one vector of all features, and a picture.
+function inputsOf({entities, global_features, actions}, {translation}, readsPicture, state) {
+  const types = [...entities], shared = state.isVector ? [] : global_features, buffers = new Map(), parts = [];
+  const globals = new Matrix(global_features.length);
+  if (!state.isVector && actions.some(({kind}) => kind === "global_categorical")) {
+    types.push({name: "__global__", features: []});
+  }
+  for (const {name, features, shape} of types) {
+    const y = new Matrix(features.length + shared.length, {name, features: [...features, ...shared]});
+    state.types.set(name, y);
+    buffers.set(`features/${name}`, y);
+    if (readsPicture && shape) {
+      const [height, across, width] = shape;
+      buffers.set("picture", {width, sides: [height, across], rows: height * across, get data() { return y.data; }});
+    } else {
+      parts.push(y);
+    }
+  }
+  parts.push(globals);
+  const translate = translation && translator(translation, state.types);
+  const vector = new Matrix(parts.reduce((width, part) => width + part.width, 0));
+
+  return [buffers.set("features", vector), observation => {
+    copyRows([observation.globals ?? []], {name: "the observation", features: global_features}, globals);
+    for (const type of types) {
+      const {name, features} = type, y = state.types.get(name);
+      copyRows(name === "__global__" ? [[]] : own(observation.features, name) ?? [], type, y);
+      y.visible = own(observation.visible, name);
+      for (let row = 0; shared.length && row < y.rows; row++) y.data.set(globals.data, row * y.width + features.length);
+      if (state.isVector && y.rows > 1) fail(`expected at most one ${name}, got ${y.rows}`);
+      if (state.isVector && !y.rows) y.resize(1).fill(0);
+    }
+    if (state.isVector) join(parts, vector, 1);
+    translate?.();
+  }];
+}
+
+// Moves positions so that the reference entity is at the origin. In float32, as they choose buckets.
+function translator(options, types) {
+  return withKnown(options, "translation", ({
+    reference_entity, position_features, rotation_vec_features, rotation_angle_feature, add_dist_feature,
+  }) => {
+    const reference = types.get(reference_entity), moved = [];
+    const columnsOf = ({features}, names) => names.map(name => features.indexOf(name));
+    for (const y of types.values()) {
+      const columns = columnsOf(y, position_features);
+      if (y === reference || columns.includes(-1)) continue;
+      moved.push([y, columns]);
+      if (add_dist_feature) y.width++;
+    }
+
+    return () => {
+      const numbers = names => columnsOf(reference, names).map(column => reference.data[column]);
+      const origin = numbers(position_features), [angle = 0] = numbers([rotation_angle_feature]);
+      const [x, y] = numbers(rotation_vec_features ?? []), cosine = x ?? fround(Math.cos(angle)), sine = y ?? fround(Math.sin(angle));
+      for (const [{rows, width, data}, columns] of moved) {
+        if (rows && reference.rows !== 1) fail(`expected exactly one ${reference_entity}, got ${reference.rows}`);
+        for (let start = 0; start < rows * width; start += width) {
+          let place = columns.map((column, axis) => fround(data[start + column] - origin[axis]));
+          if (place.length === 2) {
+            const [a, b] = place;
+            place = [fround(fround(a * cosine) + fround(b * sine)), fround(fround(b * cosine) - fround(a * sine))];
+          }
+          columns.forEach((column, axis) => { data[start + column] = place[axis]; });
+          if (add_dist_feature) data[start + width - 1] = norm(place);
+        }
+      }
+    };
+  });
+}
+
+// The requested actions, by name.
+function requestsOf(observation, actions) {
+  const requests = Object.create(null);
+  for (const [name, given] of Object.entries(observation.actions ?? {})) {
+    const {kind, labels} = actions.find(each => each.name === name) ?? fail(`expected the actions ${actions.map(each => each.name)}, got ${name}`);
+    const {actors, actees, mask} = kind === "global_categorical" ? {...given, actors: [undefined]} : given;
+    const {length} = kind === "select_entity" ? actees : labels;
+    if (mask ? mask.length !== actors.length || mask.some(row => row.length !== length || !row.some(Boolean)) : actors.length && !length) {
+      fail(`expected for each actor of ${name} a mask of ${length} that allows a choice, got ${JSON.stringify(mask)}`);
+    }
+    requests[name] = {actors, actees, mask};
+  }
+  return requests;
+}
+
+function networkOf({spaces, net, operations}, tensor) {
+  if (!operations) fail('the agent file lists no operations: export it again with "entity-env export"');
+  const {entities, actions} = spaces, names = entities.map(({name}) => name);
+  const state = {types: new Map(), isVector: !operations.some(([kind]) => kind === "concatenate")};
+  const [buffers, read] = inputsOf(spaces, net, operations.some(([, inputs]) => inputs.includes("picture")), state);
+  const buffer = name => buffers.get(name) ?? damaged(`nothing computes ${name}`);
+  let hasValue = true;
+  const steps = operations.map(([kind, inputs, output, layer, options]) => {
+    const make = own(OPERATIONS, kind) ?? unknown(`operation ${kind}`), ownTensor = (name, length) => tensor(layer + name, length);
+    const [y, step] = withKnown(options, kind, known => make(known, ...inputs.map(buffer)), {state, tensor: ownTensor});
+    buffers.set(output, y);
+    // A value head of zeros is untrained, or was left out of the file.
+    if (layer.endsWith("heads.value.")) hasValue = ["weight", "bias"].some(name => ownTensor(name).some(Boolean));
+    return step;
+  });
+  const predicted = buffer("value");
+  for (const {name} of actions) buffer(`action/${name}`);
+
+  // For every requested action {NAME: rows} per actor: `probabilities` of its choices, or `means` of its
+  // numbers, whose standard deviations are `deviations`, {NAME: numbers}. `value` is the predicted
+  // return, null if the file has none. `attention` is null or, on request, a list per layer of all
+  // weights by head, query and key.
+  function think(observation, {temperature = 1, attention = false} = {}) {
+    if (!(temperature >= 1e-6)) fail(`expected a temperature of at least 1e-6, got ${temperature}`);
+    for (const name in observation.features) {
+      if (!names.includes(name)) fail(`expected the entity types ${names}, got ${name}`);
+    }
+    const [probabilities, means, deviations] = rowsOf(3, () => Object.create(null)), requests = requestsOf(observation, actions);
+    Object.assign(state, {requests, temperature, probabilities, means, deviations, attention: attention && []});
+    read(observation);
+    for (const step of steps) step();
+    // Further layers belong to a separate value network.
+    const layers = state.attention && state.attention.slice(0, net.n_layer);
+    return {probabilities, means, deviations, value: hasValue ? predicted.data[0] : null, attention: layers?.length ? layers : null};
+  }
+
+  // A choice per actor, {NAME: choices}: the index of a label or actee, or numbers. It is the most
+  // probable one, or drawn with `random`. A temperature above 1 makes choices more even.
+  function choose(observation, {greedy = false, temperature = 1, random = Math.random} = {}) {
+    const {probabilities, means, deviations} = think(observation, {temperature}), chosen = {...probabilities, ...means};
+    for (const name in probabilities) {
+      chosen[name] = chosen[name].map(row => {
+        let rest = random();
+        const index = greedy ? -1 : row.findIndex(each => (rest -= each) < 0);
+        return index < 0 ? row.indexOf(Math.max(...row)) : index;
+      });
+    }
+    for (const name in means) {
+      const {low, high} = actions.find(action => action.name === name);
+      chosen[name] = chosen[name].map(row => row.map((mean, i) => {
+        // The method of Box and Muller.
+        const normal = greedy ? 0 : Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
+        return Math.max(low[i], Math.min(high[i], mean + deviations[name][i] * normal));
+      }));
+    }
+    return chosen;
+  }
+
+  return {spaces, think, choose};
+}

@@ -1,0 +1,593 @@
+"""`network.mjs` decides as numpy does, for every kind of network, and refuses other files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings, strategies as st
+
+from benchmarks.peers.network_vectors import (
+    NETWORK,
+    NODE,
+    NetworkInNode,
+    episode_vectors,
+    network_in_node,
+    random_weights,
+    vectors_of,
+)
+from entity_env import (
+    ActionSpace,
+    CategoricalActionMask,
+    CategoricalActionSpace,
+    ContinuousActionMask,
+    ContinuousActionSpace,
+    Entity,
+    GlobalCategoricalActionMask,
+    GlobalCategoricalActionSpace,
+    Observation,
+    ObsSpace,
+    SelectEntityActionMask,
+    SelectEntityActionSpace,
+)
+from entity_env.agents.rogue_net import (
+    CNNConfig,
+    MLPConfig,
+    RelposEncodingConfig,
+    RogueNetConfig,
+    TranslationConfig,
+    Weights,
+)
+from entity_env.agents.rogue_net.checkpoints.agent_file import agent_bytes, read_agent
+from entity_env.agents.rogue_net.config import GATES, POOLINGS, NetConfig
+from entity_env.core.spaces import Spaces
+from entity_env.games.registry import GAMES
+from examples.skirmish import skirmish
+from tests import DATA, ROOT
+from tests.helpers.strategies import action_spaces, obs_spaces, observations
+
+pytestmark = pytest.mark.skipif(NODE is None, reason="needs Node")
+
+MAX_DIFFERENCE = 1e-5
+HEADER = 16 + 4 + 32
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[NetworkInNode]:
+    with network_in_node() as running:
+        yield running
+
+
+def require_equal(found: Mapping[str, Any], num_choices: int | None = None) -> None:
+    assert "error" not in found, found
+    for kind in ("probabilities", "values", "numbers", "attention"):
+        assert found[kind] <= MAX_DIFFERENCE, found
+    assert found["other_choices"] == 0
+    if num_choices is not None:
+        assert found["choices"] >= num_choices
+
+
+# ---------------------------------------------------------------- episodes of games
+
+SHIPPED = {
+    "snake": "ship/snake.agent",
+    "azul": "azul/azul.agent",
+    **{
+        name: f"gallery/{name}.agent"
+        for name in (
+            *("cartpole", "cherry_pick", "meteors", "mountain_car", "multi_snake", "pendulum"),
+            *("rock_paper_scissors", "tic_tac_toe", "treasure_hunt"),
+        )
+    },
+}
+_SLOW = {"azul", "meteors", "mountain_car"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in _SLOW)) for name in SHIPPED],
+)
+def test_shipped_agents_decide_the_same(name: str, node: NetworkInNode) -> None:
+    weights = read_agent(ROOT / "examples" / SHIPPED[name])
+    vectors = episode_vectors(GAMES[name], weights, 40)
+    require_equal(node.compare(weights, vectors), 0 if name in ("pendulum",) else 40)
+
+
+NETS: dict[str, RogueNetConfig] = {
+    "attention": RogueNetConfig(),
+    "grid": RogueNetConfig(relpos_encoding=RelposEncodingConfig((4, 4), ("x", "y"))),
+    "distance": RogueNetConfig(
+        relpos_encoding=RelposEncodingConfig((5,), ("x", "y"), distance=True, interpolate=True)
+    ),
+    "pooling": RogueNetConfig(pooling="meanmax", n_layer=1),
+}
+
+
+@pytest.mark.parametrize("config", NETS.values(), ids=NETS)
+def test_new_networks_decide_the_same_in_a_game(
+    config: RogueNetConfig, node: NetworkInNode
+) -> None:
+    """Two actions per unit; integer positions, which lie on the borders of buckets."""
+    spaces = skirmish.schema.obs_space(), skirmish.schema.action_space()
+    weights = random_weights(spaces, config)
+    require_equal(node.compare(weights, episode_vectors(skirmish, weights, 20)), 100)
+
+
+# ---------------------------------------------------------------- every option
+
+ACTIONS: dict[str, ActionSpace] = {
+    "move": CategoricalActionSpace(("a", "b", "c")),
+    "a.b": SelectEntityActionSpace(),
+    "mode": GlobalCategoricalActionSpace(("on", "off")),
+    "push": ContinuousActionSpace((-1.0, 5.0), (1.0, 6.5), ("l", "r")),
+}
+OBS = ObsSpace(("t",), {"A": Entity(("x", "y")), "keys": Entity(()), "B": Entity(("y", "x", "z"))})
+PLACED = ObsSpace(
+    ("t", "x", "y", "z"),
+    {"A": Entity(("x", "y", "z")), "2": Entity(("z", "y", "x", "u")), "1": Entity(())},
+)
+FLAT = ObsSpace(
+    ("t",), {"Car": Entity(("x", "v"), is_single=True), "Wall": Entity((), is_single=True)}
+)
+FLAT_ACTIONS = {name: ACTIONS[name] for name in ("mode", "push")}
+SCREEN = ObsSpace(
+    ("t",),
+    {
+        "Car": Entity(("x", "v"), is_single=True),
+        "Screen": Entity([f"{i}" for i in range(126)], is_single=True, shape=(7, 9, 2)),
+    },
+)
+PIXELS = ObsSpace(entities={"Screen": SCREEN.entities["Screen"]})
+
+SMALL = partial(RogueNetConfig, d_model=16, d_qk=8)
+Relpos = partial(RelposEncodingConfig, position_features=("x", "y"))
+ANGLE, VECTOR = {"rotation_angle_feature": "z"}, {"rotation_vec_features": ("u", "z")}
+Translate = partial(TranslationConfig, "__global__", ("x", "y"))
+
+
+def placed(relpos: RelposEncodingConfig, **options: Any) -> RogueNetConfig:  # noqa: ANN401
+    return SMALL(n_layer=1, relpos_encoding=relpos, **options)
+
+
+CONFIGS: dict[str, tuple[ObsSpace, Mapping[str, ActionSpace], NetConfig]] = {
+    "two layers": (OBS, ACTIONS, SMALL()),
+    "no layer": (OBS, ACTIONS, SMALL(n_layer=0)),
+    "16 heads": (OBS, ACTIONS, SMALL(n_head=16)),
+    "separate value": (OBS, ACTIONS, SMALL(separate_value=True, value_scale=True)),
+    "value scale": (OBS, ACTIONS, SMALL(value_scale=True)),
+    "dropout": (OBS, ACTIONS, SMALL(dropout=0.1)),
+    **{f"pooling {each}": (OBS, ACTIONS, SMALL(pooling=each)) for each in POOLINGS},
+    **{
+        f"gate {each}": (PLACED, ACTIONS, placed(Relpos((3, 4), value_gate=each)))
+        for each in (None, *GATES)
+    },
+    "scale": (PLACED, ACTIONS, placed(Relpos((3, 4), scale=0.3))),
+    "values per type": (PLACED, ACTIONS, placed(Relpos((3, 4), per_entity_values=True))),
+    "three axes": (
+        *(PLACED, ACTIONS),
+        placed(RelposEncodingConfig((1, 2, 3), ("x", "z", "y"))),
+    ),
+    "projections": (
+        *(PLACED, ACTIONS),
+        placed(Relpos((2, 2), value_relpos_projection=True, key_relpos_projection=True)),
+    ),
+    "projections per type": (
+        *(PLACED, ACTIONS),
+        placed(Relpos((2, 2), key_relpos_projection=True, per_entity_projections=True)),
+    ),
+    "angles": (PLACED, ACTIONS, placed(Relpos((8,), radial=True, **ANGLE))),
+    "angles to vectors": (PLACED, ACTIONS, placed(Relpos((5,), radial=True, **VECTOR))),
+    "rings": (PLACED, ACTIONS, placed(Relpos((4,), distance=True, scale=0.5))),
+    "polar": (
+        *(PLACED, ACTIONS),
+        placed(Relpos((6, 3), radial=True, distance=True, per_entity_values=True, **ANGLE)),
+    ),
+    "interpolated": (
+        *(PLACED, ACTIONS),
+        placed(Relpos((6, 3), radial=True, distance=True, interpolate=True, **VECTOR)),
+    ),
+    "extrapolated": (
+        *(PLACED, ACTIONS),
+        placed(
+            Relpos((2,), distance=True, interpolate=True, enable_negative_distance_weight_bug=True)
+        ),
+    ),
+    "positions of a value network": (
+        *(PLACED, ACTIONS),
+        placed(Relpos((3, 3), value_relpos_projection=True), separate_value=True),
+    ),
+    "translation": (PLACED, ACTIONS, SMALL(translation=Translate())),
+    "translation and distance": (
+        *(PLACED, ACTIONS),
+        placed(Relpos((3, 3)), translation=Translate(add_dist_feature=True)),
+    ),
+    "turned by an angle": (
+        *(PLACED, ACTIONS),
+        placed(Relpos((3, 3)), translation=Translate(rotation_angle_feature="t")),
+    ),
+    "turned by a vector": (
+        *(PLACED, ACTIONS),
+        SMALL(translation=Translate(rotation_vec_features=("z", "t"), add_dist_feature=True)),
+    ),
+    "translated along three axes": (
+        *(PLACED, ACTIONS),
+        SMALL(translation=TranslationConfig("__global__", ("z", "y", "x"), add_dist_feature=True)),
+    ),
+    "only a global action": (
+        *(ObsSpace(), {"mode": ACTIONS["mode"]}),
+        SMALL(),
+    ),
+    "MLP": (FLAT, FLAT_ACTIONS, MLPConfig((16, 8))),
+    "MLP without norm": (FLAT, FLAT_ACTIONS, MLPConfig((16,), norm_inputs=False)),
+    "CNN": (SCREEN, FLAT_ACTIONS, CNNConfig()),
+    "CNN of pixels": (PIXELS, FLAT_ACTIONS, CNNConfig(((3, 3, 2), (5, 2, 1)), ())),
+    "MLP of pixels": (SCREEN, FLAT_ACTIONS, MLPConfig((16,))),
+}
+
+
+def observed(spaces: Spaces, seed: int) -> Observation:
+    """A random observation that asks for every action, with masks and hidden entities."""
+    rng = np.random.default_rng(seed)
+    obs_space, actions = spaces
+    counts = {
+        name: 1 if entity.is_single else int(rng.integers(0, 5))
+        for name, entity in obs_space.entities.items()
+    }
+    features = {
+        name: rng.normal(size=(count, len(obs_space.entities[name].features))) * 2
+        for name, count in counts.items()
+    }
+    if seed % 2:  # on the borders of buckets
+        features = {name: rows.round() for name, rows in features.items()}
+    ids = [(name, i) for name, count in counts.items() for i in range(count)]
+    actors = [ids[i] for i in rng.permutation(len(ids))[:3]]
+    asked: dict[str, Any] = {
+        "move": CategoricalActionMask(actor_ids=actors, mask=_allowed(rng, len(actors), 3)),
+        "a.b": SelectEntityActionMask(actor_ids=actors, mask=_allowed(rng, len(actors), len(ids))),
+        "mode": GlobalCategoricalActionMask([True, bool(seed % 3)]),
+        "push": ContinuousActionMask(actor_ids=actors),
+    }
+    return Observation(
+        reward=0.0,
+        features=features,
+        global_features=rng.normal(size=len(obs_space.global_features)).round(seed % 2 or 3),
+        actions={name: asked[name] for name in actions if seed % 4 or name == "move"},
+        visible={
+            name: rng.random(count) < 0.6 for name, count in counts.items() if seed % 3 and count
+        },
+    )
+
+
+def _allowed(rng: np.random.Generator, num_actors: int, num_choices: int) -> Any:  # noqa: ANN401
+    mask = rng.random((num_actors, num_choices)) < 0.6
+    mask[:, :1] = True
+    return mask
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_option_has_the_same_effect(name: str, node: NetworkInNode) -> None:
+    obs_space, actions, config = CONFIGS[name]
+    spaces = obs_space, actions
+    weights = random_weights(spaces, config, seed=len(name))
+    shown = [observed(spaces, seed) for seed in range(1, 11)]
+    require_equal(node.compare(weights, vectors_of(weights, shown)))
+
+
+def test_every_entity_may_be_missing(node: NetworkInNode) -> None:
+    for name in ("two layers", "pooling max", "separate value", "MLP", "CNN", "projections"):
+        obs_space, actions, config = CONFIGS[name]
+        weights = random_weights((obs_space, actions), config)
+        zeros = np.zeros(len(obs_space.global_features))
+        empty = Observation(reward=0.0, global_features=zeros)
+        require_equal(node.compare(weights, vectors_of(weights, [empty])))
+
+
+def test_a_reference_entity_is_at_the_origin(node: NetworkInNode) -> None:
+    spaces = PLACED, {"move": ACTIONS["move"]}
+    translation = TranslationConfig("A", ("x", "y"), None, "z", True)
+    weights = random_weights(spaces, placed(Relpos((2, 2)), translation=translation))
+    shown = [
+        Observation(
+            reward=0.0,
+            global_features=[1, 2, 3, 4],
+            features={"A": [[1.0, -2.0, turn]], "2": [[0.0, 2.0, 1.0, 5.0], [1.0, 1, 1, 1]]},
+            actions={"move": CategoricalActionMask()},
+        )
+        for turn in (0.0, 0.5, np.pi / 2, -3.0)
+    ]
+    require_equal(node.compare(weights, vectors_of(weights, shown)), 4)
+    found = vectors_of(weights, shown[:1])
+    found[0]["observation"]["features"]["A"] *= 2
+    assert "exactly one A" in node.compare(weights, found)["error"]
+
+
+def test_uncounted_features_are_only_clipped(node: NetworkInNode) -> None:
+    weights = random_weights((OBS, ACTIONS), SMALL())
+    shown = [observed((OBS, ACTIONS), seed) for seed in range(4)]
+    for count in (0.0, 1.0, 2.0):
+        tensors = {
+            name: np.array(count, np.float32)
+            if name.endswith("count")
+            else np.zeros_like(each)
+            if name.endswith("squares_sum")
+            else each
+            for name, each in weights.tensors.items()
+        }
+        fresh = Weights(OBS, ACTIONS, weights.config, tensors)
+        require_equal(node.compare(fresh, vectors_of(fresh, shown)))
+
+
+def test_an_untrained_value_is_none(node: NetworkInNode) -> None:
+    weights = random_weights((OBS, ACTIONS), SMALL(separate_value=True))
+    tensors = {
+        name: np.zeros_like(each) if "heads.value." in name else each
+        for name, each in weights.tensors.items()
+    }
+    untrained = Weights(OBS, ACTIONS, weights.config, tensors)
+    vectors = vectors_of(untrained, [observed((OBS, ACTIONS), 1)])
+    assert vectors[0]["value"] is None
+    require_equal(node.compare(untrained, vectors))
+
+
+@pytest.mark.parametrize("temperature", [0.01, 0.5, 3.0])
+def test_a_temperature_has_the_same_effect(temperature: float, node: NetworkInNode) -> None:
+    weights = random_weights((OBS, ACTIONS), SMALL())
+    shown = [observed((OBS, ACTIONS), seed) for seed in range(1, 6)]
+    found = node.compare(weights, vectors_of(weights, shown, temperature))
+    assert found["probabilities"] <= MAX_DIFFERENCE / min(temperature, 1), found
+    assert not found["other_choices"]
+
+
+# ---------------------------------------------------------------- random networks
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> RogueNetConfig:
+    n_head = draw(st.integers(1, 4))
+    return RogueNetConfig(
+        d_model=n_head * draw(st.integers(8, 10)),
+        n_layer=draw(st.integers(0, 2)),
+        n_head=n_head,
+        d_qk=draw(st.integers(1, 8)),
+        separate_value=draw(st.booleans()),
+        value_scale=draw(st.booleans()),
+        pooling=draw(st.sampled_from([None, *POOLINGS])),
+    )
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_random_games_are_decided_the_same(data: st.DataObject, node: NetworkInNode) -> None:
+    spaces = data.draw(obs_spaces()), data.draw(action_spaces())
+    assume(spaces[0].entities)
+    weights = random_weights(spaces, data.draw(configs()), data.draw(st.integers(0, 99)))
+    shown = [data.draw(observations(*spaces)) for _ in range(2)]
+    require_equal(node.compare(weights, vectors_of(weights, shown)))
+
+
+@st.composite
+def positions(draw: st.DrawFn) -> RelposEncodingConfig:
+    is_radial, is_distance = draw(st.booleans()), draw(st.booleans())
+    is_grid = not (is_radial or is_distance)
+    return Relpos(
+        draw(st.lists(st.integers(1, 6), min_size=(n := is_radial + is_distance or 2), max_size=n)),
+        scale=draw(st.sampled_from([0.1, 0.5, 1.0, 3.0])),
+        per_entity_values=draw(st.booleans()),
+        value_relpos_projection=draw(st.booleans()),
+        key_relpos_projection=draw(st.booleans()),
+        per_entity_projections=draw(st.booleans()),
+        radial=is_radial,
+        distance=is_distance,
+        interpolate=not is_grid and draw(st.booleans()),
+        value_gate=draw(st.sampled_from([None, *GATES])),
+        enable_negative_distance_weight_bug=draw(st.booleans()),
+        **draw(st.sampled_from([ANGLE, VECTOR])),
+    )
+
+
+@settings(max_examples=60)
+@given(relpos=positions(), seeds=st.lists(st.integers(0, 999), min_size=3, max_size=3))
+def test_random_positions_have_the_same_effect(
+    relpos: RelposEncodingConfig, seeds: Sequence[int], node: NetworkInNode
+) -> None:
+    weights = random_weights((PLACED, ACTIONS), placed(relpos), seeds[0])
+    shown = [observed((PLACED, ACTIONS), seed) for seed in seeds]
+    require_equal(node.compare(weights, vectors_of(weights, shown)))
+
+
+# ---------------------------------------------------------------- files
+
+
+def resealed(body: bytes) -> bytes:
+    content = agent_bytes(random_weights((OBS, ACTIONS), SMALL()))
+    return content[:20] + hashlib.sha256(body).digest() + body
+
+
+def changed(change: Callable[[dict[str, Any]], object]) -> bytes:
+    """An agent file whose description was changed."""
+    body = agent_bytes(random_weights((OBS, ACTIONS), SMALL()))[HEADER:]
+    length = int.from_bytes(body[:8], "little")
+    description = json.loads(body[8 : 8 + length])
+    change(description)
+    text = json.dumps(description).encode()
+    return resealed(len(text).to_bytes(8, "little") + text + body[8 + length :])
+
+
+def renamed(old: bytes, new: bytes) -> bytes:
+    body = agent_bytes(random_weights((OBS, ACTIONS), SMALL()))[HEADER:]
+    assert body.count(old) == 1
+    return resealed(body.replace(old, new))
+
+
+def with_option(kind: str, name: str, value: object) -> bytes:
+    def change(description: dict[str, Any]) -> None:
+        operation = next(each for each in description["operations"] if each[0] == kind)
+        operation[4][name] = value
+
+    return changed(change)
+
+
+CONTENT = agent_bytes(random_weights((OBS, ACTIONS), SMALL()))
+UPGRADE = "use the network.mjs of the release that exported it"
+REFUSED = {
+    "nothing": (b"", "not an agent file"),
+    "another file": (b"PK" + CONTENT, 'expected "entity_env agent" at its start'),
+    "another version": (CONTENT[:16] + b"\2" + CONTENT[17:], f"version 2.*expected 1: {UPGRADE}"),
+    "only a header": (CONTENT[:50], "damaged: it has only 50 bytes; copy it"),
+    "a wrong byte": (CONTENT[:500] + b"\0" + CONTENT[501:], "checksum does not match"),
+    "a part": (CONTENT[:-1], "checksum does not match; copy it or export it again"),
+    "a sealed part": (resealed(CONTENT[HEADER:-4]), "damaged: the tensor .* bytes"),
+    "half a description": (resealed(CONTENT[HEADER : HEADER + 99]), "bytes too early"),
+    "an old file": (
+        (DATA / "releases" / "0.2.0" / "catch.agent").read_bytes(),
+        'lists no operations: export it again with "entity-env export"',
+    ),
+    "an unknown operation": (
+        changed(lambda found: found["operations"].append(["constructor", [], "x", "", {}])),
+        f"unknown operation constructor: {UPGRADE}",
+    ),
+    "an unknown option": (with_option("attend", "window", 8), "unknown option window of attend"),
+    "an unknown activation": (with_option("linear", "activation", "swish"), "activation swish"),
+    "an unknown pooling": (
+        changed(
+            lambda found: found["operations"].insert(12, ["pool", ["x"], "y", "", {"of": "sum"}])
+        ),
+        "unknown pooling sum",
+    ),
+    "an unknown option of the network": (
+        changed(lambda found: found["net"].update(memory=4)),
+        f"unknown option memory: {UPGRADE}",
+    ),
+    "a missing tensor": (
+        renamed(b'"action_heads.move.proj.bias"', b'"action_heads.move.proj.BIAS"'),
+        r"damaged: the tensor action_heads.move.proj.bias is missing; copy it",
+    ),
+    "a tensor of another shape": (
+        renamed(b'"shape": [1, 16]', b'"shape": [16, 1]'),
+        r"is F32 \[16,1\], expected F32 \[1,16\]",
+    ),
+    "a missing operation": (
+        changed(lambda found: found["operations"].pop()),
+        "damaged: nothing computes value",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_run_is_refused(name: str, node: NetworkInNode) -> None:
+    content, message = REFUSED[name]
+    error = node.compare(content)["error"]
+    assert re.search(message, error), error
+    assert "\n" not in error
+
+
+def test_files_of_any_length_are_read(node: NetworkInNode) -> None:
+    """The checksum pads its input to 64 bytes."""
+    for length in range(64):
+        content = changed(lambda found, length=length: found.update(note="x" * length))
+        assert "error" not in node.compare(content)
+
+
+# ---------------------------------------------------------------- observations
+
+GOOD = {
+    "features": {"A": [[1, 2]]},
+    "globals": [0],
+    "actions": {"move": {"actors": [0], "mask": [[True, False, False]]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"features": {"C": []}}, "expected the entity types A,keys,B, got C"),
+        ({"features": {"A": [[1]]}}, r"A needs 2 numbers \(x,y\), got 1"),
+        ({"features": {"A": [[1, None]]}, "globals": ["x"]}, "t of the observation must be"),
+        ({"globals": []}, r"the observation needs 1 numbers \(t\), got 0"),
+        ({"visible": {"A": [True, True]}}, "A has 1 entities, got 2 visible"),
+        ({"actions": {"jump": {"actors": [0]}}}, "expected the actions move,a.b,mode,push, got"),
+        ({"actions": {"move": {"actors": [1]}}}, "indices of 1 entities, got 1"),
+        ({"actions": {"a.b": {"actors": [0], "actees": [0.5]}}}, "indices of 1 entities"),
+        ({"actions": {"a.b": {"actors": [0], "actees": []}}}, "actors of a.b have no actees"),
+        ({"actions": {"move": {"actors": [0], "mask": [[False] * 3]}}}, "must allow a choice"),
+        ({"actions": {"move": {"actors": [0], "mask": [[True]]}}}, "in 1 rows of 3, got"),
+    ],
+)
+def test_wrong_observations_are_refused(
+    changes: Mapping[str, Any], message: str, node: NetworkInNode
+) -> None:
+    vector = {"probabilities": {}, "numbers": {}, "value": 0.0, "attention": None}
+    assert "error" not in node.compare(CONTENT, [{**vector, "observation": GOOD}])
+    error = node.compare(CONTENT, [{**vector, "observation": GOOD | changes}])["error"]
+    assert re.search(message, error), error
+
+
+# ---------------------------------------------------------------- choices
+
+_CHOICES = """
+import {readFileSync} from "node:fs";
+import {readAgent} from %s;
+const network = readAgent(readFileSync(0)), rows = [[1, 2], [3, 4]];
+const ask = features => ({features, globals: [0.5], actions: {
+  move: {actors: [0, 1]}, mode: {}, push: {actors: [1]}, "a.b": {actors: [0], actees: [1, 0]}}});
+const observation = ask({A: rows}), flat = ask({A: new Float32Array(rows.flat())});
+const random = [0, 0.25, 0.5, 0.75, 1 - 2 ** -53];
+console.log(JSON.stringify({
+  spaces: network.spaces,
+  thoughts: network.think(observation),
+  flat: network.think(flat),
+  drawn: random.map(each => network.choose(observation, {random: () => each})),
+  many: Array.from({length: 4000}, () => network.choose(observation).push[0]),
+}));
+"""
+
+
+def test_choices_are_drawn_from_the_distributions() -> None:
+    weights = random_weights((OBS, ACTIONS), SMALL())
+    script = _CHOICES % json.dumps(NETWORK.as_uri())
+    done = subprocess.run(
+        [str(NODE), "--input-type=module", "--eval", script],
+        input=agent_bytes(weights),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    thoughts = found["thoughts"]
+    assert found["flat"] == thoughts
+    assert [each["name"] for each in found["spaces"]["entities"]] == [*OBS.entities]
+    assert thoughts["attention"] is None
+    for random, chosen in zip((0, 0.25, 0.5, 0.75, 1 - 2**-53), found["drawn"], strict=True):
+        for action, rows in thoughts["probabilities"].items():
+            for row, index in zip(rows, chosen[action], strict=True):
+                sums = np.cumsum(row)
+                assert index == min(int((sums <= random).sum()), len(row) - 1)
+    many = np.array(found["many"])
+    [means], deviations = thoughts["means"]["push"], thoughts["deviations"]["push"]
+    log_std = weights.tensors["action_heads.push.log_std"]
+    np.testing.assert_allclose(deviations, np.exp(log_std) * [1.0, 0.75], rtol=1e-5)
+    assert (many >= [-1, 5]).all()
+    assert (many <= [1, 6.5]).all()
+    samples = np.random.default_rng(0).normal(means, deviations, (100_000, 2))
+    clipped = samples.clip([-1, 5], [1, 6.5])
+    np.testing.assert_allclose(many.mean(axis=0), clipped.mean(axis=0), atol=0.06)
+    np.testing.assert_allclose(many.std(axis=0), clipped.std(axis=0), atol=0.06)
+
+
+def test_the_file_is_small() -> None:
+    """What a page loads for a network: at most 8 kB, as web servers send it."""
+    script = """
+    const {brotliCompressSync} = require("node:zlib"), {readFileSync} = require("node:fs");
+    console.log(brotliCompressSync(readFileSync(process.argv[1])).length);
+    """
+    done = subprocess.run(
+        [str(NODE), "--eval", script, str(NETWORK)], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) <= 8192
+    assert "import" not in [line.split(" ")[0] for line in NETWORK.read_text().splitlines()]
