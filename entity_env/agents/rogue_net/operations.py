@@ -98,9 +98,9 @@ class Operation:
         """The tensors of this operation, by their names without the prefix."""
         return {part: tensors[self.layer + part] for part in self.tensors}
 
-    def to_json(self) -> dict[str, object]:
-        tensors = {part: [spec.shape, spec.dtype.name] for part, spec in self.tensors.items()}
-        return {**asdict(replace(self, tensors={})), "tensors": tensors}
+    def to_json(self) -> list[object]:
+        """`[kind, inputs, output, layer, constants]`; the kind implies the names of the tensors."""
+        return [self.kind, list(self.inputs), self.output, self.layer, dict(self.constants)]
 
 
 def operations(

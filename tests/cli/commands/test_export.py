@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import subprocess
 import sys
 from contextlib import suppress
@@ -39,10 +40,11 @@ from entity_env.agents.rogue_net.numpy_net.agent import NumpyAgent
 from entity_env.agents.rogue_net.weights import Weights, expected_tensors
 from entity_env.cli import main
 from entity_env.games import cherry_pick, snake
-from tests import DATA as DATA_ROOT
+from tests import DATA as DATA_ROOT, ROOT
 
 DATA = DATA_ROOT / "roguenet"
 CHECKPOINTS = sorted(path.parent for path in DATA.glob("*/config.ron"))
+SHIPPED = sorted((ROOT / "examples").glob("**/*.agent"))
 HEADER = len(MAGIC) + 4 + 32
 
 
@@ -140,6 +142,31 @@ def test_the_tensors_are_safetensors() -> None:
     body = agent_bytes(snake_weights())[HEADER:]
     tensors = read_safetensors(body[8 + int.from_bytes(body[:8], "little") :], "it")
     assert tensors.keys() == snake_weights().tensors.keys()
+
+
+def test_operations_are_listed_for_other_languages() -> None:
+    body = agent_bytes(snake_weights())[HEADER:]
+    listed = json.loads(body[8 : 8 + int.from_bytes(body[:8], "little")])["operations"]
+    assert listed[:2] == [
+        ["normalize", ["features/Head"], "embedded/Head", "embedding.embeddings.Head.0.", {}],
+        [
+            *("linear", ["embedded/Head"], "embedded/Head", "embedding.embeddings.Head.1."),
+            {"activation": "relu"},
+        ],
+    ]
+    expected = [each.to_json() for each in snake_weights().operations()]
+    assert listed == json.loads(json.dumps(expected))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_shipped_agents_list_their_operations(path: Path) -> None:
+    assert path.read_bytes() == agent_bytes(read_agent(path))
+
+
+def test_a_file_without_operations_is_read() -> None:
+    old = DATA_ROOT / "releases" / "0.2.0" / "catch.agent"
+    assert b'"operations"' not in old.read_bytes()
+    assert read_agent(old).operations()
 
 
 def test_an_exported_agent_plays_its_game_and_no_other(tmp_path: Path) -> None:

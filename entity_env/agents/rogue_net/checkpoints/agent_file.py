@@ -4,8 +4,12 @@
     4 bytes    version of the format; all numbers are little-endian
     32 bytes   SHA-256 of the rest
     8 bytes    length of the description
-    ...        the description in JSON: sizes of the network, spaces
+    ...        the description in JSON: `net`, sizes of the network; `spaces`; `operations`
     ...        the parameters, in the format of safetensors
+
+`operations` is for readers in other languages: the operations of the network in order, each as
+`[kind, inputs, output, layer, constants]`, see `rogue_net.operations`. This reader derives them
+from `net` and `spaces`, and also reads older files, which have none.
 
 Needs only numpy. The checksum detects damage, not forgery. Therefore nothing in the file is
 executed, and everything in it is checked.
@@ -67,10 +71,11 @@ def write_agent(path: str | Path, weights: Weights) -> None:
 
 
 def agent_bytes(weights: Weights) -> bytes:
-    """Content of an `.agent` file."""
+    """Content of an `.agent` file; raises the errors of `Weights.operations`."""
     description = {
         "net": weights.config.to_json(),
         "spaces": spaces_to_json(weights.obs_space, weights.action_space),
+        "operations": [each.to_json() for each in weights.operations()],
     }
     text = json.dumps(description, ensure_ascii=False).encode()
     body = len(text).to_bytes(8, "little") + text + write_safetensors(weights.tensors)
