@@ -222,9 +222,9 @@ def test_a_game_that_never_ends_is_left(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_a_page_does_can_be_tried_instead(tmp_path: Path) -> None:
     file = written(tmp_path, "def value():\n    return 1 / 0\n")
-    assert lines(check(file, play=partial(int, "7"))) == []  # the game itself is not played
-    with pytest.raises(WorkerError, match="ValueError: invalid literal"):
-        check(file, play=partial(int, "seven"))
+    assert lines(check(file, play=partial(str.format, "{}"))) == []  # the game itself is not played
+    with pytest.raises(WorkerError, match="IndexError: Replacement index 2"):
+        check(file, play=partial(str.format, "{2}"))
 
 
 # ------------------------------------------------------------------ obstacles

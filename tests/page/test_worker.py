@@ -272,10 +272,9 @@ class Refuse:
         if name.partition(".")[0] in {{"numpy", "greenlet", "click", "rich", "numba", "PIL"}}:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Refuse())
-from pathlib import Path
 from entity_env.page.trial import play_trial
 config = {config_of(f"entity_env.games.{name}", name)!r}
-play_trial({{**config, "seats": [""] * {games.GAMES[name].num_agents}}}, Path())
+play_trial([], config, "")
 print("played")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -160,7 +160,7 @@ def _html_of(path: Path) -> str:
     return str(MarkdownIt("commonmark", {"html": False}).render(text))
 
 
-class _Files(SimpleHTTPRequestHandler):
+class PageFiles(SimpleHTTPRequestHandler):
     """Serves the files of a page; browsers ask again whether they have changed."""
 
     extensions_map: Any = {  # noqa: RUF012 - as in the base class
@@ -179,7 +179,7 @@ class _Files(SimpleHTTPRequestHandler):
 
 
 def _serve(folder: Path) -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Files, directory=str(folder)))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(PageFiles, directory=str(folder)))
     server.daemon_threads = True
     with server, suppress(KeyboardInterrupt):
         echo(f"serving on http://127.0.0.1:{server.server_port}/ until Ctrl-C")

@@ -1,6 +1,6 @@
 // Asks who plays, and connects the page of a game to the worker that runs it.
 
-const waitMs = 3000;
+let waitMs = 3000;
 let config = null;
 let worker = null;
 let isReady = false;

@@ -1,0 +1,265 @@
+"""Pages of games in Chromium, with the real Pyodide; skipped without them."""
+
+import base64
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from entity_env import games
+from entity_env.agents import load_agent
+from entity_env.cli.app import main
+from entity_env.cli.commands.page import PageFiles
+from entity_env.page.pyodide import FILES, cache_folder
+from entity_env.replay import Replay, ReplayWriter
+from tests.helpers.chromium import PROGRAM, Chromium
+
+ROOT = Path(__file__).parents[2]
+SNAKE = ROOT / "examples" / "ship" / "snake.agent"
+HAS_PYODIDE = all((cache_folder() / name).is_file() for name in FILES)
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(PROGRAM is None, reason="needs Chromium"),
+    pytest.mark.skipif(not HAS_PYODIDE, reason="needs Pyodide: make pyodide"),
+]
+
+
+def write(out: Path, *words: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["page", *words, "--out", str(out)])
+    assert ended.value.code == 0
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    folder = tmp_path_factory.mktemp("site")
+    shutil.copy(ROOT / "examples" / "my_game.py", folder / "my_game.py")
+    write(folder / "snake", "snake", "--agent", f"Good={SNAKE}", "--clock", "0.3")
+    write(folder / "tic_tac_toe", "tic_tac_toe", "--title", "X & O <b>")
+    write(folder / "my_game", str(folder / "my_game.py"), "--edit")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(PageFiles, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    yield folder, f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    return tmp_path / "profile"
+
+
+def submit(page: Chromium) -> None:
+    page.wait_for("config")
+    page.value("document.getElementById('setup').requestSubmit()")
+
+
+def begin(page: Chromium) -> None:
+    submit(page)
+    page.wait_for("document.body.classList.contains('begun') && frame?.seats")
+
+
+def text(page: Chromium, selector: str) -> str:
+    found: str = page.value(f"document.querySelector({json.dumps(selector)}).textContent")
+    return found
+
+
+KEEP = """
+window.saved = [];
+keep = (name, base64) => saved.push([name, base64]);
+"""
+
+
+def saved_replay(page: Chromium) -> Replay:
+    page.value(KEEP)
+    page.value("document.getElementById('save').click()")
+    name, content = page.wait_for("saved[0]")
+    assert name.endswith(".replay")
+    return Replay.from_bytes(base64.b64decode(content))
+
+
+def test_a_game_is_played_with_keys_watched_again_and_its_replay_verified(
+    site: tuple[Path, str], profile: Path
+) -> None:
+    _, url = site
+    with Chromium(f"{url}/snake/", profile) as page:
+        begin(page)
+        assert text(page, "#title") == "snake"
+        page.wait_for("frame.asked")
+        page.press("ArrowUp")
+        page.wait_for("frame.over")
+        assert text(page, "#headline").startswith("Score ")
+        replay = saved_replay(page)
+        page.value("document.getElementById('watch').click()")
+        page.wait_for("document.getElementById('film').srcdoc.length > 1000")
+        page.press("Escape")
+        page.value("document.getElementById('again').click()")
+        page.wait_for("frame.asked?.choices.length")
+        assert page.problems == []
+    assert replay.header.agents[0]["name"] == "human"
+    assert replay.verify(games.snake) is None
+
+
+def test_an_agent_plays_move_for_move_as_in_python(site: tuple[Path, str], profile: Path) -> None:
+    _, url = site
+    with Chromium(f"{url}/snake/", profile) as page:
+        page.wait_for("config")
+        page.value("config.start.seed = 5")
+        page.value("document.querySelector('select').value = 'snake.agent'")
+        page.value("document.querySelector('#speed input').value = 31")
+        begin(page)
+        page.wait_for("frame.over && frame.asked")
+        replay = saved_replay(page)
+        assert page.problems == []
+    writer = ReplayWriter(agents=["snake.agent"])
+    games.snake.run(load_agent(SNAKE, greedy=True), seed=5, watch=writer)
+    mine = writer.replays[0]
+    assert [line.actions for line in replay.lines] == [line.actions for line in mine.lines]
+    assert replay.verify(games.snake) is None
+
+
+def test_a_game_is_played_by_mouse_and_touch_on_a_phone(
+    site: tuple[Path, str], profile: Path
+) -> None:
+    _, url = site
+    with Chromium(f"{url}/tic_tac_toe/", profile, (390, 844)) as page:
+        page.emulate(390, 844, is_mobile=True)
+        page.call("Emulation.setTouchEmulationEnabled", enabled=True)
+        page.wait_for("config")
+        assert text(page, "#name") == "X & O <b>"
+        x, y, width, height = page.box("#setup > button")
+        tap(page, x + width / 2, y + height / 2)
+        page.wait_for("document.body.classList.contains('begun') && frame?.seats")
+        is_tap = True
+        while not page.wait_for("frame.asked || frame.over") or not page.value(
+            "Boolean(frame.over)"
+        ):
+            number = page.value("frame.asked.number")
+            left, top, width, height = page.box("#board")
+            columns, rows = page.value("ground.size")
+            spot_x, spot_y = page.value("lit[0].spot")
+            at = left + spot_x * width / columns, top + spot_y * height / rows
+            (tap if is_tap else Chromium.click)(page, *at)
+            is_tap = not is_tap
+            page.wait_for(f"frame.over || frame.asked?.number > {number}")
+        assert page.value("document.documentElement.scrollWidth") <= 390
+        replay = saved_replay(page)
+        assert page.problems == []
+    assert replay.verify(games.tic_tac_toe) is None
+
+
+def tap(page: Chromium, x: float, y: float) -> None:
+    for kind, points in (("touchStart", [{"x": x, "y": y}]), ("touchEnd", [])):
+        page.call("Input.dispatchTouchEvent", type=kind, touchPoints=points)
+
+
+def test_the_second_visit_starts_from_the_kept_memory(
+    site: tuple[Path, str], profile: Path
+) -> None:
+    _, url = site
+    with Chromium(f"{url}/tic_tac_toe/", profile) as page:
+        begin(page)
+        page.wait_for("caches.open('entity_env').then(c => c.keys()).then(found => found.length)")
+        page.go(f"{url}/tic_tac_toe/")
+        begin(page)
+        page.wait_for("frame.asked")
+        seeds = page.value("saved = null")
+        assert seeds is None
+        assert page.problems == []
+
+
+def test_a_visitor_edits_the_game_and_sees_the_line_of_an_error(
+    site: tuple[Path, str], profile: Path
+) -> None:
+    _, url = site
+    with Chromium(f"{url}/my_game/", profile) as page:
+        page.wait_for("config && original")
+        game = page.value("original")
+        assert game == (ROOT / "examples" / "my_game.py").read_text()
+        broken = game.replace("def play(", "def plai(", 1)
+        page.value(f"document.getElementById('source').value = {json.dumps(broken)}")
+        submit(page)
+        page.wait_for("document.getElementById('failure').textContent")
+        assert "NameError" in text(page, "#failure")
+        selected = page.value("source.value.slice(source.selectionStart, source.selectionEnd)")
+        assert "play" in selected
+        page.value(f"document.getElementById('source').value = {json.dumps(game)}")
+        begin(page)
+        page.wait_for("frame.asked")
+
+
+def test_a_game_that_never_returns_is_replaced(site: tuple[Path, str], profile: Path) -> None:
+    _, url = site
+    with Chromium(f"{url}/my_game/", profile) as page:
+        page.wait_for("config && original")
+        game = page.value("original")
+        endless = game.replace("agent.act(", "(lambda *_: [None for _ in iter(int, 1)])(", 1)
+        assert endless != game
+        page.value(f"document.getElementById('source').value = {json.dumps(endless)}")
+        page.value("waitMs = 500")
+        submit(page)
+        page.wait_for("isReady")
+        page.value(f"document.getElementById('source').value = {json.dumps(game)}")
+        begin(page)
+        page.wait_for("frame.asked")
+
+
+def test_dragging_shows_what_the_network_would_do(site: tuple[Path, str], profile: Path) -> None:
+    _, url = site
+    with Chromium(f"{url}/snake/", profile) as page:
+        page.wait_for("config")
+        page.value("document.querySelector('select').value = 'snake.agent'")
+        page.value("document.querySelector('#speed input').value = 31")
+        begin(page)
+        page.wait_for("frame.over && !document.getElementById('review').hidden")
+        page.value("slider.value = 3; slider.oninput()")
+        page.wait_for("frame.episode.startsWith('step 4 of')")
+        before = page.wait_for("frame.think && JSON.stringify(frame.think)")
+        x, y, width, height = page.box("#board")
+        columns, rows = page.value("ground.size")
+        food = page.value("frame.shapes.findLast(s => frame.words[s[7]]?.startsWith('Food'))")
+        from_x, from_y = x + food[1] * width / columns, y + food[2] * height / rows
+        to_x = x + (columns - food[1]) * width / columns
+        page.call("Input.dispatchMouseEvent", type="mouseMoved", x=from_x, y=from_y)
+        mouse = partial(page.call, "Input.dispatchMouseEvent", button="left", clickCount=1)
+        mouse(type="mousePressed", x=from_x, y=from_y)
+        mouse(type="mouseMoved", x=to_x, y=from_y, buttons=1)
+        page.wait_for(f"JSON.stringify(frame.think) != {json.dumps(before)}")
+        mouse(type="mouseReleased", x=to_x, y=from_y)
+        assert page.problems == []
+
+
+def test_nothing_else_can_be_reached(site: tuple[Path, str], profile: Path) -> None:
+    """Neither by the page, nor by the code of the game."""
+    folder, url = site
+    policy = (folder / "snake" / "index.html").read_text().split('content="')[1].split('"')[0]
+    assert "unsafe-inline" not in policy
+    assert "'unsafe-eval'" not in policy
+    with Chromium(f"{url}/my_game/", profile) as page:
+        page.wait_for("config && original")
+        code = "import js\nassert not hasattr(js, 'fetch') or js.fetch is None, js.fetch\n"
+        game = code + page.value("original")
+        page.value(f"document.getElementById('source').value = {json.dumps(game)}")
+        submit(page)
+        page.wait_for(
+            "document.body.classList.contains('begun')"
+            " || document.getElementById('failure').textContent"
+        )
+        assert "AssertionError" not in text(page, "#failure")
+        refused = "fetch('https://example.com').then(() => 'reached', () => 'refused')"
+        assert page.value(refused) == "refused"
+
+
+def test_a_file_says_what_to_do(site: tuple[Path, str], profile: Path) -> None:
+    folder, _ = site
+    with Chromium((folder / "snake" / "index.html").as_uri(), profile) as page:
+        assert "python3 -m http.server" in text(page, "#failure")
+        assert page.value("setup.hidden")
