@@ -11,6 +11,7 @@ import importlib.util
 import os
 import pickle
 import random
+import subprocess  # noqa: F401 - before `sys.platform` changes, so it reports what it does
 import sys
 import sysconfig
 import threading
@@ -39,6 +40,8 @@ PACKAGE_FOLDER: Final = str(Path(__file__).resolve().parents[1])
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 _DEVICES: Final = frozenset(f"/dev/{name}" for name in ("null", "random", "urandom", "zero"))
 _IMPORTING: Final = "<frozen importlib._bootstrap"
+_PLATFORM: Final = "emscripten"
+"""`sys.platform` in Pyodide."""
 _SEEKING: Final = importlib.util.find_spec.__code__.co_filename
 _MAX_DRAWN: Final = 200
 _PROCESSES: Final = ("multiprocessing", "_multiprocessing")
@@ -314,7 +317,7 @@ class Border:
         self._written: set[str] = set()
         self._is_active = False
         self._is_own: dict[str, bool] = {}
-        self._finders = [*sys.meta_path]
+        self._finders, self._platform = [*sys.meta_path], sys.platform
         places = sysconfig.get_paths()
         self._python = [os.path.realpath(places[name]) for name in ("stdlib", "platstdlib")]
         self._temporary = gettempdir()  # here, because it opens files with a lock held
@@ -324,6 +327,8 @@ class Border:
     def __enter__(self) -> None:
         self._is_active = True
         sys.meta_path[:] = [self]
+        if self._job.is_blocked:
+            sys.platform = _PLATFORM
         sys.addaudithook(self._hook)
         for module, name in _STARTS:  # Python 3.11 has no audit event for it
             if (start := getattr(module, name, None)) is not None:
@@ -331,6 +336,7 @@ class Border:
 
     def __exit__(self, *_: object) -> None:
         sys.meta_path[:] = self._finders
+        sys.platform = self._platform
         self._is_active = False  # an audit hook stays for the life of the process
 
     def is_own(self, file: str) -> bool:

@@ -163,23 +163,28 @@ def find_obstacles(
         if not (trial.error and trial.fatal) or time.monotonic() > until_s:
             break
     obstacles = [_obstacle(job, each) for each in lacks]
-    if trial.error and not obstacles:
-        obstacles = [_unexplained(game, job, trial, timeout_s)]
+    if trial.error and not trial.fatal:
+        obstacles += _unexplained(game, job, trial, timeout_s, is_alone=not obstacles)
     return _contents(job, trial, dict.fromkeys(obstacles))
 
 
-def _unexplained(game: Game, job: TrialJob, trial: Trial, timeout_s: float) -> Obstacle:
-    """The obstacle of a game that fails, but not by an error for what a page lacks.
+def _unexplained(
+    game: Game, job: TrialJob, trial: Trial, timeout_s: float, *, is_alone: bool
+) -> list[Obstacle]:
+    """The obstacle of a game that fails in a page, but not by an error for what a page lacks.
+
+    Args:
+        is_alone: there is no other obstacle.
 
     Raises:
-        WorkerError: it fails also with everything.
+        WorkerError: it fails also with everything, and there is no other obstacle.
     """
     unblocked = _played(game, job._replace(is_blocked=False), timeout_s)
-    if unblocked.error:
+    if unblocked.error and is_alone:
         where = f" at {_relative(unblocked.file, job)}:{unblocked.line}" if unblocked.line else ""
         raise WorkerError(one_line(f"{game.name} raised {unblocked.error}{where}"))
     words = f"in a page, this raises {trial.error}{_without(trial.others)}"
-    return _at_line(job, trial.file, trial.line, words)
+    return [] if unblocked.error else [_at_line(job, trial.file, trial.line, words)]
 
 
 def trial_job(game: Game) -> TrialJob:
