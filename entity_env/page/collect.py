@@ -1,8 +1,8 @@
 """`ReplayCollector`: receives replays from pages by HTTP, and keeps those that play again equally.
 
-A sender chooses only the actions and the seed of an episode. What is kept is written by the game of
-the collector, which plays them again in a process with limits: not the sender's bytes, observations
-or thoughts, and no name of any code.
+A sender chooses only the actions and the seed of an episode. The collector's game plays them again
+in a process with limits, and writes the file to keep: without the sender's bytes, observations,
+thoughts, or names of code.
 """
 
 from __future__ import annotations

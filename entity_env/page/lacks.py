@@ -1,6 +1,6 @@
-"""What a page lacks: plays a game in a new process, where that raises an error.
+"""Plays a game in a new process, in which everything that a page lacks raises an error.
 
-Imports only what every game needs, so that the process shows which modules this game needs.
+Imports only modules that every game needs: the others in the process are needed by this game.
 """
 
 from __future__ import annotations
@@ -322,7 +322,7 @@ class Border:
         self._python = [os.path.realpath(places[name]) for name in ("stdlib", "platstdlib")]
         self._temporary = gettempdir()  # here, because it opens files with a lock held
         self._others = [*self._python, *([PACKAGE_FOLDER] if job.file else [])]
-        """What may lie in the game's folder without belonging to the game."""
+        """Folders that may lie in the game's folder without belonging to the game."""
 
     def __enter__(self) -> None:
         self._is_active = True
@@ -381,7 +381,7 @@ class Border:
         return None
 
     def _kind_of(self, name: str, spec: ModuleSpec) -> str:
-        """What a module is, as in `Lack.kind`; "" if a page has it."""
+        """`Lack.kind` of a module; "" if a page has it."""
         top, places = name.partition(".")[0], [*_places(spec)]
         if top == PACKAGE or any(map(self.is_own, places)):
             return "compiled" if isinstance(spec.loader, ExtensionFileLoader) else ""

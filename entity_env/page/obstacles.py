@@ -37,11 +37,11 @@ _FIXES: Final = {
     "process": "a page cannot start programs: let the game do this work itself",
     "network": "the game has no network in a page: read the data from a file in its folder",
     "library": "a page cannot load the library {name}: use Python",
-    "input": "nobody can type text for a game in a page: ask an agent, with act",
+    "input": "a page has no terminal to type text: ask an agent, with act",
     "file": "a page has only files in the game's folder {folder}, not {name}: move it there, and "
     "open it relative to __file__",
 }
-"""What is lacking and how to fix it, by `Lack.kind`."""
+"""Problem and fix, by `Lack.kind`."""
 
 
 Play: TypeAlias = Callable[[Mapping[str, Json], str], None]
@@ -72,7 +72,7 @@ class Obstacle:
 
 @dataclass(frozen=True)
 class PageContents:
-    """What a page of a game contains.
+    """Contents of a game's page.
 
     Args:
         obstacles: what the game needs and a page lacks, in the order of use; empty if it can run.
@@ -129,7 +129,7 @@ def find_obstacles(
 
     A page has the standard library, the game's folder and this package without numpy; no threads,
     programs or network. If the game fails by what a page lacks, it gets that and is played again,
-    until it succeeds. What it can do without is therefore not an obstacle.
+    until it succeeds. Optional imports are therefore not obstacles.
 
     Args:
         game: with its settings; defined at the top level of a file.

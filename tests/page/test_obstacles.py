@@ -278,7 +278,7 @@ def test_every_obstacle_is_listed_with_its_line(tmp_path: Path) -> None:
     words = [
         *((1, "package numpy"), (2, "module pwd"), (4, "outside_of_it"), (0, "package rich")),
         *((6, "levels.txt"), (7, str(tmp_path)), (10, "threads"), (11, "programs")),
-        *((12, "network"), (13, "libm.so.6"), (14, "type text")),
+        *((12, "network"), (13, "libm.so.6"), (14, "no terminal")),
     ]
     assert [each.file for each in found.obstacles].count("helper.py") == 1
     assert [each.line for each in found.obstacles] == [

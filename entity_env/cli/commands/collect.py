@@ -30,7 +30,7 @@ _A_DAY_S: Final = 86400.0
 
 @dataclass(frozen=True, kw_only=True)
 class AddressOptions:
-    """Where replays are received, and from whom."""
+    """Address for replays, and the senders that may use it."""
 
     host: str = _DEFAULTS.host
     """Address to listen on; 0.0.0.0 = all of this machine."""
