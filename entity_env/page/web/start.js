@@ -90,6 +90,7 @@ function take(name, data) {
     $("loading").textContent = "";
     events[name](data);
     if (name == "frame") {
+      document.title = $("title").textContent = config.title;
       offerReview();
       afterStep();
     }
@@ -166,8 +167,8 @@ const slider = $("review").querySelector("input");
 function offerReview() {
   const count = frame.over?.turns ?? 0, isNew = $("review").hidden;
   $("review").hidden = !count;
+  if (count && !isNew) return;
   $("hintback").hidden = true;
-  if (!count || !isNew) return;
   slider.max = count - 1;
   slider.value = count - 1;
   $("review").querySelector("output").textContent = `of ${count}`;
@@ -201,7 +202,8 @@ board.addEventListener("pointerdown", event => {
 });
 board.addEventListener("pointermove", event => {
   if (dragged < 0) return;
-  places[dragged] = pointOf(event, board, ground.size);
+  const point = pointOf(event, board, ground.size);
+  places[dragged] = point.map((at, i) => Math.min(Math.max(at, 0.01), ground.size[i] - 0.01));
   lookBack();
 });
 for (const name of ["pointerup", "pointercancel"]) board.addEventListener(name, () => dragged = -1);
