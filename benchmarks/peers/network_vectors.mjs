@@ -35,8 +35,10 @@ export function compare(network, vectors, seconds = 0) {
     for (const [name, rows] of Object.entries(numbers)) addAll("numbers", chosen[name], rows, 1);
     if ((value === null) !== (thoughts.value === null)) add("values", Infinity, 0);
     add("values", thoughts.value, value, Math.abs(value));
-    if (attention) addAll("attention", thoughts.attention, attention.map(layer => layer.flat(2)));
-    if (!attention && thoughts.attention) add("attention", Infinity, 0);
+    // Further layers are those of a separate value network.
+    const layers = (attention ?? []).map(layer => layer.flat(2));
+    addAll("attention", thoughts.attention.slice(0, layers.length), layers);
+    if (!layers.length && thoughts.attention.length) add("attention", Infinity, 0);
   }
   const start = performance.now();
   let rounds = 0;

@@ -5,15 +5,15 @@
 //   const {probabilities, value} = network.think(observation);
 //   const {Move: [choice]} = network.choose(observation, {greedy: true});
 //
-// The file lists its operations, see `agents/rogue_net/operations.py`. Results are within 1e-5 of
-// numpy's. An observation has
+// The file lists operations of `rogue_net/operations.py`. Results are within 1e-5 of numpy's.
+// An observation has
 //
 //   features  {TYPE: [[number, ...], ...]}: a row per entity, or all rows in one typed array
 //   globals   [number, ...]: global features
 //   visible   {TYPE: [boolean, ...]}: optional, false hides an entity from the policy
 //   actions   {NAME: {actors: [index, ...], actees: [index, ...], mask: [[boolean, ...], ...]}}:
-//             requested actions. `actees` are for actions that select entities. Global actions need
-//             no actors. `mask` is optional: a row per actor, true = allowed.
+//             requested actions. Only select actions have `actees`. Global actions need no actors.
+//             `mask` is optional: a row per actor, true = allowed.
 //
 // Indices count all entities, in the order of the types in `network.spaces.entities`.
 
@@ -24,10 +24,12 @@ const fail = message => { throw new Error(message); };
 const damaged = what => fail(`the agent file is damaged: ${what}; copy it or export it again`);
 const unknown = what => fail(`the agent file has the unknown ${what}: ${UPGRADE}`);
 const own = (object, name) => object && Object.hasOwn(object, name) ? object[name] : undefined;
+const named = (items, name) => items.find(each => each.name === name) ??
+  fail(`expected one of ${items.map(each => each.name)}, got ${name}`);
 const product = numbers => numbers.reduce((a, b) => a * b, 1);
 const rowsOf = (count, make) => Array.from({length: count}, (_, row) => make(row));
 
-// Calls a function with options, and refuses those that it does not read.
+// Refuses options that `call` does not read.
 function withKnown(options, where, call, more) {
   const read = new Set();
   const found = call(new Proxy(options, {get: (_, name) => (read.add(name), own(options, name) ?? own(more, name))}));
@@ -39,7 +41,7 @@ function withKnown(options, where, call, more) {
 export function readAgent(content) {
   const bytes = new Uint8Array(content.buffer ?? content, content.byteOffset ?? 0, content.byteLength), view = viewOf(bytes);
   if (textOf(bytes.subarray(0, 16)) !== "entity_env agent") {
-    fail('not an agent file: expected "entity_env agent" at its start; create one with "entity-env export"');
+    fail('expected an agent file: create one with "entity-env export"');
   }
   if (bytes.length < 60) damaged(`it has only ${bytes.length} bytes`);
   if (view.getUint32(16, true) !== 1) fail(`expected version 1 of the agent file, got ${view.getUint32(16, true)}: ${UPGRADE}`);
@@ -49,7 +51,7 @@ export function readAgent(content) {
     const entry = own(header, name) ?? damaged(`the tensor ${name} is missing`), numbers = data.slice(...entry.data_offsets);
     length ??= product(entry.shape);
     if (entry.dtype !== "F32" || numbers.length !== 4 * length) {
-      damaged(`expected ${length} F32 as ${name} in ${data.length} bytes, got ${JSON.stringify(entry)}`);
+      damaged(`expected ${name} of ${length} F32, got ${JSON.stringify(entry)}`);
     }
     return new Float64Array(new Float32Array(numbers.buffer));
   });
@@ -58,14 +60,13 @@ export function readAgent(content) {
 const textOf = bytes => new TextDecoder().decode(bytes);
 const viewOf = bytes => new DataView(bytes.buffer, bytes.byteOffset);
 
-// JSON that follows its length in 8 bytes, and the bytes that follow it.
+// JSON after its length in 8 bytes, and the bytes after it.
 function jsonAndRest(bytes) {
   const stop = 8 + Number(viewOf(bytes).getBigUint64(0, true));
-  if (stop > bytes.length) damaged(`it ends ${stop - bytes.length} bytes too early`);
   return [JSON.parse(textOf(bytes.subarray(8, stop))), bytes.subarray(stop)];
 }
 
-// The checksum as 8 words. `crypto.subtle` is missing in pages without https.
+// The checksum: `crypto.subtle` needs https.
 function sha256(bytes) {
   const primes = [], words = new Int32Array(64);
   for (let n = 2; primes.length < 64; n++) if (primes.every(prime => n % prime)) primes.push(n);
@@ -91,7 +92,7 @@ function sha256(bytes) {
   return hash.subarray(0, 8);
 }
 
-// Rows of numbers in one array, which is kept for the next observation and grows if needed.
+// Rows of numbers in one array, kept for the next observation.
 class Matrix {
   constructor(width, more) {
     Object.assign(this, {width, rows: 0, data: new Float64Array(width), ...more});
@@ -104,7 +105,7 @@ class Matrix {
   }
 }
 
-// y = x @ weight.T + bias. Two sums, which do not wait for each other, are faster than one.
+// y = x @ weight.T + bias. Two sums are faster than one.
 function multiply({width, rows, data}, weight, bias, y) {
   const found = y.resize(rows), columns = y.width;
   for (let i = 0; i < rows * columns; i++) {
@@ -133,7 +134,6 @@ const ACTIVATIONS = {
   },
 };
 
-// `multiply` with an activation, if any.
 function linear(activation, x, weight, bias, y) {
   const activate = activation && (own(ACTIVATIONS, activation) ?? unknown(`activation ${activation}`));
   return [y, () => {
@@ -142,7 +142,7 @@ function linear(activation, x, weight, bias, y) {
   }];
 }
 
-// Turns `n` logits into probabilities, in place.
+// Of `n` logits, in place.
 function softmax(x, n) {
   let top = -Infinity, sum = 0;
   for (let i = 0; i < n; i++) top = Math.max(top, x[i]);
@@ -150,15 +150,15 @@ function softmax(x, n) {
   for (let i = 0; i < n; i++) x[i] /= sum;
 }
 
-// A function of a number and its column: standardized by the statistics in the file, and clipped.
+// A function of a number and its column: standardized and clipped.
 function standardizer(tensor, layer = "") {
   const [count] = tensor(`${layer}count`), mean = tensor(`${layer}mean`);
   const deviation = tensor(`${layer}squares_sum`).map(sum => Math.sqrt(sum / (count - 1)) || 1);
   return (x, i) => Math.max(-5, Math.min(5, count > 1 ? (x - mean[i]) / deviation[i] : x));
 }
 
-// By kind, a function of the options, which include the file's tensors and the state of the network,
-// and of the matrices to read. It returns the matrix to write, and a function that computes it.
+// By kind, a function of the options and of the matrices to read. It returns the matrix to write, and a
+// function that computes it.
 const OPERATIONS = {
   normalize({tensor}, x) {
     const y = new Matrix(x.width, {sides: x.sides}), standardize = standardizer(tensor);
@@ -211,7 +211,7 @@ const OPERATIONS = {
     return [y, () => join(parts, y, 1)];
   },
 
-  positions: relativePositions,
+  positions,
 
   // Visible entities do not attend to hidden ones.
   attend({n_head: heads, state}, query, key, value, positions, gate) {
@@ -247,7 +247,6 @@ const OPERATIONS = {
     return [y, () => gather(x.data, y, new Array(state.numEntities).fill(0))];
   },
 
-  // Multiplies all windows of the picture, copied channel by channel.
   convolve({stride, activation, tensor}, x) {
     const bias = tensor("bias"), weight = tensor("weight");
     const windows = new Matrix(weight.length / bias.length), area = windows.width / x.width, kernel = Math.sqrt(area);
@@ -296,7 +295,7 @@ const OPERATIONS = {
     });
   }],
 
-  // In the units of the action.
+  // In units of the action.
   gaussian({action, low, high, tensor, state}, x) {
     const logs = tensor("log_std", x.width), halves = low.map((bound, i) => high[i] / 2 - bound / 2);
     return [x, () => {
@@ -312,7 +311,6 @@ const OPERATIONS = {
   },
 };
 
-// Copies the numbers of matrices one after the other.
 function join(parts, y, rows) {
   const data = y.resize(rows);
   let at = 0;
@@ -333,7 +331,7 @@ function rowsOfAction(action, who, state, x) {
   const y = new Matrix(x.width);
   return [y, () => {
     const rows = (state.requests[action]?.[who] ?? []).map(index => state.isVector ? 0 : index ?? x.rows - 1);
-    if (rows.some(row => !Number.isInteger(row) || row < 0 || row >= x.rows)) {
+    if (rows.some(row => row !== row >>> 0 || row >= x.rows)) {
       fail(`expected ${who} of ${action} from 0 to ${x.rows - 1}, got ${rows}`);
     }
     gather(x.data, y, rows);
@@ -341,9 +339,8 @@ function rowsOfAction(action, who, state, x) {
 }
 
 function pool(of, state, x) {
-  const isMax = of.endsWith("max"), isMean = of.startsWith("mean"), {width} = x;
-  if (!["mean", "max", "meanmax"].includes(of)) unknown(`pooling ${of}`);
-  const y = new Matrix(width * (isMax + isMean));
+  const [isMean, isMax] = {mean: [1, 0], max: [0, 1], meanmax: [1, 1]}[of] ?? unknown(`pooling ${of}`);
+  const {width} = x, y = new Matrix(width * (isMean + isMax));
   return [y, () => {
     const data = y.resize(1);
     for (let i = 0; i < width; i++) {
@@ -360,12 +357,12 @@ function pool(of, state, x) {
   }];
 }
 
-// Length of a vector in float32.
+// In float32.
 const norm = numbers => fround(Math.sqrt(numbers.reduce((sum, x) => fround(sum + fround(x * x)), 0)));
 
-// A key and a value for every pair of entities, from tables with a row per bucket of relative
-// positions. Rounded to float32 like numpy: a position between two buckets must get the same one.
-function relativePositions({features, options, tensor}, ...types) {
+// A key and a value for every pair of entities, from tables of buckets of relative positions. Rounds to
+// float32: a position between two buckets must get that of numpy.
+function positions({features, options, tensor}, ...types) {
   return withKnown(options, "positions", ({
     extent, position_features, scale, radial, distance, interpolate, rotation_vec_features, rotation_angle_feature,
     per_entity_values, per_entity_projections, value_relpos_projection, key_relpos_projection, value_gate,
@@ -380,7 +377,6 @@ function relativePositions({features, options, tensor}, ...types) {
       return {projections, table: tensor(`${part}s.weight`), found: new Matrix(width)};
     });
     const remainder = (x, by) => x % by < 0 ? fround(x % by + by) : x % by;
-    // Two neighbors with their weights, or one.
     const split = (one, two, weight) => interpolate ? [[one, weight], [two, fround(1 - weight)]] : [[one, 1]];
 
     function bucketsOf(relative, direction) {
@@ -424,7 +420,6 @@ function relativePositions({features, options, tensor}, ...types) {
           for (const [bucket, weight] of buckets) {
             for (let c = 0; c < width; c++) data[start + c] += weight * table[(bucket + shift) * width + c];
           }
-          // Those of all types are for queries of the first, as in rogue-net.
           for (const [weight, bias] of per_entity_projections && kind ? [] : projections) {
             const triple = [...relative, norm(relative)].map(standardize);
             for (let c = 0; c < width; c++) {
@@ -438,7 +433,7 @@ function relativePositions({features, options, tensor}, ...types) {
   });
 }
 
-// Copies rows to the left of a matrix, rounded to float32 as in Python.
+// Copies rows to the left of a matrix, in float32.
 function copyRows(rows, {name, features}, y) {
   const {length} = features, isFlat = ArrayBuffer.isView(rows), data = y.resize(rows.length / (isFlat ? length : 1));
   for (let row = 0; row < y.rows; row++) {
@@ -450,9 +445,9 @@ function copyRows(rows, {name, features}, y) {
   }
 }
 
-// The first buffers of the network, and a function that fills them. They have a row per entity, with its
-// own and the global features. An MLP or CNN reads one vector of all features, and a picture.
-function inputsOf({entities, global_features, actions}, {translation}, readsPicture, state) {
+// The first buffers, and a function that fills them: a row per entity, with its own and the global
+// features. An MLP or CNN reads one vector, and a picture.
+function inputsOf({entities, global_features, actions}, net, state) {
   const types = [...entities], shared = state.isVector ? [] : global_features, buffers = new Map(), parts = [];
   const globals = new Matrix(global_features.length);
   if (!state.isVector && actions.some(({kind}) => kind === "global_categorical")) {
@@ -462,7 +457,7 @@ function inputsOf({entities, global_features, actions}, {translation}, readsPict
     const y = new Matrix(features.length + shared.length, {name, features: [...features, ...shared]});
     state.types.set(name, y);
     buffers.set(`features/${name}`, y);
-    if (readsPicture && shape) {
+    if ("layers" in net && shape) {
       const [height, across, width] = shape;
       buffers.set("picture", {width, sides: [height, across], rows: height * across, get data() { return y.data; }});
     } else {
@@ -470,7 +465,7 @@ function inputsOf({entities, global_features, actions}, {translation}, readsPict
     }
   }
   parts.push(globals);
-  const translate = translation && translator(translation, state.types);
+  const translate = net.translation && translator(net.translation, state.types);
   const vector = new Matrix(parts.reduce((width, part) => width + part.width, 0));
 
   return [buffers.set("features", vector), observation => {
@@ -488,7 +483,7 @@ function inputsOf({entities, global_features, actions}, {translation}, readsPict
   }];
 }
 
-// Moves positions so that the reference entity is at the origin. In float32, as they choose buckets.
+// Moves positions so that the reference entity is at the origin, in float32.
 function translator(options, types) {
   return withKnown(options, "translation", ({
     reference_entity, position_features, rotation_vec_features, rotation_angle_feature, add_dist_feature,
@@ -526,11 +521,11 @@ function translator(options, types) {
 function requestsOf(observation, actions) {
   const requests = Object.create(null);
   for (const [name, given] of Object.entries(observation.actions ?? {})) {
-    const {kind, labels} = actions.find(each => each.name === name) ?? fail(`expected the actions ${actions.map(each => each.name)}, got ${name}`);
+    const {kind, labels} = named(actions, name);
     const {actors, actees, mask} = kind === "global_categorical" ? {...given, actors: [undefined]} : given;
     const {length} = kind === "select_entity" ? actees : labels;
     if (mask ? mask.length !== actors.length || mask.some(row => row.length !== length || !row.some(Boolean)) : actors.length && !length) {
-      fail(`expected for each actor of ${name} a mask of ${length} that allows a choice, got ${JSON.stringify(mask)}`);
+      fail(`expected ${length} choices per actor of ${name}, one allowed, got ${JSON.stringify(mask)}`);
     }
     requests[name] = {actors, actees, mask};
   }
@@ -539,42 +534,35 @@ function requestsOf(observation, actions) {
 
 function networkOf({spaces, net, operations}, tensor) {
   if (!operations) fail('the agent file lists no operations: export it again with "entity-env export"');
-  const {entities, actions} = spaces, names = entities.map(({name}) => name);
-  const state = {types: new Map(), isVector: !operations.some(([kind]) => kind === "concatenate")};
-  const [buffers, read] = inputsOf(spaces, net, operations.some(([, inputs]) => inputs.includes("picture")), state);
+  const {entities, actions} = spaces;
+  const state = {types: new Map(), isVector: "hidden" in net};
+  const [buffers, read] = inputsOf(spaces, net, state);
   const buffer = name => buffers.get(name) ?? damaged(`nothing computes ${name}`);
   let hasValue = true;
   const steps = operations.map(([kind, inputs, output, layer, options]) => {
     const make = own(OPERATIONS, kind) ?? unknown(`operation ${kind}`), ownTensor = (name, length) => tensor(layer + name, length);
     const [y, step] = withKnown(options, kind, known => make(known, ...inputs.map(buffer)), {state, tensor: ownTensor});
     buffers.set(output, y);
-    // A value head of zeros is untrained, or was left out of the file.
+    // Zeros are an untrained value.
     if (layer.endsWith("heads.value.")) hasValue = ["weight", "bias"].some(name => ownTensor(name).some(Boolean));
     return step;
   });
   const predicted = buffer("value");
   for (const {name} of actions) buffer(`action/${name}`);
 
-  // For every requested action {NAME: rows} per actor: `probabilities` of its choices, or `means` of its
-  // numbers, whose standard deviations are `deviations`, {NAME: numbers}. `value` is the predicted
-  // return, null if the file has none. `attention` is null or, on request, a list per layer of all
-  // weights by head, query and key.
+  // {NAME: rows} per actor: `probabilities` of choices, or `means` of numbers with `deviations`. `value` is
+  // null if the file has none. `attention`, on request, has weights by head, query and key of every layer.
   function think(observation, {temperature = 1, attention = false} = {}) {
-    if (!(temperature >= 1e-6)) fail(`expected a temperature of at least 1e-6, got ${temperature}`);
-    for (const name in observation.features) {
-      if (!names.includes(name)) fail(`expected the entity types ${names}, got ${name}`);
-    }
+    if (!(temperature >= 1e-6)) fail(`expected a temperature from 1e-6, got ${temperature}`);
+    for (const name in observation.features) named(entities, name);
     const [probabilities, means, deviations] = rowsOf(3, () => Object.create(null)), requests = requestsOf(observation, actions);
     Object.assign(state, {requests, temperature, probabilities, means, deviations, attention: attention && []});
     read(observation);
     for (const step of steps) step();
-    // Further layers belong to a separate value network.
-    const layers = state.attention && state.attention.slice(0, net.n_layer);
-    return {probabilities, means, deviations, value: hasValue ? predicted.data[0] : null, attention: layers?.length ? layers : null};
+    return {probabilities, means, deviations, attention: state.attention, value: hasValue ? predicted.data[0] : null};
   }
 
-  // A choice per actor, {NAME: choices}: the index of a label or actee, or numbers. It is the most
-  // probable one, or drawn with `random`. A temperature above 1 makes choices more even.
+  // A choice per actor, {NAME: choices}: the index of a label or actee, or numbers.
   function choose(observation, {greedy = false, temperature = 1, random = Math.random} = {}) {
     const {probabilities, means, deviations} = think(observation, {temperature}), chosen = {...probabilities, ...means};
     for (const name in probabilities) {
@@ -585,9 +573,8 @@ function networkOf({spaces, net, operations}, tensor) {
       });
     }
     for (const name in means) {
-      const {low, high} = actions.find(action => action.name === name);
+      const {low, high} = named(actions, name);
       chosen[name] = chosen[name].map(row => row.map((mean, i) => {
-        // The method of Box and Muller.
         const normal = greedy ? 0 : Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
         return Math.max(low[i], Math.min(high[i], mean + deviations[name][i] * normal));
       }));
