@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import inspect
 import os
-import platform
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
-from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 from types import ModuleType
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from entity_env.authoring.game import Game
 from entity_env.authoring.load_module import NamedFileLoader
 from entity_env.core.files import code_digest
+from entity_env.lazy_imports import late_module
+
+if TYPE_CHECKING:
+    import platform
+    from importlib import metadata
+else:  # slow to import, and needed once per run
+    platform, metadata = late_module("platform"), late_module("importlib.metadata")
 
 Identity: TypeAlias = Mapping[str, str | int]
 """Result of `identity_of`, as JSON."""
@@ -24,7 +29,6 @@ Identity: TypeAlias = Mapping[str, str | int]
 _PACKAGE: Final = __name__.partition(".")[0]
 _OWN_GAMES: Final = f"{_PACKAGE}.games"
 """A package in which each module is a separate game."""
-_version_of: Final = cache(version)  # reads a file
 _GIT_TIMEOUT_S: Final = 5.0
 _NUM_DIGITS: Final = 12
 """Number of digits of a digest that are shown when digests differ."""
@@ -88,11 +92,16 @@ def changed_rules(before: object, now: Identity) -> str:
     return "; ".join(differing)
 
 
+@cache
+def _version_of(package: str) -> str:
+    return metadata.version(package)  # reads a file
+
+
 def package_versions(*packages: str) -> dict[str, str]:
     """Versions of Python, and of the packages that are installed."""
     found = {"python": platform.python_version()}
     for package in packages:
-        with suppress(PackageNotFoundError):
+        with suppress(metadata.PackageNotFoundError):
             found[package] = _version_of(package)
     return found
 
@@ -163,12 +172,12 @@ def _code_of(module: ModuleType) -> Path | None:
 def _distribution_of(module: ModuleType, path: Path) -> str:
     """Name and version of a module's installed package, such as `gymnasium 1.2.0`."""
     top = module.__name__.partition(".")[0]
-    with suppress(PackageNotFoundError):
+    with suppress(metadata.PackageNotFoundError):
         if top == _PACKAGE:
-            return f"entity-env {version('entity-env')}"
+            return f"entity-env {metadata.version('entity-env')}"
         if {"site-packages", "dist-packages"} & set(path.parts):  # the search is slow
-            for name in packages_distributions().get(top, ()):
-                return f"{name} {version(name)}"
+            for name in metadata.packages_distributions().get(top, ()):
+                return f"{name} {metadata.version(name)}"
     return ""
 
 

@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import io
-import pickle
 import sys
 from collections import ChainMap
 from collections.abc import Callable, Iterable
@@ -15,9 +13,16 @@ from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from entity_env.errors import UsageError
+from entity_env.lazy_imports import late_module
+
+if TYPE_CHECKING:
+    import difflib
+    import pickle
+else:  # a third of the time in which a page loads this package's modules
+    difflib, pickle = late_module("difflib"), late_module("pickle")
 
 _INIT: Final = "__init__.py"
 _Cached: TypeAlias = "functools._lru_cache_wrapper[Any]"

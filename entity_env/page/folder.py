@@ -18,7 +18,7 @@ from entity_env.errors import UsageError
 from entity_env.page.live.worker import RANDOM
 from entity_env.page.obstacles import PageContents
 from entity_env.page.pyodide import Pyodide
-from entity_env.views.page import content_policy, player_sources, template
+from entity_env.views.page import content_policy, minified_script, player_sources, template
 
 _WEB: Final = Path(__file__).with_name("web")
 _PACKAGE: Final = Path(__file__).parents[1]
@@ -96,8 +96,8 @@ def write_page(
         **bots,
         **networks,
         "entity_env.zip": _library(contents.modules),
-        "network.mjs": _NETWORK.read_bytes(),
-        "worker.mjs": _WORKER.read_bytes(),
+        "network.mjs": _script(_NETWORK),
+        "worker.mjs": _script(_WORKER),
     }
     copied = (
         {}
@@ -146,6 +146,10 @@ def require_page_folder(out: Path) -> None:
         raise UsageError(f"--out {out} is a file: name a folder")
     if out.is_dir() and any(out.iterdir()) and not (out / _CONFIG).is_file():
         raise UsageError(f"--out {out} has other files, and no page: name a new folder")
+
+
+def _script(path: Path) -> bytes:
+    return minified_script(path.read_text(encoding="utf-8")).encode()
 
 
 def _content(contents: PageContents, name: str) -> bytes:

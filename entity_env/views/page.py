@@ -10,11 +10,16 @@ import string
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from hashlib import sha256
-from html import escape
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from entity_env.lazy_imports import late_module
 from entity_env.views.scene import Shape
+
+if TYPE_CHECKING:
+    import html as markup
+else:  # its table of entities is slow to load in a page
+    markup = late_module("html")
 
 _PAGE: Final = Path(__file__).with_name("page.html")
 _PLAYER: Final = Path(__file__).with_name("player.html")
@@ -46,7 +51,12 @@ def page(title: str, picture: str, data: object) -> str:
     `player.html`.
     """
     text = json.dumps(_rounded(data), separators=(",", ":"))
-    parts = {"TITLE": escape(title), "STILL": picture, "DATA": _packed(text), "CODE": _player()}
+    parts = {
+        "TITLE": markup.escape(title),
+        "STILL": picture,
+        "DATA": _packed(text),
+        "CODE": _player(),
+    }
     return re.sub("@(TITLE|STILL|DATA|CODE)@", lambda found: parts[found[1]], template(_PAGE))
 
 
@@ -178,7 +188,9 @@ def _script_tokens(text: str) -> Iterator[str]:
 def as_iframe(html: str, height: int = 620) -> str:
     """A page in a sandboxed frame, for example in a notebook."""
     style = f"width:100%;height:{height}px;border:0"
-    return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{escape(html)}"></iframe>'
+    return (
+        f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{markup.escape(html)}"></iframe>'
+    )
 
 
 def shapes_as_json(shapes: Iterable[Shape]) -> list[Any]:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from itertools import groupby
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from entity_env.lazy_imports import late_module
 from entity_env.views.scene import BASELINE, Point, Shape, rgba
+
+if TYPE_CHECKING:
+    import html as markup
+else:  # its table of entities is slow to load in a page
+    markup = late_module("html")
 
 _PIXELS: Final = 480
 
@@ -80,7 +85,7 @@ def _document(size: Point, body: str, title: str) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'width="{wide}" height="{high}" role="img">'
-        f"<title>{escape(title)}</title>{body}</svg>"
+        f"<title>{markup.escape(title)}</title>{body}</svg>"
     )
 
 
@@ -157,7 +162,9 @@ def _element(shape: Shape, pairs: dict[tuple[str, str], int]) -> str:
         case "text":
             font = f'font-size="{_decimals(shape.size[0])}" font-family="sans-serif"'
             anchor = f'text-anchor="{shape.anchor}" dy="{BASELINE}em"'
-            return f'<text x="{x}" y="{y}" {font} {anchor}{paint}>{escape(shape.text)}</text>'
+            return (
+                f'<text x="{x}" y="{y}" {font} {anchor}{paint}>{markup.escape(shape.text)}</text>'
+            )
     name = "polygon" if shape.kind == "polygon" else "polyline"
     return f'<{name} points="{_path(shape.points)}"{paint}/>'
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings, strategies as st
+from hypothesis import assume, given, strategies as st
 
 from benchmarks.peers.network_vectors import (
     NETWORK,
@@ -87,7 +87,7 @@ SHIPPED = {
         )
     },
 }
-_SLOW = {"azul", "meteors", "mountain_car"}
+_SLOW = {"azul", "cartpole", "meteors", "mountain_car", "pendulum"}
 
 
 @pytest.mark.parametrize(
@@ -372,7 +372,6 @@ def configs(draw: st.DrawFn) -> RogueNetConfig:
     )
 
 
-@settings(max_examples=60)
 @given(data=st.data())
 def test_random_games_are_decided_the_same(data: st.DataObject, node: NetworkInNode) -> None:
     spaces = data.draw(obs_spaces()), data.draw(action_spaces())
@@ -402,7 +401,6 @@ def positions(draw: st.DrawFn) -> RelposEncodingConfig:
     )
 
 
-@settings(max_examples=60)
 @given(relpos=positions(), seeds=st.lists(st.integers(0, 999), min_size=3, max_size=3))
 def test_random_positions_have_the_same_effect(
     relpos: RelposEncodingConfig, seeds: Sequence[int], node: NetworkInNode
