@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from entity_env.core.files import parse_json, read_file
 from entity_env.errors import UsageError
@@ -106,7 +106,7 @@ def cache_folder() -> Path:
 def _packages(folder: Path) -> dict[str, tuple[str, list[str]]]:
     """File and modules of each package that is in a folder, by name."""
     try:
-        lock = parse_json(read_file(folder / "pyodide-lock.json", _MAX_LOCK))
+        lock: Any = parse_json(read_file(folder / "pyodide-lock.json", _MAX_LOCK))
         listed = lock["packages"].values()
         return {
             each["name"]: (each["file_name"], each["imports"])

@@ -99,7 +99,8 @@ class NetworkPlayer(PolicyAgent):
 
     def _choose(self, question: Question, found: Mapping[str, Any]) -> Sequence[Any]:
         if isinstance(question.space, ContinuousActionSpace):
-            return [self._numbers(*row, question.space) for row in found["numbers"][question.name]]
+            means, spread = found["means"][question.name], found["deviations"][question.name]
+            return [self._numbers(row, spread, question.space) for row in means]
         rows = found["probabilities"][question.name]
         return [self._choice(question.legal(i), row) for i, row in enumerate(rows)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from entity_env.authoring.local_run import Turn
@@ -38,7 +39,7 @@ def with_moved(turn: Turn, places: Mapping[int, Point], drawing: Drawing) -> Tur
         columns = drawing.look.coordinates(space.features)
         for row in rows.get(name, ()):
             if index in places and columns is not None:
-                _move(row, columns, places[index], lambda of=index: _center(moved, of, drawing))
+                _move(row, columns, places[index], partial(_center, moved, index, drawing))
             index += 1
     return moved
 

@@ -271,7 +271,10 @@ def run_in_pyodide(
     Raises:
         UsageError: the browser cannot suspend Python.
     """
-    from pyodide.ffi import can_run_sync, run_sync
+    from pyodide.ffi import (  # type: ignore[import-not-found]  # only in a browser
+        can_run_sync,
+        run_sync,
+    )
 
     if not can_run_sync():
         raise UsageError(

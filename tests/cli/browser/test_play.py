@@ -83,6 +83,7 @@ def test_with_a_clock_the_game_goes_on_without_an_answer() -> None:
 
 
 def test_the_clock_stands_still_while_no_page_is_there() -> None:
+    is_there = [True, True, False, False]
     browser = mock.Mock(changed=threading.Condition())
     browser.wait_for_page.side_effect = lambda _: is_there.pop()
     page = GamePage(
@@ -92,7 +93,6 @@ def test_the_clock_stands_still_while_no_page_is_there() -> None:
     clock.begin(0)
     clock.begin(1)
     asked: dict[str, object] = {"title": "", "choices": [], "values": []}
-    is_there = [True, True, False, False]
     with mock.patch.object(MoveClock, "restart", autospec=True) as restart:
         answer = page._wait_for_answer(asked, lambda answer: answer, clock)
     assert (answer, is_there) == (None, [])
