@@ -29,7 +29,7 @@ export function compare(network, vectors, seconds = 0) {
       addAll("probabilities", thoughts.probabilities[name], rows);
       rows.forEach((row, i) => {
         found.choices++;
-        if (row[chosen[name]?.[i]] < Math.max(...row) - 1e-6) found.other_choices++;
+        if (row[chosen[name]?.[i]] < Math.max(...row) - 2e-5) found.other_choices++;
       });
     }
     for (const [name, rows] of Object.entries(numbers)) addAll("numbers", chosen[name], rows, 1);

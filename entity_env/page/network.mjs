@@ -584,8 +584,10 @@ function networkOf({spaces, net, operations}, tensor) {
     for (const name in probabilities) {
       chosen[name] = chosen[name].map(row => {
         let rest = random();
+        // Up to rounding, as in Python: equal entities have equal probabilities.
+        const least = Math.max(...row) - 1e-5;
         const index = greedy ? -1 : row.findIndex(each => (rest -= each) < 0);
-        return index < 0 ? row.indexOf(Math.max(...row)) : index;
+        return index < 0 ? row.findIndex(each => each >= least) : index;
       });
     }
     for (const name in means) {

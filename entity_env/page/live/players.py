@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, TypeAlias
 
-from entity_env.agents.policy_agent import PolicyAgent
+from entity_env.agents.policy_agent import TIE, PolicyAgent
 from entity_env.authoring.local_run import Thoughts
 from entity_env.core.action_request import Question
 from entity_env.core.observation import Action, Observation
@@ -106,7 +106,8 @@ class NetworkPlayer(PolicyAgent):
 
     def _choice(self, legal: Sequence[int], probs: Sequence[float]) -> int:
         if self._greedy:
-            return max(legal, key=probs.__getitem__)
+            least = max(probs[i] for i in legal) - TIE
+            return next(i for i in legal if probs[i] >= least)
         return self._rng.choices(legal, [probs[i] for i in legal])[0]
 
     def _numbers(

@@ -10,7 +10,11 @@ import torch
 from hypothesis import given, strategies as st
 from numpy.typing import NDArray
 
-from entity_env.agents.rogue_net.numpy_net.distributions import CategoricalArrays, GaussianArrays
+from entity_env.agents.rogue_net.numpy_net.distributions import (
+    CategoricalArrays,
+    GaussianArrays,
+    first_of_best,
+)
 from entity_env.agents.rogue_net.numpy_net.functions import (
     input_statistics,
     layer_norm,
@@ -249,3 +253,18 @@ def test_input_statistics_are_those_of_a_sample(seed: int, count: int) -> None:
     mean, deviation = input_statistics(arrays)
     assert mean.tolist() == [0, 0, 0]
     assert deviation.tolist() == [1, 1, 1]
+
+
+@given(seed=st.integers(0, 2**32 - 1), size=st.integers(1, 6))
+def test_rounding_does_not_decide_between_equal_choices(seed: int, size: int) -> None:
+    """The first of choices that differ by rounding is taken, in numpy and in torch."""
+    rng = np.random.default_rng(seed)
+    rows = rng.dirichlet(np.ones(size), 4).astype(np.float32)
+    twice = np.concatenate([rows, rows], axis=1) / 2 + rng.normal(scale=1e-7, size=(4, 2 * size))
+    logprobs = np.log(np.maximum(twice, 1e-12)).astype(np.float32)
+    first = first_of_best(np.exp(logprobs))
+    assert (first < size).all()
+    other = CategoricalDistribution(torch.zeros(4, dtype=torch.int64), torch.from_numpy(logprobs))
+    assert other.best().tolist() == first.tolist()
+    top = np.exp(logprobs).max(axis=1)
+    assert (np.exp(logprobs)[np.arange(4), first] >= top - 2e-5).all()

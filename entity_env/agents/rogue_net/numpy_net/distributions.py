@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.agents.policy_agent import TIE
 from entity_env.core.ragged import Floats
 from entity_env.core.spaces import ContinuousActionSpace
 
@@ -125,10 +126,9 @@ Distribution: TypeAlias = CategoricalArrays | GaussianArrays
 
 
 def choose_label(probs: Floats, greedy: bool, rng: np.random.Generator) -> NDArray[np.int64]:
-    """`(num_actors,)`: every actor's most probable choice, or a sample."""
+    """`(num_actors,)`: every actor's most probable choice (see `TIE`), or a sample."""
     if greedy or not len(probs):
-        best: NDArray[np.int64] = probs.argmax(axis=1) if probs.size else np.zeros(0, np.int64)
-        return best
+        return first_of_best(probs) if probs.size else np.zeros(0, np.int64)
     if len(probs) == 1:  # the most common case, faster in Python
         sums = list(accumulate(probs[0].tolist()))
         return np.array([bisect_right(sums, rng.random() * sums[-1])])
@@ -137,6 +137,13 @@ def choose_label(probs: Floats, greedy: bool, rng: np.random.Generator) -> NDArr
     point = rng.random((len(probs), 1)) * total[:, -1:]
     drawn: NDArray[np.int64] = (total <= point).sum(axis=1)
     return drawn
+
+
+def first_of_best(probs: Floats) -> NDArray[np.int64]:
+    """`(num_actors,)`: the first choice whose probability is the highest, up to `TIE`."""
+    top = np.maximum.reduce(probs, axis=1, keepdims=True)
+    best: NDArray[np.int64] = (probs >= top - np.float32(TIE)).argmax(axis=1)
+    return best
 
 
 def bounds(space: ContinuousActionSpace) -> tuple[Floats, Floats]:

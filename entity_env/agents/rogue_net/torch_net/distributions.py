@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from entity_env.agents.policy_agent import TIE
 from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
 from entity_env.core.spaces import ActionName
 
@@ -106,7 +107,8 @@ class CategoricalDistribution(ActionDistribution):
     logprobs: Tensor
 
     def best(self) -> Tensor:
-        return self.logprobs.argmax(dim=1)
+        probs = self.logprobs.exp()
+        return (probs >= probs.amax(dim=1, keepdim=True) - TIE).to(torch.uint8).argmax(dim=1)
 
     def draw(self, generator: torch.Generator | None) -> Tensor:
         # An exponential race: choice i has the smallest `Exp(1) / p[i]` with probability p[i].
