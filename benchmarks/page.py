@@ -4,7 +4,8 @@
   Python in the browser and the network in JavaScript, are those of CPython and numpy. Shipped
   agents play snake and tic_tac_toe; networks with random parameters play the others.
 - `ready_first_s`, `ready_again_s`: from opening the page of snake to its first picture, in a
-  browser that has never been there, and on a later visit.
+  browser that has never been there, and on a later visit. `pyodide_first_s` is a first visit of a
+  page that only loads Pyodide.
 - `mb`: what the page of snake loads without its agent, in megabytes, as a server compresses it
   (brotli, quality 9).
 - `decision_ms`: a turn of snake in the page: the rules, the observation, the network, the replay,
@@ -64,6 +65,12 @@ _NUM_VECTORS: Final = 100
 _FASTEST: Final = 1e9
 _PACKAGES: Final = ["entity-env", "numpy"]
 
+_ONLY_PYODIDE: Final = """<!doctype html><title>Pyodide</title><script type="module">
+const {loadPyodide} = await import("/snake/pyodide/pyodide.mjs");
+await loadPyodide({indexURL: "/snake/pyodide/"});
+window.frame = {shapes: []};
+</script>
+"""
 _COLLECT: Final = """
 window.replays = [];
 window.times = [];
@@ -176,22 +183,29 @@ def is_equal(game: Game, agent: Path, replay: Replay, seed: int) -> bool:
 
 def ready(site: Path, url: str) -> dict[str, float]:
     """Seconds until the first picture, on the first and on later visits."""
-    first, again = [], []
+    (site / "pyodide.html").write_text(_ONLY_PYODIDE)
+    first, again, bare = [], [], []
     for number in range(5):
+        with Chromium("about:blank", site / f"stranger_{number}") as page:
+            bare.append(first_picture_s(page, url.replace("snake/?play", "pyodide.html")))
         with Chromium("about:blank", site / f"visitor_{number}") as page:
             first.append(first_picture_s(page, url))
             page.wait_for(
                 "caches.open('entity_env').then(all => all.keys()).then(all => all.length)"
             )
             again.append(first_picture_s(page, url))
-    return {"ready_first_s": Median.of(first), "ready_again_s": Median.of(again)}
+    return {
+        "ready_first_s": Median.of(first),
+        "ready_again_s": Median.of(again),
+        "pyodide_first_s": Median.of(bare),
+    }
 
 
 def first_picture_s(page: Chromium, url: str) -> float:
     """From the start of the navigation."""
     page.go("about:blank")
     page.go(url)
-    page.wait_for("typeof frame != 'undefined' && frame?.shapes")
+    page.wait_for("typeof frame != 'undefined' && Boolean(frame?.shapes)")
     found: float = page.value("performance.now()")
     return found / 1000
 

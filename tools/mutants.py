@@ -336,7 +336,7 @@ def _report(drawn: Sequence[Mutant], results: dict[Mutant, str]) -> None:
     for folder in [*sorted({mutant.folder for mutant in drawn}), ""]:
         found = [results[each] for each in drawn if each.folder == folder or not folder]
         own, far = map(found.count, _CAUGHT)
-        share = (own + far) / len(found)
+        share = (own + far) / max(1, len(found))
         write(f"{folder or 'all':34}{len(found):8}{own:6}{far:6}{share:9.0%}\n")
     survivors = [mutant for mutant in drawn if results[mutant] not in _CAUGHT]
     write("".join(f"survived: {mutant}\n" for mutant in survivors))

@@ -157,7 +157,10 @@ class Schema:
         for kind in self.actions.values():
             actee = getattr(kind, "actee", None)
             if actee is not None and actee not in self.index_of:
-                raise self.undeclared(actee)
+                raise SchemaError(
+                    f"{self.game}: the action {kind.name} selects {actee.__name__}, which was not "
+                    f"declared: add it to Game(entities=...)"
+                )
 
 
 def _require_several(classes: object, what: str) -> None:

@@ -83,7 +83,7 @@ def _compiled_late(result: TrainResult, out: Path) -> str:
     ran = f"ran from step {step:,} on" if isinstance(step, int) else "was not ready yet"
     return (
         f"compiled code {ran}, so the same command may give another network: --compile wait "
-        f"makes runs repeat bit by bit, and entity-env reproduce {shlex.quote(str(out))} repeats "
+        f"makes runs repeat bit for bit, and entity-env reproduce {shlex.quote(str(out))} repeats "
         "this one"
     )
 

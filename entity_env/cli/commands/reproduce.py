@@ -1,4 +1,4 @@
-"""`entity-env reproduce`: repeats a training run, and compares bit by bit."""
+"""`entity-env reproduce`: repeats a training run, and compares bit for bit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DIFFERENT: Final = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduce:
-    """Repeat a training run and compare it bit by bit.
+    """Repeat a training run and compare it bit for bit.
 
     RUN is the folder of a training run. The new run takes its settings, seed, threads and the step
     at which compiled code took over from RUN's run.json, and ends at the step that RUN has reached.
@@ -108,7 +108,7 @@ def _typed(run: TrainingRun, step: int) -> Iterator[str]:
 def _lines(found: Comparison, old: str, new: str) -> Iterator[str]:
     compared = f"{found.num_curves} curves at {found.num_steps} steps"
     if found.is_equal:
-        yield f"equal, bit by bit: {compared}, and the network, {found.digests[0][:_NUM_DIGITS]}"
+        yield f"equal, bit for bit: {compared}, and the network, {found.digests[0][:_NUM_DIGITS]}"
         return
     if found.first_step is None:
         yield f"different: {compared} are equal, the network is not"

@@ -124,7 +124,7 @@ def report_body(
     if (seeds := seed_table(shared)) is not None:
         parts += ["<h2>Results over seeds</h2>", *_html_table("Results over seeds", seeds)]
     table, compared = run_table(shared), [*_comparisons(groups)]
-    if compared:  # the settings have their own table
+    if compared and max(map(len, groups.values())) <= _MOST_COMPARED:  # they have their own table
         rows = [(labels, (), texts) for labels, _, texts in table.rows]
         table = table._replace(settings=(), rows=rows)
     parts += ["<h2>Runs</h2>", *_html_table("Runs", table), _note(_RUN_NOTE), *compared]

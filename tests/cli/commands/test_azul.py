@@ -91,7 +91,7 @@ def test_there_are_seats_for_everybody_who_was_named() -> None:
 
 def test_a_game_that_is_cut() -> None:
     result = run("play", "azul", "--no-render", "--set", "max_rounds=2", "--seed", "1")
-    assert re.search(r"random 2 \d+; cut after 2 rounds \S+ \d+\)$", result.stdout, re.M)
+    assert re.search(r"random 2 \d+; truncated after 2 rounds \S+ \d+\)$", result.stdout, re.M)
 
 
 # --------------------------------------------------------------------------- a person
@@ -132,7 +132,7 @@ def test_a_person_plays_to_the_end_without_pictures_of_the_others() -> None:
         typed=typed,
     )
     assert result.exit_code == 0
-    assert "cut after 2 rounds" in result.stdout
+    assert "truncated after 2 rounds" in result.stdout
     assert "random to take tiles" not in result.stdout
 
 

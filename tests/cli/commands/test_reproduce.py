@@ -1,4 +1,4 @@
-"""`entity-env reproduce` repeats a run bit by bit, and names the differences."""
+"""`entity-env reproduce` repeats a run bit for bit, and names the differences."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def network(out: str) -> bytes:
 def test_a_run_is_repeated_bit_by_bit() -> None:
     done("train", "snake", *SMALL, "--steps=192", "--seed=3", "--set=board_size=5", "--out=a")
     result = done("reproduce", "a")
-    assert re.search(r"equal, bit by bit: \d+ curves at 3 steps, and the network", result.stdout)
+    assert re.search(r"equal, bit for bit: \d+ curves at 3 steps, and the network", result.stdout)
     assert network("a") == network("a-again")
 
 
@@ -81,7 +81,7 @@ def test_a_run_whose_schedules_followed_the_time_is_repeated(
     done("train", "snake", *SMALL, *options, "--out=a")
     rates = read_run(Path("a")).curves["charts/learning_rate"].values
     assert rates[-1] < 0.9 * rates[0]
-    assert "equal, bit by bit" in done("reproduce", "a").stdout
+    assert "equal, bit for bit" in done("reproduce", "a").stdout
     assert network("a") == network("a-again")
     assert "time_of" not in read_about(Path("a-again"))["options"]
 

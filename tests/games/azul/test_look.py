@@ -189,7 +189,7 @@ def test_named_agents_play_both_games(game: AzulGame) -> None:
     ends = [turn for turn in turns if turn.episode is not None]
     summary = players.summary(["greedy", "random"], ends)
     scores = [f"{e.reward:g}" for e in episodes]
-    assert summary == f"greedy {scores[0]}, random {scores[1]}; cut after 2 rounds"
+    assert summary == f"greedy {scores[0]}, random {scores[1]}; truncated after 2 rounds"
 
 
 def test_the_winner_is_named() -> None:

@@ -143,7 +143,7 @@ class AzulPlayers(GameAgents):
             f"{name} {score}" for name, score in zip(names, state.scores, strict=True)
         )
         if state.end is None:
-            return f"{scores}; cut after {state.round - 1} rounds"
+            return f"{scores}; truncated after {state.round - 1} rounds"
         first = [names[player] for player in winners(state)]
         won = "won by" if len(first) == 1 else "shared by"
         return (
