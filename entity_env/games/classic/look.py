@@ -84,7 +84,7 @@ def _in_text(rows: Rows, columns: int, lines: int) -> Callable[[SeenObservation,
             return None
         [entity] = seen.entities
         sheet = Sheet(columns, lines)
-        rows(entity.features.tolist(), sheet)
+        rows([*map(float, entity.features)], sheet)
         return Text(f"{sheet}\n\n{describe_entity(entity, seen.obs_space)}")
 
     return draw_text
@@ -128,10 +128,10 @@ def _draw_cart_pole_scene(seen: SeenObservation, scene: Scene) -> None:
 def _spots_cart_pole(
     seen: SeenObservation, action: str, actor: SeenEntity | None, choice: Chosen
 ) -> list[tuple[float, float]]:
-    """An arrow from the side of the cart that is pushed away."""
+    """An arrow from the cart past the side to which it is pushed."""
     x, y = _cart(seen)
     side = 1 if choice == "RIGHT" else -1
-    return [(x + side, y), (x + side * (1 + _ARROW), y)]
+    return [(x, y), (x + side * (1 + _ARROW), y)]
 
 
 def _hill(position: float) -> tuple[float, float]:
@@ -172,7 +172,7 @@ def _spots_mountain_car(
     """An arrow along the hill, or a ring for no drive."""
     x, y, slope = _car(seen)
     side = {"LEFT": -1, "RIGHT": 1}.get(str(choice), 0)
-    ends = [side * 0.7, side * (0.7 + _ARROW)] if side else [0.0]
+    ends = (0.0, side * (0.7 + _ARROW))
     return [(x + end * cos(slope), y + end * sin(slope)) for end in ends]
 
 
@@ -186,7 +186,7 @@ def _ground_pendulum(scene: Scene) -> None:
 def _draw_pendulum_scene(seen: SeenObservation, scene: Scene) -> None:
     middle = scene.width / 2
     for rod in seen.entities:
-        up, left, _ = rod.features.tolist()
+        up, left, _ = map(float, rod.features)
         end = middle - 5 * left, middle - 5 * up
         scene.line([(middle, middle), end], _WOOD, width=0.8, of=rod)
         scene.circle(*end, 0.6, _RED, of=rod)
@@ -197,7 +197,7 @@ def _spots_pendulum(
     seen: SeenObservation, action: str, actor: SeenEntity | None, choice: Chosen
 ) -> list[tuple[float, float]]:
     """An arrow as long as the torque, or a ring if there is hardly any."""
-    up, left, _ = seen.entities[0].features.tolist()
+    up, left, _ = map(float, seen.entities[0].features)
     x, y = 6 - 5 * left, 6 - 5 * up
     torque = 0.0 if isinstance(choice, str | SeenEntity) else choice[0] / MAX_TORQUE
     if abs(torque) < 0.02:

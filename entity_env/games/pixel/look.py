@@ -194,7 +194,7 @@ def _draw_key(scene: Scene, name: str, x: float, y: float, unit: float) -> None:
 def _draw(seen: SeenObservation, scene: Scene) -> None:
     is_near = sum(tile.features[6] > 0 for tile in seen["Tile"]) <= _MAX_MARKED
     for tile in seen["Tile"]:
-        row, column = tile.features[:2].tolist()
+        row, column = map(float, tile.features[:2])
         _draw_tile(scene, column, row, tile)
         if is_near and tile.features[6]:
             _draw_mark(scene, column + 1, row, 0.3)
@@ -202,7 +202,7 @@ def _draw(seen: SeenObservation, scene: Scene) -> None:
 
 def _draw_tile(scene: Scene, x: float, y: float, tile: SeenEntity) -> None:
     """Nested squares with the areas of the shades, the most common outside."""
-    counts = tile.features[2:6]
+    counts = np.asarray(tile.features[2:6], float)
     left = 1.0
     for shade in np.argsort(-counts, kind="stable").tolist():
         if left <= 0:
@@ -222,7 +222,7 @@ def _draw_mark(scene: Scene, right: float, top: float, side: float) -> None:
 
 def _brightness(tile: SeenEntity) -> float:
     """Square root of the mean shade, 0 to 1: a thin line in a tile stays visible."""
-    counts = tile.features[2:6]
+    counts = np.asarray(tile.features[2:6], float)
     return float(np.sqrt(counts @ np.arange(4) / max(1.0, 3 * counts.sum())))
 
 
@@ -242,7 +242,7 @@ def _spots(
 
 
 def _words(entity: SeenEntity) -> str:
-    row, column, *_, distance = entity.features.tolist()
+    row, column, *_, distance = map(float, entity.features)
     words = f"{distance:g} from the goal" if distance else "as in the goal"
     return f"tile in row {row:g}, column {column:g}: {words}"
 
