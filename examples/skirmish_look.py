@@ -2,13 +2,15 @@
 
 import math
 
-from entity_env.views import Board, Look, Scene, SeenEntity, SeenObservation
+from entity_env.views import Board, Chosen, Look, Scene, SeenEntity, SeenObservation
 
 # Two colors each: for light and for dark pages.
 PAPER, CELL, INK = "#f8f9fa #1a1b1e", "#e9ecef #25262b", "#ffffff #16181a"
 SIDES = ("#0072b2 #56b4e9", "#c2410c #ffa94d")  # of agent 0 and agent 1, for every observer
 LOST = "#6c757d #868e96"
 HEALTH = {"KNIGHT": 6, "ARCHER": 3}
+REACH = {"KNIGHT": 1, "ARCHER": 3}
+STEPS = {"STAY": (0, 0), "UP": (0, 1), "DOWN": (0, -1), "LEFT": (-1, 0), "RIGHT": (1, 0)}
 
 
 def ground(scene: Scene) -> None:
@@ -59,11 +61,26 @@ def draw_token(
     scene.text(x, y + 0.1 * size, kind[0], INK, size=0.4 * size)
 
 
+def spots(
+    seen: SeenObservation, action: str, actor: SeenEntity | None, choice: Chosen
+) -> list[SeenEntity | tuple[float, float]]:
+    """An arrow along a step, or to a foe in reach after a step; else a ring around the foe."""
+    if actor is None or isinstance(choice, tuple | list):
+        return []
+    x, y = actor.features[-3:-1]
+    if isinstance(choice, str):
+        dx, dy = STEPS[choice]
+        return [actor, (x + dx, y + dy) if dx or dy else actor]
+    foe_x, foe_y = choice.features[-3:-1]
+    is_near = max(abs(x - foe_x), abs(y - foe_y)) <= REACH[str(actor["kind"])] + 1
+    return [actor, choice] if is_near else [choice]
+
+
 def legend() -> dict[str, Scene]:
     found = {}
     for agent, color in enumerate(SIDES):
         for kind in HEALTH:
-            found[f"{kind.lower()} of agent {agent}"] = scene = Scene(1, 1)
+            found[f"{kind.lower()}, agent {agent}"] = scene = Scene(1, 1)
             draw_token(scene, 0.5, 0.5, 1, kind, color)
     return found
 
@@ -79,5 +96,6 @@ look = Look(
     ground=ground,
     describe=describe,
     legend=legend,
+    spots=spots,
     is_open=True,
 )
