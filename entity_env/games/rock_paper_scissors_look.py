@@ -38,8 +38,11 @@ def _place(throw: str) -> tuple[float, float]:
 
 def _draw(seen: SeenObservation, scene: Scene) -> None:
     mine, theirs = [*seen["Player"], None][0], [*seen["Opponent"], None][0]
-    _draw_card(seen, scene, 0.3, seen.agent_id, mine)
-    _draw_card(seen, scene, 4.65, 1 - seen.agent_id, theirs)
+    lefts = (0.3, 4.65) if seen.agent_id == seen.viewer else (4.65, 0.3)
+    for left, agent, card in zip(
+        lefts, (seen.agent_id, 1 - seen.agent_id), (mine, theirs), strict=True
+    ):
+        _draw_card(seen, scene, left, agent, card)
 
 
 def _draw_card(
@@ -104,8 +107,7 @@ def _legend() -> dict[str, Scene]:
 def _spots(
     seen: SeenObservation, action: str, actor: SeenEntity | None, choice: Chosen
 ) -> list[tuple[float, float]]:
-    x, y = _place(str(choice))
-    return [(x, y - 0.2)]
+    return [_place(str(choice))]
 
 
 def _words(entity: SeenEntity) -> str:

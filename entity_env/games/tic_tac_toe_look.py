@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _PAPER, _GRID, _INK = "#ffffff #202124", "#868e96 #868e96", "#212529 #f1f3f5"
+_CLEAR: Final = "#ffffff00"
 _COLORS: Final = ("#0072b2 #56b4e9", "#c2410c #ffa94d")
 _MARKS: Final = ("X", "O")
 _STYLES: Final = ("bold bright_blue", "bold bright_red")
@@ -66,6 +67,9 @@ def _ground(scene: Scene) -> None:
 
 
 def _draw(seen: SeenObservation, scene: Scene) -> None:
+    for entity in seen.entities:  # invisible: for the pointer, and for marks of moves
+        x, y = _place(_square(entity))
+        scene.rect(x - 0.42, y - 0.42, 0.84, 0.84, _CLEAR, radius=0.08, of=entity)
     for square, (agent, entity) in owners_of(seen).items():
         _draw_mark(scene, agent, *_place(square), entity)
     if line := winning_line(seen):

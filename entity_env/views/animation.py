@@ -130,11 +130,11 @@ class Animation:
         if not turns:
             raise UsageError("an animation needs one turn or more, got none")
         look = look or Look()
-        drawing = Drawing(look, obs_space)
-        for turn in turns:
-            drawing.include(SeenObservation(turn.observation, obs_space, turn.agent_id))
         given = [*names, *[""] * num_agents][:num_agents]
         shown = shown_names([name or f"agent {i}" for i, name in enumerate(given)])
+        drawing = Drawing(look, obs_space, shown)
+        for turn in turns:
+            drawing.include(SeenObservation(turn.observation, obs_space, turn.agent_id))
         pool: dict[Shape, int] = {}
         last: dict[int, Still] = {}
         stills = []

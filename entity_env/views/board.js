@@ -185,19 +185,31 @@ function radiusAt(shapes, point, size) {
   return Math.min(...found, Math.max(0.48, Math.max(...size) / 40));
 }
 
-// Draws the path of a move: a ring, or an arrow.
+// The upright rectangle whose center is a point, if any: of an entity, or with an outline on the
+// ground, such as a card.
+function boxAt(ground, shapes, [x, y], size) {
+  const most = Math.max(...size) / 4;
+  const isBox = shape => shape[0] == "r" && !shape[8] && reach(shape) < most
+    && Math.hypot(shape[1] - x, shape[2] - y) < 0.01 * most;
+  return shapes.findLast(shape => shape[7] >= 0 && isBox(shape)) ?? ground.findLast(shape => shape[5] && isBox(shape));
+}
+
+// Draws the path of a move: a ring or box, or an arrow.
 //   color   of the mark, one color
 //   halo    a color around the mark, so that it is seen on any ground; "" = none
 //   width   of the arrow in units
 //   radius  of a ring at a point, in units: a function
+//   box     the rectangle around a point, if any, which is marked instead of a ring: a function
 //   dash    whether the line is dashed
-function paintMark(g, path, {color, halo = "", width, radius, dash = false}) {
+function paintMark(g, path, {color, halo = "", width, radius, box = () => null, dash = false}) {
   const line = new Path2D(), head = new Path2D();
   const [x, y] = path.at(-1);
   const [fromX, fromY] = path.at(-2) ?? [x, y];
   const length = Math.hypot(x - fromX, y - fromY);
   if (length < 1e-6) {
-    line.arc(x, y, Math.max(radius([x, y]) - width / 2, width), 0, 7);
+    const found = box([x, y]);
+    if (found) line.roundRect(x - found[3][0] / 2, y - found[3][1] / 2, ...found[3], found[9] || 0);
+    else line.arc(x, y, Math.max(radius([x, y]) - width / 2, width), 0, 7);
   } else {
     // Short arrows are thin, and their heads leave something of the line.
     width = Math.min(width, length / 7);

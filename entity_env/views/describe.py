@@ -214,7 +214,11 @@ def shown_names(names: Sequence[str], humans: Sequence[int] = ()) -> list[str]:
         "you" if seat in humans else one_line(name.rstrip("/\\").replace("\\", "/"))
         for seat, name in enumerate(names)
     ]
-    shown = [(name.rpartition("/")[2] or name)[-_MAX_NAME:] for name in shown]
+    shown = [name.rpartition("/")[2] or name for name in shown]
+    shown = [
+        name if len(name) <= _MAX_NAME else clipped(name.removesuffix(".agent"), _MAX_NAME)
+        for name in shown
+    ]
     counts, seen = Counter(shown), Counter[str]()
     numbered = []
     for name in shown:

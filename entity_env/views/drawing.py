@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -154,12 +155,16 @@ class _Table:
 class Drawing:
     """Scenes of one size for all included observations.
 
+    Args:
+        agent_names: in the legend, these replace `agent 0`, `agent 1` and so on.
+
     Raises:
         SchemaError: the look names a type or feature that the space lacks.
     """
 
     look: Look
     obs_space: ObsSpace
+    agent_names: Sequence[str] = ()
     _styles: dict[EntityName, Style] = field(init=False)
     _at: dict[EntityName, tuple[int, int]] = field(init=False)
     _extents: tuple[_Extent, _Extent] = field(init=False)
@@ -414,7 +419,7 @@ class Drawing:
         """
         if self.look.legend is not None:
             samples: Mapping[str, Scene] = self.look.call("legend")
-            return [(one_line(name), scene.shapes) for name, scene in samples.items()]
+            return [(self._with_names(name), scene.shapes) for name, scene in samples.items()]
         found = []
         ranked = sorted(self._examples.items(), key=lambda each: self._order_in_legend(*each[0]))
         for (name, color), entity in ranked[:_MAX_SAMPLES]:
@@ -431,6 +436,10 @@ class Drawing:
             scene.circle(0.5, 0.5, 0.45, stroke=_RING, stroke_width=0.1)
             found.append((one_line(flag), scene.shapes))
         return found
+
+    def _with_names(self, text: str) -> str:
+        names = {f"agent {i}": name for i, name in enumerate(self.agent_names)}
+        return one_line(re.sub(r"\bagent \d+\b", lambda each: names.get(each[0], each[0]), text))
 
     def _order_in_legend(self, name: EntityName, color: str) -> tuple[int, int]:
         """Types in the order of the space, and members of an Enum in its order."""

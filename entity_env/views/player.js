@@ -51,30 +51,32 @@ function paintMoves(g, index, shapes) {
   // Thinner if many actors move at once.
   const width = markWidth(data.size) * (marks.filter(mark => mark[2]).length > 2 ? 0.6 : 1);
   const radius = point => radiusAt(everything, point, data.size);
-  for (const [agent, frame] of lastOfOthers(index)) {
+  const box = point => boxAt(data.ground, shapes, point, data.size);
+  const color = cssColor("--choice"), halo = cssColor("--paper");
+  for (const [agent, frame] of lastMoves(index)) {
     g.globalAlpha = 0.8;
     for (const [path, , isChosen] of marksOf(frame)) {
-      if (isChosen) paintMark(g, path, {color: tone(data.sides[agent]), width: width * 0.6, radius, dash: true});
+      if (isChosen) paintMark(g, path, {color: tone(data.sides[agent]), halo, width: width * 0.6, radius, box, dash: true});
     }
   }
-  const color = cssColor("--choice"), halo = cssColor("--paper");
   marks.sort((a, b) => a[2] - b[2] || a[1] - b[1]);
   for (const [path, share, isChosen] of marks) {
     if (!isChosen && !(share >= 0.005)) continue;
     g.globalAlpha = isChosen ? 1 : 0.4 + 0.4 * share;
     const thin = width * (0.35 + 0.4 * share);
-    paintMark(g, path, isChosen ? {color, halo, width, radius} : {color, width: thin, radius, dash: share < 0.1});
+    paintMark(g, path, isChosen ? {color, halo, width, radius, box} : {color, width: thin, radius, box, dash: share < 0.1});
   }
   g.globalAlpha = 1;
 }
 
-// The agents whose moves may be seen, with the frame of their last turn before this one.
-function lastOfOthers(index) {
-  const found = new Map();
-  if (data.agents < 2 || data.viewer != null) return found;
+// The agents whose moves may be seen, with the frame of their last turn before this one: the others,
+// and all at the end of an episode.
+function lastMoves(index) {
+  const found = new Map(), isLastMove = !frames[index].b;
   for (let i = index - 1; i >= 0 && i > index - 100 && found.size < data.agents; i--) {
     const agent = frames[i].g;
-    if (agent != frames[index].g && !found.has(agent)) found.set(agent, frames[i]);
+    const isShown = agent == frames[index].g ? isLastMove : data.viewer == null;
+    if (isShown && !found.has(agent)) found.set(agent, frames[i]);
   }
   return found;
 }

@@ -36,7 +36,9 @@ function shortNames(room) {
 }
 
 function geometry() {
-  const canvas = $("curve"), left = 42, names = shortNames(canvas.clientWidth / 4);
+  const canvas = $("curve"), names = shortNames(canvas.clientWidth / 4);
+  const wide = plots.flatMap(({low, high}) => [low, high].map(value => scratch.measureText(number(value)).width));
+  const left = Math.max(42, ...wide.map(each => each + 8));
   const widths = names.map(name => scratch.measureText(name).width);
   const right = 8 + (data.agents > 1 ? Math.max(...widths) : 0);
   const width = canvas.clientWidth - left - right;

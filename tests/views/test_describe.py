@@ -208,6 +208,10 @@ def test_choices_are_named_by_the_look() -> None:
 def test_names_of_agents_are_short_and_distinct() -> None:
     names = ["/home/me/a.agent", "C:\\runs\\a.agent", "human", "b\n"]
     assert shown_names(names, [2]) == ["a.agent 1", "a.agent 2", "you", "b"]
+    assert shown_names(["treasure_hunt.agent", "pixel_maze.agent"]) == [
+        "treasure_hunt",
+        "pixel_maze.agent",
+    ]
 
 
 @pytest.mark.parametrize("count", [1, 8, 9, 30])

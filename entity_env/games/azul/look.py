@@ -12,6 +12,7 @@ from entity_env.games.azul.engine.actions import Action, ActionEncoder
 from entity_env.games.azul.engine.rules import (
     CENTRE,
     COLOURS,
+    FLOOR_SLOTS,
     MARKER,
     MIN_PLAYERS,
     NO_COLOUR,
@@ -29,6 +30,7 @@ from entity_env.games.azul.picture import (
     SIDES,
     TableLayout,
     draw_broken,
+    draw_clear,
     draw_ground,
     draw_marker,
     draw_tile,
@@ -158,6 +160,16 @@ def _describe(entity: SeenEntity) -> str:
             return f"line {row}: {count} of {row} {COLOURS[_colour(entity)]}"
         case "Line":
             return f"line {_number(entity, 'row') + 1:g}: empty"
+        case "WallRow":
+            row = int(_number(entity, "row"))
+            has = [
+                COLOURS[(i - row) % NUM_LINES] for i, n in enumerate(_counts(entity, "cells")) if n
+            ]
+            return f"row {row + 1} of the wall: {', '.join(has) or 'empty'}"
+        case "Seat":
+            floor, score = _number(entity, "floor"), _number(entity, "score")
+            marker = ", the start marker" if entity["holds_marker"] else ""
+            return f"{score:g} points, {floor:g} on the floor{marker}"
     return ""
 
 
@@ -192,10 +204,12 @@ def _draw(seen: SeenObservation, scene: Scene) -> None:
         _draw_seat(seat, seen, scene, layout)
     for line in seen["Line"]:
         row, player = int(_number(line, "row")), _player_of(line, seen)
+        draw_clear(scene, layout.line(player, row, row), layout.line(player, row, 0), line)
         for i in range(int(_number(line, "count"))):
             draw_tile(scene, *layout.line(player, row, i), COLOURS[_colour(line)], line)
     for wall in seen["WallRow"]:
         row, player = int(_number(wall, "row")), _player_of(wall, seen)
+        draw_clear(scene, layout.wall(player, row, 0), layout.wall(player, row, 4), wall)
         for column, has_tile in enumerate(_counts(wall, "cells")):
             if has_tile:
                 name = COLOURS[(column - row) % NUM_LINES]
@@ -212,6 +226,7 @@ def _draw_seat(seat: SeenEntity, seen: SeenObservation, scene: Scene, layout: Ta
         scene.polygon(corners, SIDES[player])
     scene.text(left + 0.8, top + 0.5, name, INK, anchor="start", of=seat)
     scene.text(left + 9.0, top + 0.5, f"{_number(seat, 'score'):g} points", INK, anchor="end")
+    draw_clear(scene, layout.floor(player, 0), layout.floor(player, FLOOR_SLOTS - 1), seat)
     for slot in range(int(_number(seat, "floor"))):
         draw_broken(scene, *layout.floor(player, slot))
     if seat["holds_marker"]:

@@ -63,6 +63,7 @@ _HINTS: Final = {
     "black": "#2b2f3380 #adb5bd80",
     "white": "#6c757d80 #f1f3f580",
 }
+_CLEAR: Final = "#ffffff00"
 _BROKEN: Final = "#7a4a4a #d9a0a0"
 SIDES: Final = (
     *("#0072b2 #56b4e9", "#c2410c #ffa94d"),
@@ -196,6 +197,12 @@ def _draw_empty_board(layout: TableLayout, scene: Scene, player: int) -> None:
 def _draw_slot(scene: Scene, x: float, y: float) -> None:
     corner = x - _TILE / 2, y - _TILE / 2
     scene.rect(*corner, _TILE, _TILE, _SLOT, radius=0.1, of=DECORATION)
+
+
+def draw_clear(scene: Scene, first: Place, last: Place, of: SeenEntity) -> None:
+    """An invisible shape for the pointer, over a row of tiles and the label on its left."""
+    left, top = first[0] - 1.5 * _TILE, first[1] - _TILE / 2
+    scene.rect(left, top, last[0] + _TILE / 2 - left, _TILE, _CLEAR, of=of)
 
 
 def draw_tile(

@@ -254,7 +254,8 @@ class SeatView:
         observation, shown = turn.observation, self.shown
         if shown is None or not (observation.is_blank or observation is shown.observation):
             if self.drawing is None:
-                self.drawing = Drawing(self._page.look, self._page.game.obs_space())
+                page = self._page
+                self.drawing = Drawing(page.look, page.game.obs_space(), page.names)
             self.shown = shown = ShownObservation(turn, self.drawing, self._page)
         return shown
 

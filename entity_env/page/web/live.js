@@ -21,6 +21,8 @@ let picks = [];
 let lit = [];
 // A radius with which rings at these places do not touch each other.
 let ringRadius = 1;
+// The palette in which the legend is drawn.
+let legendIsDark = null;
 let cursor = -1;
 let pointer = null;
 let byKey = {};
@@ -99,6 +101,8 @@ function groupAt(point) {
   if (!nearest) return null;
   const most = Math.max(0.7, 22 * ground.size[0] / board.clientWidth);
   if (distance(nearest) <= most) return nearest;
+  const boxed = lit.find(group => boxOf(group.spot) && isInside(boxOf(group.spot), point));
+  if (boxed) return boxed;
   const shapes = frame.shapes.filter(shape => shape[7] >= 0 && isInside(shape, point));
   return lit.find(group => shapes.some(shape => isInside(shape, group.spot))) ?? null;
 }
@@ -118,6 +122,8 @@ async function send(answer) {
 
 function draw() {
   const [width, height] = ground.size;
+  if (legendIsDark != night.matches) showLegend($("legend"), ground.legend ?? []);
+  legendIsDark = night.matches;
   view.style.setProperty("--ratio", width / height);
   const g = fitCanvas(board, ground.size, [view.clientWidth, view.clientHeight]);
   paintShapes(g, ground.shapes, draw);
@@ -127,7 +133,7 @@ function draw() {
   const thin = (frame.marks.length > 3 ? 0.3 : 0.5) * line;
   for (const [agent, path] of frame.marks) {
     const color = tone(frame.seats[agent][4]);
-    paintMark(g, path, {color, halo: paper, width: thin, radius: ringAt, dash: true});
+    paintMark(g, path, {color, halo: paper, width: thin, radius: ringAt, box: boxOf, dash: true});
   }
   if (Object.keys(frame.words).length > 1) {
     for (const actor of frame.actors) {
@@ -143,18 +149,21 @@ function drawLit(g, line, paper) {
   const chosen = groupAt(pointer) ?? lit[cursor];
   const radius = point => Math.min(ringAt(point), ringRadius);
   for (const {spot} of picks) {
-    paintMark(g, [spot], {color: cssColor("--choice"), halo: paper, width: 0.8 * line, radius});
+    paintMark(g, [spot], {color: cssColor("--choice"), halo: paper, width: 0.8 * line, radius, box: boxOf});
   }
   if (isSent) return;
   for (const group of lit) {
-    const color = cssColor("--focus"), width = group == chosen ? 1.4 * line : 0.5 * line;
-    paintMark(g, [group.spot], {color, halo: paper, width, radius});
+    const color = cssColor("--focus"), thick = Math.min(1.4 * line, 0.35 * radius(group.spot));
+    const width = group == chosen ? thick : Math.min(0.5 * line, thick);
+    paintMark(g, [group.spot], {color, halo: paper, width, radius, box: boxOf});
   }
   const from = chosen && (chosen.from ?? picks.at(-1)?.spot);
   if (from && !near(from, chosen.spot)) {
     paintMark(g, [from, chosen.spot], {color: cssColor("--choice"), halo: paper, width: 0.5 * line, radius});
   }
 }
+
+const boxOf = point => boxAt(ground.shapes, frame.shapes, point, ground.size);
 
 // The radius of the largest shape at a point, except for backgrounds.
 function ringAt(point) {
@@ -212,7 +221,9 @@ function showChoices() {
     for (const key of keys) byKey[key] = go;
     return button;
   }));
-  if (had != null) ($("choices").children[had] ?? $("choices").firstChild ?? $("undo")).focus();
+  // Choices in one place are told apart by their buttons.
+  if (isOne && picks.length) $("choices").firstChild.focus();
+  else if (had != null) ($("choices").children[had] ?? $("choices").firstChild ?? $("undo")).focus();
   $("undo").hidden = !canUndo();
 }
 
@@ -438,14 +449,13 @@ addEventListener("keydown", event => {
 new ResizeObserver(draw).observe(view);
 night.addEventListener("change", () => {
   if (frame) show();
-  showLegend($("legend"), ground.legend ?? []);
 });
 $("watch").textContent = "Watch it again";
 
 const events = {
   ground(data) {
     ground = data;
-    showLegend($("legend"), ground.legend ?? []);
+    legendIsDark = null;
     showRules(ground.rules ?? []);
   },
   frame(data) {

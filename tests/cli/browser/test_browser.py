@@ -100,11 +100,13 @@ def saved_replay(browser: Chromium, folder: Path) -> bytes:
 @pytest.mark.parametrize("play", [play_by_mouse, play_by_keyboard])
 @pytest.mark.parametrize("name", ["azul", SKIRMISH])
 def test_a_whole_game(name: str, play: Callable[[Chromium, Random], int], tmp_path: Path) -> None:
-    game = load_game(name, ["max_turns=3"] if name == SKIRMISH else [])
+    game = load_game(name)
     played = Played(game, ["human", "random"])
     with browsing(played, tmp_path) as browser:
         num_picks = play(browser, Random(1))
-        assert browser.value("$('headline').textContent")
+        assert "random" in browser.value("$('headline').textContent")
+        shown = "[...document.querySelectorAll('#over button, #over a')].map(e => !e.hidden)"
+        assert browser.value(shown) == [True, True, True]  # again, watch, save
         assert browser.value("$('reasons').children.length") >= 1
         content = saved_replay(browser, tmp_path / "downloads")
         browser.value("$('watch').click()")

@@ -372,7 +372,7 @@ def test_shown_names() -> None:
     assert shown_names(["human", "random", "random"], [0]) == ["you", "random 1", "random 2"]
     assert shown_names(["human", "human"], [0, 1]) == ["you 1", "you 2"]
     assert shown_names(["runs/azul/", "a/b/azul"], []) == ["azul 1", "azul 2"]
-    assert shown_names(["x" * 40], []) == ["x" * 16]
+    assert shown_names(["x" * 40], []) == ["x" * 15 + "…"]
 
 
 def test_of_an_open_look_every_observation_is_drawn_and_nothing_is_held_back() -> None:
