@@ -448,3 +448,9 @@ def test_a_drawing_that_grows_after_a_picture_has_room_for_both() -> None:
     assert grown.size == whole.size > small
     assert grown.draw(few).shapes == whole.draw(few).shapes
     assert grown.ground().shapes == whole.ground().shapes
+
+
+def test_legends_name_the_agents() -> None:
+    samples = {"knight, agent 1": Scene(1, 1), "agent 10": Scene(1, 1), "agents": Scene(1, 1)}
+    drawing = Drawing(Look(legend=lambda: samples), SPACE, ["you", "bob"])
+    assert [name for name, _ in drawing.legend()] == ["knight, bob", "agent 10", "agents"]

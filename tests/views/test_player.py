@@ -544,3 +544,38 @@ def test_colors_of_the_page_have_enough_contrast_in_both_palettes() -> None:
 
 def test_sizes_are_within_bounds() -> None:
     assert len(page("", "", {})) <= 18_000
+
+
+# ------------------------------------------------------------------ last moves, long episodes
+
+
+def test_the_end_shows_the_last_move(show: Open) -> None:
+    shown = animation(2, UP)
+    last = replace(shown.stills[1], actors=[], end="over")
+    browser = show(replace(shown, stills=[shown.stills[0], last]), "#1")
+    assert browser.value("[...lastMoves(1).keys()]") == [0]
+    assert browser.value("lastMoves(0).size") == 0
+    assert color_at(browser, 2.5, 0.55) != "#ffffff"  # the tip of the arrow
+
+
+def test_a_rectangle_is_marked_by_a_box(show: Open) -> None:
+    scene = Scene(SIZE, SIZE)
+    scene.rect(1, 1, 0.8, 0.8, "#ffffff00", of=0)
+    here = Bar("HERE", 1.0, True, [(1.4, 1.4)])
+    shown = replace(animation(1, here), shapes=scene.shapes, legend=[])
+    browser = show(shown)
+    assert color_at(browser, 1.02, 1.02) != "#ffffff"  # a corner, where no ring is
+    assert color_at(browser, 1.4, 1.4) == "#ffffff"
+
+
+def test_an_episode_of_ten_thousand_steps_is_scrubbed(show: Open) -> None:
+    num = 10_000
+    browser = show(animation(num, UP, RIGHT))
+    assert browser.value("frames.length") == num
+    browser.press("End")
+    assert at(browser) == num - 1
+    for index in range(0, num, num // 40):
+        browser.value(f"$('at').value = {index}; $('at').dispatchEvent(new Event('input'))")
+        assert at(browser) == index
+        assert f"step {index} " in text_of(browser, "#state")
+    assert browser.problems == []
