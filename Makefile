@@ -28,7 +28,7 @@ CLUSTER_STAMP := $(CLUSTER)/.installed
 
 BENCHMARKS = $(filter-out %/__init__.py %/common.py %/soak.py %/learning.py %/scale.py,$(wildcard benchmarks/*.py))
 
-.PHONY: help venv demo test test-slow test-all test-pythons check check-pythons lint types prose wheel release format coverage bench bench-vec bench-batch bench-azul bench-latency bench-train bench-learning bench-pixel bench-scale cluster demo-pixel attack mutants fuzz soak interop docs docs-serve pictures clean
+.PHONY: help venv demo test test-slow test-all test-pythons check check-pythons lint types prose wheel release format coverage bench bench-vec bench-batch bench-azul bench-latency bench-train bench-learning bench-pixel bench-scale cluster demo-pixel attack mutants fuzz soak interop docs docs-serve pictures pyodide clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 15
@@ -67,14 +67,17 @@ $(DOCS_STAMP): pyproject.toml constraints.txt tools/docs/requirements.txt
 	@touch $@
 
 # Generated pages need the games and their packages, the site only its builder: two environments.
-docs: $(STAMP) $(DOCS_STAMP)  ## run the notebook, build the site into build/site, check its pages in Chromium
+docs: $(STAMP) $(DOCS_STAMP) pyodide  ## run the notebook, build the site into build/site, check its pages in Chromium
 	$(DOCS)/bin/python -m tools.docs.run_notebook "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 	$(BIN)/python -m tools.docs.stage
 	$(DOCS)/bin/zensical build --clean --strict
 	$(BIN)/python -m tools.docs.finish
 	$(DOCS)/bin/python -m tools.docs.check_site
 
-pictures: $(STAMP)  ## redraw the pictures of the docs with the program itself; needs Chromium
+pyodide: $(STAMP)  ## download Python for browsers with npm, for pages of games
+	@$(BIN)/python -m tools.docs.pyodide
+
+pictures: $(STAMP) pyodide  ## redraw the pictures of the docs with the program itself; needs Chromium
 	$(BIN)/python -m tools.pictures
 
 docs-serve: $(STAMP) $(DOCS_STAMP)  ## serve the site to this machine, and rebuild changed pages

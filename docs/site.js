@@ -23,3 +23,14 @@ addEventListener("load", () => {
 })
 
 document.querySelector("[data-search]")?.addEventListener("click", () => document.getElementById("__search").click())
+
+// A button is replaced by the page of its game, which loads nothing before the click.
+for (const button of document.querySelectorAll("button.play-here"))
+  button.addEventListener("click", () => {
+    const frame = document.createElement("iframe")
+    frame.className = "game"
+    frame.title = `${button.dataset.title}: a game to play`
+    frame.src = button.dataset.src
+    button.parentElement.replaceWith(frame)
+    frame.focus()
+  })

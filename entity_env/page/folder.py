@@ -82,6 +82,7 @@ def write_page(
         out: see `require_page_folder`.
         contents: of the page, from `find_obstacles`.
         agents: with different names.
+        pyodide: copied to the page, unless its `folder` is None.
 
     Returns:
         Size in bytes of every file, by name.
@@ -104,7 +105,7 @@ def write_page(
         if pyodide.folder is None
         else {f"pyodide/{name}": pyodide.folder / name for name in pyodide.files}
     )
-    size = sum(map(len, files.values())) + sum(path.stat().st_size for path in copied.values())
+    size = sum(map(len, files.values())) + pyodide.size
     config = {
         "title": options.title,
         **contents.config,

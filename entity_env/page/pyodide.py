@@ -35,6 +35,8 @@ _HASHES: Final = {
     ),
 }
 """Of version `VERSION`, for the browser to check what the server sends (SHA-384)."""
+_SIZE: Final = 13_531_207
+"""Total size of these files, in bytes."""
 _MAX_LOCK: Final = 4 << 20
 
 
@@ -45,6 +47,7 @@ class Pyodide:
     Args:
         folder: whose files are copied; None = from the server.
         url: of the files, relative to the page or absolute.
+        size: bytes that a page loads.
         packages: available packages, such as numpy: names of their modules by package.
         files: names of the copied files.
         hashes: expected hashes by file, in the form of the attribute `integrity`; empty for a
@@ -53,6 +56,7 @@ class Pyodide:
 
     folder: Path | None
     url: str
+    size: int
     packages: Mapping[str, Sequence[str]] = field(default_factory=dict)
     files: Sequence[str] = ()
     hashes: Mapping[str, str] = field(default_factory=dict)
@@ -70,7 +74,7 @@ class Pyodide:
             UsageError: a folder without the files of Pyodide, or an empty cache.
         """
         if place == CDN:
-            return cls(None, _URL, hashes=_HASHES)
+            return cls(None, _URL, _SIZE, hashes=_HASHES)
         folder = cache_folder() if place is None else Path(place)
         missing = [name for name in FILES if not (folder / name).is_file()]
         if missing and place is None:
@@ -89,6 +93,7 @@ class Pyodide:
         return cls(
             folder,
             "pyodide/",
+            sum((folder / name).stat().st_size for name in files),
             {name: modules for name, (_, modules) in packages.items()},
             files,
         )

@@ -69,6 +69,16 @@ window.siteCheck = {
 
   isIndexFetched: () => performance.getEntriesByType("resource").some(each => /\/search\.js(on)?$/.test(each.name)),
 
+  isGameFetched: () => performance.getEntriesByType("resource").some(each => each.name.includes("/play/")),
+
+  playHere: () => document.querySelector("button.play-here").click(),
+
+  game: () => document.querySelector("iframe.game").contentDocument,
+
+  isGameBegun: () => siteCheck.game().body.classList.contains("begun") && siteCheck.game().getElementById("asked").innerText,
+
+  gameText: () => siteCheck.game().body.innerText.trim().slice(0, 300),
+
   search: () => [...document.querySelectorAll("body > div")].find(each => each.shadowRoot)?.shadowRoot,
 
   // The middle of the button that copies the first console session.

@@ -3,9 +3,10 @@
     python -m tools.docs.check_site [PAGE ...]
 
 It checks the rules of axe-core, that no page or table is wider than a phone, that copied text has
-no prompts, what the search lists first, that its index is not loaded with the first page, and that
-the search works in pages opened as files. If Chromium or axe-core is missing, nothing is checked,
-and a line says so. Runs in the environment of the site, which has axe-core.
+no prompts, what the search lists first, that its index is not loaded with the first page, that the
+search works in pages opened as files, and that a game begins in the first page. If Chromium or
+axe-core is missing, nothing is checked, and a line says so. Runs in the environment of the site,
+which has axe-core.
 """
 
 from __future__ import annotations
@@ -108,6 +109,20 @@ def check_clipboard(browser: Chromium, home: str) -> Iterator[str]:
         yield f"clipboard: {copied!r}"
 
 
+def check_play(browser: Chromium, home: str) -> Iterator[str]:
+    """Problems of the button that loads a game: the game begins, and nothing loads before."""
+    go(browser, home)
+    if not (SITE / "play").exists():
+        return
+    if browser.value("siteCheck.isGameFetched()"):
+        yield "play: the game is fetched with the page"
+    browser.value("siteCheck.playHere()")
+    try:
+        browser.wait_for("siteCheck.isGameBegun()")
+    except AssertionError:
+        yield f"play: the game does not begin: {browser.value('siteCheck.gameText()')!r}"
+
+
 def check(names: list[str]) -> list[str]:
     """Problems of some pages, and those of the search and the clipboard."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Files, directory=str(SITE)))
@@ -140,6 +155,7 @@ def check_pages(root: str, names: list[str]) -> list[str]:
             found += (f"{name}: {each}" for each in check_page(browser))
         if HOME in names:
             found += check_clipboard(browser, f"{root}/{HOME}")
+            found += check_play(browser, f"{root}/{HOME}")
             for url in (f"{root}/{HOME}", (SITE / HOME).as_uri()):
                 found += check_search(browser, url)
         # Replays are single files without an icon.

@@ -26,7 +26,7 @@ from entity_env.agents.intervals import mean_of
 from entity_env.cli.commands.info import summary
 from entity_env.games.pixel import entities
 from entity_env.vec import GameTraining
-from tools.docs import gallery
+from tools.docs import gallery, play
 from tools.docs.gallery import RECIPES, TRAINED, is_trained
 from tools.docs.scripted import SCRIPTED
 from tools.golden_replays import GAMES_BY_NAME, ROOT, slug as slug
@@ -117,6 +117,7 @@ def _page(name: str, scores: Mapping[str, Any]) -> str:
         f"# {name}",
         _sentence(texts[""]),
         _replay(name),
+        *([play.mark(name)] if play.mark(name) else []),
         _entities(game, texts),
         _actions(game, texts),
     ]

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from tools.docs import curves, figures, games, notebook, reference
+from tools.docs import curves, figures, games, notebook, play, reference
 from tools.docs.front_matter import with_front_matter
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -47,7 +47,7 @@ def pages() -> dict[str, str]:
         text = figures.plain((ROOT / path).read_text("utf-8"))
         found[str(place(path))] = moved(inlined(text, path), path)
     found["games.md"] = _GAME.sub(_game_link, found["games.md"])
-    return found
+    return {name: play.with_buttons(text, name) for name, text in found.items()}
 
 
 def sources() -> list[PurePosixPath]:
@@ -129,7 +129,7 @@ def misplaced(found: Mapping[str, str], config: str) -> list[str]:
 
 
 def files(found: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
-    """Path and content of all files of the site's source, except the replays of games."""
+    """Path and content of all files of the site's source, except replays and pages of games."""
     yield from ((name, with_front_matter(name, text).encode()) for name, text in found.items())
     offered = {path for path in map(_from_root, DOCS.rglob("*.*")) if path.suffix != ".json"}
     for page in sources():
@@ -141,13 +141,18 @@ def files(found: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
 
 
 def stage(out: Path, *, with_replays: bool = True) -> None:
-    """Writes files that are missing or have changed, and removes all others."""
+    """Writes files that are missing or have changed, and removes all others.
+
+    Args:
+        with_replays: also write replays and pages of games, which takes a few seconds.
+    """
     found = pages()
     if problems := misplaced(found, CONFIG.read_text("utf-8")):
         sys.exit("\n".join(problems))
     wanted = dict(files(found))
     if with_replays:
         wanted |= {name: text.encode() for name, text in games.replay_pages()}
+        wanted |= dict(play.files())
     for name, content in wanted.items():
         path = out / name
         if not path.exists() or path.read_bytes() != content:
@@ -155,7 +160,11 @@ def stage(out: Path, *, with_replays: bool = True) -> None:
             path.write_bytes(content)
     for path in out.rglob("*"):
         name = path.relative_to(out).as_posix()
-        if path.is_file() and name not in wanted and (with_replays or "replays/" not in name):
+        if (
+            path.is_file()
+            and name not in wanted
+            and (with_replays or not name.startswith(("replays/", "play/")))
+        ):
             path.unlink()
 
 

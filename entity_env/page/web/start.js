@@ -35,6 +35,11 @@ function saveReplay(event) {
 
 // ---------------------------------------------------------------- the worker
 
+// True if the address ends with ?word.
+function asks(word) {
+  return new URLSearchParams(location.search).has(word);
+}
+
 function tell(message) {
   worker.postMessage(message);
 }
@@ -156,6 +161,7 @@ async function showSource() {
   $("edit").firstElementChild.textContent = `Edit ${config.editable}`;
   $("source").value = original;
   $("source").setAttribute("aria-label", config.editable);
+  $("edit").open = asks("edit");
 }
 
 // ---------------------------------------------------------------- looking back
@@ -280,6 +286,6 @@ if (location.protocol == "file:") {
     config = found;
     showSetup();
     showSource();
-    if (new URLSearchParams(location.search).has("play")) begin();
+    if (asks("play")) begin();
   }, () => $("failure").textContent = "game.json is missing: copy the whole folder.");
 }
