@@ -5,6 +5,7 @@ import json
 import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from http.server import ThreadingHTTPServer
 from pathlib import Path
@@ -15,6 +16,8 @@ from entity_env import games
 from entity_env.agents import load_agent
 from entity_env.cli.app import main
 from entity_env.cli.commands.page import PageFiles
+from entity_env.page import pyodide
+from entity_env.page.collect import ReplayCollector
 from entity_env.page.pyodide import FILES, cache_folder
 from entity_env.replay import Replay, ReplayWriter
 from tests.helpers.chromium import PROGRAM, Chromium
@@ -36,6 +39,28 @@ def write(out: Path, *words: str) -> None:
     assert ended.value.code == 0
 
 
+class SharedFiles(PageFiles):
+    """Files that pages of other addresses may read."""
+
+    def end_headers(self) -> None:
+        self.send_header("Access-Control-Allow-Origin", "*")
+        super().end_headers()
+
+
+@contextmanager
+def served(folder: Path, origin: str = "") -> Iterator[str]:
+    handler = partial(SharedFiles if origin else PageFiles, directory=str(folder))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
     folder = tmp_path_factory.mktemp("site")
@@ -43,13 +68,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]
     write(folder / "snake", "snake", "--agent", f"Good={SNAKE}", "--clock", "0.3")
     write(folder / "tic_tac_toe", "tic_tac_toe", "--title", "X & O <b>")
     write(folder / "my_game", str(folder / "my_game.py"), "--edit")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(PageFiles, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    yield folder, f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with served(folder) as url:
+        yield folder, url
 
 
 @pytest.fixture
@@ -262,3 +282,55 @@ def test_a_file_says_what_to_do(site: tuple[Path, str], profile: Path) -> None:
     with Chromium((folder / "snake" / "index.html").as_uri(), profile) as page:
         assert "python3 -m http.server" in text(page, "#failure")
         assert page.value("setup.hidden")
+
+
+def test_a_finished_game_is_sent_after_consent_and_kept(tmp_path: Path, profile: Path) -> None:
+    lines: list[str] = []
+    kept = tmp_path / "kept"
+    with ReplayCollector(games.snake, kept, lines.append) as collector:
+        write(tmp_path / "site" / "snake", "snake", "--send", collector.url)
+        with served(tmp_path / "site") as url, Chromium(f"{url}/snake/", profile) as page:
+            page.wait_for("config")
+            label = text(page, "#sending")
+            assert "127.0.0.1" in label
+            for is_wanted in (False, True):
+                page.value(
+                    f"document.querySelector('[name=send]').checked = {str(is_wanted).lower()}"
+                )
+                page.value("document.querySelector('select').value = 'random'")
+                page.value("document.querySelector('#speed input').value = 31")
+                begin(page)
+                page.wait_for("frame.over && frame.asked")
+                if is_wanted:
+                    assert page.wait_for("document.getElementById('sent').textContent") == "Sent."
+                else:
+                    assert not lines
+                page.value("document.getElementById('new').click(); frame = null")
+            assert page.problems == []
+    assert len(lines) == 1
+    [file] = kept.iterdir()
+    assert Replay.load(file).verify(games.snake) is None
+
+
+@pytest.mark.parametrize("wrong", [None, *FILES])
+def test_files_of_another_server_are_checked(
+    tmp_path: Path, profile: Path, wrong: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with `--pyodide cdn`; a second server stands in for that one."""
+    copies = tmp_path / "cdn"
+    shutil.copytree(cache_folder(), copies)
+    if wrong is not None:
+        with (copies / wrong).open("ab") as file:
+            file.write(b"\n")
+    with served(copies, origin="*") as cdn:
+        monkeypatch.setattr(pyodide, "_URL", f"{cdn}/")
+        write(tmp_path / "site" / "snake", "snake", "--pyodide", "cdn")
+        with served(tmp_path / "site") as url, Chromium(f"{url}/snake/", profile) as page:
+            submit(page)
+            page.wait_for(
+                "document.body.classList.contains('begun')"
+                " || document.getElementById('failure').textContent"
+            )
+            assert page.value("document.body.classList.contains('begun')") == (wrong is None)
+            if wrong is not None:
+                assert text(page, "#failure").endswith("is not the expected file")

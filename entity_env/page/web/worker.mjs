@@ -35,16 +35,34 @@ function receive(waitMs) {
 const post = (name, text) => postMessage([name, text]);
 
 async function content(url) {
-  const response = await fetch(url);
+  const response = await self.fetch(url).catch(() => null);
+  if (!response) throw new Error(`${url} cannot be loaded, or is not the expected file`);
   if (!response.ok) throw new Error(`${url} is missing (${response.status}): copy the whole folder`);
   return new Uint8Array(await response.arrayBuffer());
+}
+
+// A function that imports files of another server if they have the expected hashes, which the
+// browser then also checks of all other files that it loads from there.
+async function checkedImport({hashes}, home) {
+  const {fetch} = self;
+  self.fetch = (url, options) => {
+    const name = String(url).startsWith(home) ? String(url).slice(home.length) : "";
+    return fetch(url, hashes[name] ? {...options, integrity: hashes[name]} : options);
+  };
+  // Pyodide does not report a refused file: load them all first.
+  await Promise.all(Object.keys(hashes).map(name => content(home + name)));
+  return async name => {
+    const code = await content(home + name);
+    return import(URL.createObjectURL(new Blob([code], {type: "text/javascript"})));
+  };
 }
 
 // Python with this package. The first visit keeps a picture of its memory in the browser, from which
 // later visits start in a fraction of the time.
 async function startPython(config, home, library) {
-  const { loadPyodide } = await import(`${home}pyodide.mjs`);
-  const options = {indexURL: home, packages: config.packages};
+  const load = config.hashes["pyodide.mjs"] ? await checkedImport(config, home) : name => import(home + name);
+  const {loadPyodide} = await load("pyodide.mjs"), {default: createPyodideModule} = await load("pyodide.asm.mjs");
+  const options = {indexURL: home, packages: config.packages, createPyodideModule};
   const store = config.packages.length ? null : await self.caches?.open("entity_env").catch(() => null);
   const key = `${home}memory-${config.version}`, kept = await store?.match(key);
   let pyodide = null;
