@@ -65,12 +65,14 @@ def spots(
     seen: SeenObservation, action: str, actor: SeenEntity | None, choice: Chosen
 ) -> list[SeenEntity | tuple[float, float]]:
     """An arrow along a step, or to a foe in reach after a step; else a ring around the foe."""
-    if actor is None or isinstance(choice, tuple | list):
+    if actor is None:
         return []
     x, y = actor.features[-3:-1]
     if isinstance(choice, str):
         dx, dy = STEPS[choice]
         return [actor, (x + dx, y + dy) if dx or dy else actor]
+    if not isinstance(choice, SeenEntity):
+        return []
     foe_x, foe_y = choice.features[-3:-1]
     is_near = max(abs(x - foe_x), abs(y - foe_y)) <= REACH[str(actor["kind"])] + 1
     return [actor, choice] if is_near else [choice]
