@@ -39,7 +39,7 @@ _FAILED: Final = 1
 
 @dataclass(frozen=True, kw_only=True)
 class WritePage:
-    """Write a game as a page that anyone can play in a browser.
+    """Write a game as a web page that anyone can play.
 
     The folder has only static files: the game's own unchanged files, this package, Python for
     browsers (Pyodide), and the agents. Any web server can serve it. First, one episode is played

@@ -20,6 +20,8 @@ _ITEM: Final = re.compile(r" {4}\w+: ")
 _ENTITIES: Final = "Entities and features:"
 _COMMAND: Final = "entity-env "
 _ADAPTERS: Final = "entity_env.interop."
+_DIGITS: Final = 9
+"""Decimals in which scores are compared."""
 _FOR_PROGRAMMERS: Final = ("Args:", "Raises:", "Returns:", "Example:", "Examples:")
 """Sections of a docstring that do not help a player."""
 _MAX_RULES: Final = 200
@@ -56,11 +58,12 @@ def _headline(
         turns = [ends[agent_id] for agent_id in sorted(ends)]
         if (summary := game_agents(game).summary(names, turns)) is not None:
             return summary
-    rewards = [episode.reward for episode in episodes]
+    rewards = [round(episode.reward, _DIGITS) for episode in episodes]  # sums of small steps
     scores = " : ".join(map(describe_number, rewards))
     if len(episodes) == 1:
         return f"Score {scores}"
-    winners = [names[each.agent_id] for each in episodes if each.reward == max(rewards)]
+    pairs = zip(episodes, rewards, strict=True)
+    winners = [names[each.agent_id] for each, reward in pairs if reward == max(rewards)]
     if len(winners) == len(episodes):
         return f"No winner, {scores}"
     won = f"{winners[0]} won" if len(winners) == 1 else f"{' and '.join(winners)} share the lead"
