@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from entity_env.core.vec_obs import VecActions, VecObs
 
 TIE: Final = 1e-5
-"""Greedy agents take the first choice whose probability is within this of the highest one, so that
-rounding decides nothing: equal entities have equal probabilities, up to the order of sums."""
+"""Greedy agents take the first choice whose probability is within this of the highest one. Equal
+entities have equal probabilities only up to the order of sums, so rounding would decide."""
 _NOT_COPIED: Final = (type, FunctionType, ModuleType)
 """`deepcopy` returns instances of these types unchanged."""
 

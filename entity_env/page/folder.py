@@ -48,7 +48,7 @@ class PageAgent:
 
 @dataclass(frozen=True, kw_only=True)
 class PageOptions:
-    """What a page shows and asks.
+    """Texts and choices of a page.
 
     Args:
         title: headline.

@@ -111,7 +111,7 @@ class WritePage:
 
 
 def _seats(game: Game, agents: Sequence[PageAgent]) -> list[str]:
-    """A person, then the first agent, if it can play beside one; else random moves."""
+    """A person in the first seat; in the others the first agent, or random moves."""
     opponent = agents[0].name if agents else RANDOM
     return [HUMAN, *[opponent] * (game.num_agents - 1)]
 

@@ -280,8 +280,9 @@ class GamePage:
             "actions": ["watch", "save"] if has_replay else [],
             "turns": len(self.last.turns) if self.last is not None and has_replay else 0,
         }
-        if self._humans and self._seats.index(self._last_seen) not in self._humans:
-            self._last_seen = self._seats[min(self._humans)]  # others may observe more, or less
+        is_other = self._humans and self._seats.index(self._last_seen) not in self._humans
+        if is_other and len({seat.step for seat in self._seats}) == 1:  # all ended together
+            self._last_seen = self._seats[min(self._humans)]
         self._show(self._last_seen, None, marks=self._marks(), over=over)
         if self._episode + 1 >= self._num_episodes:
             self._send()
