@@ -9,6 +9,7 @@ import pytest
 
 from entity_env import Game, UsageError, WorkerError
 from entity_env.agents import against
+from entity_env.cli.app import main
 from entity_env.cli.load_game import load_game
 from entity_env.games import GAMES, snake, tic_tac_toe
 from entity_env.page.obstacles import PageContents, find_obstacles
@@ -436,3 +437,17 @@ def test_games_of_the_package(name: str) -> None:
         assert found.module in found.modules
         assert "numpy" not in " ".join(found.modules)
     assert (not found.obstacles) == (name in PLAIN), found.obstacles
+
+
+def test_the_command_fails_and_writes_nothing_if_there_is_an_obstacle(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (ROOT / "examples" / "my_game.py").read_text()
+    (tmp_path / "catch.py").write_text(text.replace("import random\n", "import random, numpy\n"))
+    out = tmp_path / "page"
+    words = ["page", str(tmp_path / "catch.py"), "--pyodide", "cdn", "--out", str(out)]
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 1
+    assert "catch.py:9: import random, numpy: a page has no package" in capsys.readouterr().err
+    assert not out.exists()

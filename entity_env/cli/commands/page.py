@@ -73,7 +73,7 @@ class WritePage:
     """Then serve the page on this machine, until Ctrl-C."""
     settings: GameSettings
 
-    def run(self) -> int | None:
+    def run(self) -> None:
         if self.send is not None and urlsplit(self.send).scheme not in ("http", "https"):
             raise UsageError(f"--send needs an address that begins with https://, got {self.send}")
         require_page_folder(self.out)
@@ -90,7 +90,7 @@ class WritePage:
             echo(f"{game.name} cannot run in a page:", err=True)
             for obstacle in found.obstacles:
                 echo(f"  {obstacle}", err=True)
-            return _FAILED
+            raise SystemExit(_FAILED)
         options = PageOptions(
             title=self.title or game.name,
             about=about,
@@ -107,7 +107,6 @@ class WritePage:
             _serve(self.out)
         else:
             echo(f"try it: entity-env page ... --serve, or python -m http.server -d {self.out}")
-        return None
 
 
 def _seats(game: Game, agents: Sequence[PageAgent]) -> list[str]:
