@@ -75,9 +75,10 @@ window.siteCheck = {
 
   game: () => document.querySelector("iframe.game").contentDocument,
 
-  isGameBegun: () => siteCheck.game().body.classList.contains("begun") && siteCheck.game().getElementById("asked").innerText,
+  // While the frame loads, its document has neither a body nor elements.
+  isGameBegun: () => siteCheck.game()?.querySelector("body.begun #asked")?.innerText,
 
-  gameText: () => siteCheck.game().body.innerText.trim().slice(0, 300),
+  gameText: () => siteCheck.game()?.body?.innerText.trim().slice(0, 300),
 
   search: () => [...document.querySelectorAll("body > div")].find(each => each.shadowRoot)?.shadowRoot,
 
