@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from PIL import Image
 
+from entity_env.page.pyodide import cache_folder
 from tools.docs import gallery
 from tools.pictures.browser import screenshot, served
 from tools.pictures.games import png_of
@@ -177,6 +178,11 @@ SCENES: Final[Mapping[str, Scene]] = {
         "document.querySelectorAll('#choices button').length",
         (1000, 500),
     ),
+    "web_page.png": Served(
+        f"entity-env page snake --agent Trained={_SNAKE_AGENT} --out page --serve",
+        "config && (worker || (config.start.seed = 2, setup.requestSubmit())) && frame?.asked",
+        (1000, 560),
+    ),
     "watch.png": Served(
         "entity-env watch runs/first --no-open",
         "document.querySelectorAll('#report svg').length",
@@ -232,3 +238,4 @@ def prepare(shop: Workshop) -> None:
     forgetful = game.replace("        if move is None:\n            return\n", "")
     (shop.folder / "forgetful.py").write_text(forgetful)
     (shop.folder / "show_window.py").write_text(_WINDOW)
+    shop.variables["XDG_CACHE_HOME"] = str(cache_folder().parents[1])  # for pages of games
