@@ -4,8 +4,9 @@ The import is timed in fresh interpreters; the figure is the median. The script 
 numba or gymnasium are imported.
 
 - `first_progress_s`: from the start of `entity-env train snake` to its first line of figures, each
-  time with an empty numba cache. The variable ENTITY_ENV_COMPILE changes the default of --compile.
+  time with an empty numba cache.
 - `first_progress_cpu_s`: processor time of that process, without its workers, until then.
+- `first_progress_wait_s`, `first_progress_wait_cpu_s`: the same with `--compile wait`, once.
 - `first_progress_enn_trainer_s`: time to the end of enn-trainer's first update on MultiSnake, if it
   is installed (`make interop`).
 """
@@ -53,7 +54,7 @@ def import_ms(module: str) -> float:
     return float(elapsed)
 
 
-def first_progress_s() -> tuple[float, float]:
+def first_progress_s(*options: str) -> tuple[float, float]:
     """Seconds until a run prints its first figures, by the clock and by processor; nothing cached.
 
     Raises:
@@ -64,7 +65,7 @@ def first_progress_s() -> tuple[float, float]:
         environment = {**os.environ, "NUMBA_CACHE_DIR": folder, "PYTHONUNBUFFERED": "1"}
         begin = perf_counter()
         with subprocess.Popen(
-            [sys.executable, *command], stdout=subprocess.PIPE, text=True, env=environment
+            [sys.executable, *command, *options], stdout=subprocess.PIPE, text=True, env=environment
         ) as process:
             for line in process.stdout or ():
                 if line.startswith("step "):
@@ -97,6 +98,8 @@ def _first_progress(rounds: int) -> dict[str, float]:
         "first_progress_s": statistics.median(walls),
         "first_progress_cpu_s": statistics.median(cpus),
     }
+    wall_s, cpu_s = first_progress_s("--compile=wait")
+    found |= {"first_progress_wait_s": wall_s, "first_progress_wait_cpu_s": cpu_s}
     try:
         interop_python()
     except SystemExit:

@@ -1,7 +1,8 @@
-"""Contender: the benchmark's end of the pipe. The process sleeps between rounds."""
+"""Contender: starts a process to measure, and sends it commands; it sleeps between rounds."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -25,7 +26,8 @@ class Contender:
         python: interpreter; default: the current one.
 
     Raises:
-        SystemExit: the process failed, here or in a later call. Includes its stderr.
+        SystemExit: the process ended or did not answer within 120 s, here or in a later call;
+            the message includes its stderr.
     """
 
     def __init__(self, make: str, *arguments: int, python: Path | None = None) -> None:
@@ -49,7 +51,10 @@ class Contender:
         """Seconds to make the `Stepper` and its first batch, after the imports."""
 
     def round(self, duration_s: float) -> dict[str, float]:
-        """Returns the measurements of `Stepper.round`: `us`, and its parts if known."""
+        """Returns the result of `Stepper.round`, in µs per environment and step.
+
+        `us` is the total; each activity in `Stepper.totals` has an entry, too.
+        """
         return self._ask(f"round {duration_s}")
 
     def num_bytes(self) -> float:
@@ -67,8 +72,9 @@ class Contender:
 
     def _ask(self, line: str) -> dict[str, float]:
         if self._process.stdin is not None:
-            self._process.stdin.write(line + "\n")
-            self._process.stdin.flush()
+            with contextlib.suppress(BrokenPipeError):  # `_answer` reports that it has ended
+                self._process.stdin.write(line + "\n")
+                self._process.stdin.flush()
         return self._answer()
 
     def _answer(self) -> dict[str, float]:
