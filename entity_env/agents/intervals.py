@@ -20,7 +20,7 @@ Scores: TypeAlias = Sequence[Sequence[float]] | NDArray[np.float64]
 
 _Z95: Final = 1.959963984540054
 _MANY: Final = 200
-"""Degrees of freedom above which expansion 26.7.5 is used: there its error is below 1e-10."""
+"""Degrees of freedom above which the expansion of Student's t has an error below 1e-10."""
 _MAX_DRAWN: Final = 4_000_000
 
 
@@ -171,7 +171,7 @@ def _iqm(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _shares_above(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Share of pairs in each row with the higher value in `first`: Mann-Whitney U / (n m).
+    """For each row, the share of pairs whose value in `first` is higher: Mann-Whitney U / (n m).
 
     Ties count half.
     """

@@ -172,7 +172,8 @@ def _checked_name(action: ActionType[Any], name: object) -> ActionName:
     if isinstance(name, str) and name:
         return name
     kind = type(action).__name__
-    one = f"; {kind} takes one class" if isinstance(name, type) else ""
+    takes_class = isinstance(name, type) and not isinstance(action, Continuous)
+    one = f"; {kind} takes one class" if takes_class else ""
     raise SchemaError(f"{kind}: name must be a text, such as 'move', got {name!r}{one}")
 
 
@@ -231,5 +232,6 @@ def _enums_of_fields(cls: type) -> dict[str, type[Enum]]:
 
 def _no_choices(key: object) -> SchemaError:
     return SchemaError(
-        f"an action must be an Enum, or a frozen dataclass whose fields are Enums: got {key!r}"
+        "an action must be an Enum, a frozen dataclass whose fields are Enums, or an ActionType "
+        f"such as Categorical(Move): got {key!r}"
     )

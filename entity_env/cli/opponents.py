@@ -70,7 +70,8 @@ def against_bots(game: Game, shares: Mapping[str, float]) -> tuple[Game, Mapping
     """The game to train on, and the remaining opponents: bots from files play within the game.
 
     Raises:
-        UsageError: bots combined with other opponents, or a bot that cannot be loaded.
+        UsageError: bots combined with other opponents, or a file that cannot be loaded.
+        GameFailed: the code of a file raised.
     """
     bots = [name for name in shares if is_bot_file(name)]
     if not bots:
@@ -84,11 +85,11 @@ def against_bots(game: Game, shares: Mapping[str, float]) -> tuple[Game, Mapping
 
 
 def make_pool(game: Game, vec: VecEnv, shares: Mapping[str, float], seed: int) -> OpponentPool:
-    """The pool of a run; also a callback of `train`.
+    """The opponents of a run. Train on the pool's `vec`; the pool is also a callback of `train`.
 
     Raises:
         UsageError: an unknown opponent, or one that cannot play in batches.
-        CheckpointError: an opponent cannot be read.
+        CheckpointError: an opponent cannot be read, or was trained for another game.
     """
     from entity_env.agents.training.self_play.pool import OpponentPool
 

@@ -1,10 +1,11 @@
 """Terminal styles of entities: a color and, where possible, a unique glyph for each type with
-coordinates and each member."""
+coordinates, and for each member of its first Enum field."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Final
 
 from rich.text import Text
@@ -74,7 +75,7 @@ class EntityStyle:
             tint = (
                 features[self.tints[0]] if len(self.tints) == 1 else features[self.tints].argmax()
             )
-            color = self.colors[int(tint) % len(self.colors)]
+            color = self.colors[round(tint) % len(self.colors) if isfinite(tint) else 0]
         weight = "bold" if entity.is_visible else "dim"
         return Text(letters[0] if letters else self.glyph, style=f"{weight} {color}")
 

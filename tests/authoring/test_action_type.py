@@ -140,7 +140,10 @@ def test_a_class_means_one_choice_for_the_whole_observation() -> None:
 @pytest.mark.parametrize(
     ("key", "message"),
     [
-        (Rock, "an Enum, or a frozen dataclass whose fields are Enums: got .*Rock"),
+        (
+            Rock,
+            "an Enum, a frozen dataclass whose fields are Enums, or an ActionType .*: got .*Rock",
+        ),
         (Thawed, "frozen dataclass"),
         (int, "an Enum"),
         (Move.UP, "got <Move.UP"),

@@ -3,8 +3,8 @@
     python -m tools.docs.check_site [PAGE ...]
 
 It checks the rules of axe-core, that no page or table is wider than a phone, that copied text has
-no prompts, what the search lists first, that its index is not loaded with the first page, that the
-search works in pages opened as files, and that a game begins in the first page. If Chromium or
+no prompts, what the search lists first, that its index is not loaded with the home page, that the
+search works in pages opened as files, and that a game begins in the home page. If Chromium or
 axe-core is missing, nothing is checked, and a line says so. Runs in the environment of the site,
 which has axe-core.
 """
@@ -72,13 +72,13 @@ def look(browser: Chromium, width: int, scheme: str) -> None:
 
 
 def go(browser: Chromium, url: str) -> None:
-    """Opens a page and waits until its scripts have run."""
+    """Opens a page, and runs axe-core and `SCRIPT` in it."""
     browser.go(url)
     browser.value(f"{axe_core()};{SCRIPT};0")
 
 
 def check_search(browser: Chromium, home: str) -> Iterator[str]:
-    """Problems of the search, from the first page."""
+    """Problems of the search, from the home page."""
     go(browser, home)
     look(browser, WIDE, "light")
     if home.startswith("http") and browser.value("siteCheck.isIndexFetched()"):
@@ -110,7 +110,10 @@ def check_clipboard(browser: Chromium, home: str) -> Iterator[str]:
 
 
 def check_play(browser: Chromium, home: str) -> Iterator[str]:
-    """Problems of the button that loads a game: the game begins, and nothing loads before."""
+    """Problems of the button that loads a game; none if the site has no games.
+
+    The game must begin after the click, and no file of it may load before.
+    """
     go(browser, home)
     if not (SITE / "play").exists():
         return
@@ -124,7 +127,7 @@ def check_play(browser: Chromium, home: str) -> Iterator[str]:
 
 
 def check(names: list[str]) -> list[str]:
-    """Problems of some pages, and those of the search and the clipboard."""
+    """Problems of some pages, sorted; see `check_pages`."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Files, directory=str(SITE)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     root = f"http://127.0.0.1:{server.server_port}"
@@ -138,7 +141,7 @@ def check(names: list[str]) -> list[str]:
 
 
 def check_pages(root: str, names: list[str]) -> list[str]:
-    """Problems of some pages; with the first page, also those of the search and the clipboard.
+    """Problems of some pages; if `HOME` is one of them, also of clipboard, search and game.
 
     Args:
         root: address of the site.

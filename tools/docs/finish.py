@@ -4,7 +4,7 @@
 
 Runs after `zensical build`, which does not support weights of pages. Signatures of the API are
 removed from the index. Written pages come first in the index, and the script of the search lists
-them first, unless the query is written like a name: `VecEnv`, `load_agent`. `search.js` has the
+them first, unless the query has a capital letter, an underscore or a dot. `search.js` has the
 index as a script, because pages that are opened as files cannot load JSON.
 """
 
@@ -21,7 +21,7 @@ SITE: Final = ROOT / "build" / "site"
 SORT: Final = "l.items.sort(ht(...s))"
 """Statement that sorts the results in the script of Zensical's search, for the pinned version."""
 _PAGES_FIRST: Final = """\
-// Added by tools/docs/finish.py: pages before members of the API, unless the query is such a name.
+// Added by tools/docs/finish.py: pages come first unless the query looks like a name.
 var query = ""
 self.addEventListener("message", ({ data }) => {
   if (data.type === 2) query = String(data.data.input)
@@ -59,10 +59,11 @@ def shortened(index: dict[str, Any]) -> tuple[dict[str, Any], int]:
 
 
 def sorting(script: str, first_member: int) -> str:
-    """The script of the search, changed to sort items from `first_member` on after all others.
+    """The script of the search, changed to list pages before the items from `first_member` on.
 
     Raises:
-        ValueError: the script does not contain `SORT`, so it is not from the pinned Zensical.
+        ValueError: the script does not contain `SORT` once: it is not from the pinned Zensical, or
+            was changed before.
     """
     if script.count(SORT) != 1:
         raise ValueError(f"expected {SORT} once in the script of the search")

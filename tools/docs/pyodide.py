@@ -30,7 +30,7 @@ def is_there() -> bool:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Writes the files of Pyodide from the archive of the npm package to a new folder.
+    """Replaces a folder by the files of Pyodide from the archive of the npm package.
 
     Raises:
         ValueError: a file is missing, or its hash differs.
@@ -49,7 +49,7 @@ def unpack(archive: Path, folder: Path) -> None:
                 raise ValueError(f"{name} is not the file of version {VERSION}: its hash differs")
             contents[name] = content
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=folder.parent) as beside:  # an interrupted download leaves nothing
+    with TemporaryDirectory(dir=folder.parent) as beside:  # no part stays after an interrupt
         made = Path(beside) / folder.name
         made.mkdir()
         for name, content in contents.items():

@@ -42,7 +42,7 @@ def _legend() -> dict[str, Scene]:
 def _spots(
     seen: SeenObservation, action: str, actor: SeenEntity | None, choice: Chosen
 ) -> list[tuple[float, float]]:
-    """From the ship to its next cell."""
+    """The ship's cell, and the next one in the chosen direction, even past the border."""
     return [
         (float(ship.features[0]) + dx, 0.0)
         for ship in seen["Body"]

@@ -41,7 +41,7 @@ from entity_env.interop.entity_gym.spaces import our_action_space, our_obs_space
 
 def our_observation(obs: Any) -> Observation:  # noqa: ANN401 - untyped
     """Converts an `entity_gym.env.Observation` to an `Observation`."""
-    # Takes half the time of a constructor call with ten keywords.
+    # Takes half the time of a constructor call with nine keywords.
     observation = Observation.__new__(Observation)
     observation.terminated = bool(obs.done)
     observation.truncated = False
@@ -72,10 +72,13 @@ def _our_mask(name: ActionName, mask: Any, ids: Mapping[EntityName, Any]) -> Act
 
 
 def _selector(chosen: Any, types: Any, ids: Mapping[EntityName, Any]) -> tuple[Any, Any]:  # noqa: ANN401 - untyped
-    """Ids and types of a mask's actors or actees; all ids of a single type become that type."""
+    """Ids and types of a mask's actors or actees.
+
+    A list that equals the ids of exactly one type is replaced by that type: `(None, (type,))`.
+    """
     if type(chosen) is list:
         same = [name for name, known in ids.items() if _are_all(chosen, known)]
-        if len(same) == 1:  # if two types have the same ids, looking them up raises an error
+        if len(same) == 1:  # if several match, `index_of_ids` reports duplicates
             return None, (same[0],)
     return chosen, types
 
@@ -119,7 +122,7 @@ def _their_actions(
     asked: Sequence[Asked],
     values: Sequence[Any] | NDArray[Any],
 ) -> Iterator[Any]:
-    """Like `legal_actions`, but with new objects: entity-gym's actions are mutable."""
+    """Like `actions_of`, but never shares an action object: entity-gym's actions are mutable."""
     require_one_an_actor(name, asked, values)
     actors = [each for _, each, _ in asked]
     if isinstance(space, GlobalCategoricalActionSpace):
@@ -149,7 +152,7 @@ THEIRS: Final = Adapter(
 
 
 @overload
-def from_entity_gym(  # type: ignore[overload-overlap]  # an environment is not called
+def from_entity_gym(  # type: ignore[overload-overlap]  # assumes that an environment cannot be called
     source: Callable[..., Any],
 ) -> Callable[..., Environment]: ...
 
@@ -181,7 +184,7 @@ def from_entity_gym(source: object) -> Environment | Callable[..., Environment]:
 
 
 class EntityGymWrapper(AdaptedEnvironment):
-    """Wraps an `entity_gym.env.Environment`; rows, ids, masks and metrics are unchanged."""
+    """Wraps an `entity_gym.env.Environment`; converts its masks, and changes nothing else."""
 
     def __init__(self, env: Any) -> None:  # noqa: ANN401 - untyped
         self._env = env
