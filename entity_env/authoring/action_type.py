@@ -186,6 +186,26 @@ def action_type(key: ActionKey) -> ActionType[Any]:
     return _global_choice(key)
 
 
+def kind_of_space(name: ActionName, space: ActionSpace) -> ActionType[Any]:
+    """An action with this space, whose choices are members of a new Enum with their index as value.
+
+    Raises:
+        SchemaError: a select action, which also needs the class of its actees; or a label that no
+            Enum member can have.
+    """
+    if isinstance(space, ContinuousActionSpace):
+        return Continuous(name, low=space.low, high=space.high, labels=space.labels)
+    if isinstance(space, SelectEntityActionSpace):
+        raise SchemaError(f"action {name!r} selects entities: use SelectEntity(cls, {name!r})")
+    labels = {label: i for i, label in enumerate(space.index_to_label)}
+    try:
+        choices: Any = Enum(name, labels)  # type: ignore[misc]  # a name that is not constant
+    except (ValueError, TypeError) as error:
+        raise SchemaError(f"action {name!r} has a label that cannot be used: {error}") from error
+    is_global = isinstance(space, GlobalCategoricalActionSpace)
+    return GlobalCategorical(choices, name) if is_global else Categorical(choices, name)
+
+
 @cache
 def _global_choice(cls: type) -> ActionType[Any]:
     return GlobalCategorical(cls)

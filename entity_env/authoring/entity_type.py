@@ -256,6 +256,16 @@ def fits_float32(value: object) -> bool:
     return pack_floats([value], array("f", [0.0])) != NO_NUMBER
 
 
+def class_of_features(name: str, features: Iterable[str]) -> type:
+    """A dataclass with fields of any names, for entities that are rows of arrays (`Rows`)."""
+    fields = {
+        "__annotations__": dict.fromkeys(features, float),
+        "__doc__": f"{name}.",
+        "__module__": __name__,
+    }
+    return dataclasses.dataclass(init=False, repr=False, eq=False)(type(name, (), fields))
+
+
 def entity_type(cls: type) -> EntityType:
     """The `EntityType` of a dataclass, cached.
 

@@ -367,6 +367,8 @@ def class_of_globals(features: object) -> type | None:
 
 
 def _group(entities: Collection[Any] | NDArray[Any], of: type | None) -> Group:
+    if isinstance(entities, Rows):
+        return entities
     if is_array(entities):
         if of is None:
             raise SchemaError("an array of entities needs its class: obs.entities(rows, of=Food)")

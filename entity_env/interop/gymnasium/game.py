@@ -14,16 +14,14 @@ import gymnasium
 import numpy as np
 from gymnasium import error
 
-from entity_env.authoring.action_type import ActionType, Continuous, GlobalCategorical
+from entity_env.authoring.action_type import kind_of_space
 from entity_env.authoring.agent import Agent
+from entity_env.authoring.entity_type import class_of_features
 from entity_env.authoring.game import Game
 from entity_env.authoring.obs import Obs
 from entity_env.core.spaces import (
     ActionName,
-    ActionSpace,
-    ContinuousActionSpace,
     EntityName,
-    GlobalCategoricalActionSpace,
     ObsSpace,
 )
 from entity_env.errors import EntityEnvError, SchemaError, UsageError
@@ -182,9 +180,9 @@ class AgentSpaces:
         )
         self.obs_space = self._converter.obs_space
         self.classes = {
-            name: _class_of(name, each.features) for name, each in self.obs_space.entities.items()
+            name: class_of_features(name, each.features) for name, each in self.obs_space.entities.items()
         }
-        self.kinds = [_kind_of(name, space) for name, space in self.actions.spaces.items()]
+        self.kinds = [kind_of_space(name, space) for name, space in self.actions.spaces.items()]
 
     def show(self, obs: object, score: float, mask: object = None) -> Obs:
         """Converts an observation of the environment; SchemaError if it does not fit its space."""
@@ -211,25 +209,6 @@ class AgentSpaces:
                 for kind, each in zip(self.kinds, answers, strict=True)
             }
         )
-
-
-def _class_of(name: EntityName, features: Sequence[str]) -> type:
-    """A dataclass with any field names; its instances are rows of arrays."""
-    fields = {
-        "__annotations__": dict.fromkeys(features, float),
-        "__doc__": f"{name}.",
-        "__module__": __name__,
-    }
-    return dataclasses.dataclass(init=False, repr=False, eq=False)(type(name, (), fields))
-
-
-def _kind_of(name: ActionName, space: ActionSpace) -> ActionType[Any]:
-    if isinstance(space, ContinuousActionSpace):
-        return Continuous(name, low=space.low, high=space.high, labels=space.labels)
-    if not isinstance(space, GlobalCategoricalActionSpace):
-        raise TypeError(f"no action of a Gymnasium space: {space}")
-    choices: Any = Enum(name, {label: i for i, label in enumerate(space.index_to_label)})  # type: ignore[misc]
-    return GlobalCategorical(choices, name)
 
 
 class SharedEnv:

@@ -1,6 +1,8 @@
 """Makes the `ProcessBatch` of one process, for any source."""
 
 from entity_env.authoring.game import Game
+from entity_env.external.batch import ProgramBatch
+from entity_env.external.game import ExternalGame
 from entity_env.vec.batch_env.source import BatchSource
 from entity_env.vec.in_process.environments import EnvironmentBatch
 from entity_env.vec.in_process.games import GameBatch
@@ -13,6 +15,8 @@ def make_process_batch(options: VecOptions, envs: range) -> ProcessBatch:
     source = options.source
     if isinstance(source, BatchSource):
         return source.make(envs, options.num_envs, options.autoreset)
+    if isinstance(source, ExternalGame):
+        return ProgramBatch(source, options, envs)
     if isinstance(source, Game):
         return GameBatch(source, options, envs)
     return EnvironmentBatch(source, options, envs)

@@ -1,0 +1,6 @@
+"""Games in other languages: programs that exchange messages with this process.
+
+`docs/reference/protocol.md` specifies the messages.
+"""
+
+from entity_env.external.game import ExternalGame as ExternalGame

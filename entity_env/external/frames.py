@@ -1,0 +1,374 @@
+"""Reads the payload of a `STEP`: observations as a `Frame` of views, checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from entity_env.batching.frame import ActionSlots, Frame, FrameLayout, Slot
+from entity_env.core.spaces import (
+    GLOBAL_ENTITY,
+    ContinuousActionSpace,
+    GlobalCategoricalActionSpace,
+    SelectEntityActionSpace,
+)
+from entity_env.external.messages import ALIGNMENT, MAX_BYTES, Place, Ready, padded
+from entity_env.errors import shown
+
+TERMINATED, TRUNCATED, FAILED, IS_NEW = 1, 2, 4, 8
+"""Flags of an end; `IS_NEW` = its episode started in this step."""
+_ENDS: Final = (1, 2, 4, 9, 10, 12)
+STARTED, WAITS = 1, 2
+"""Flags of a copy."""
+_MAX_SCORE: Final = 1e300
+_NOBODY: Final = np.zeros(0, dtype=np.int64)
+
+
+@dataclass
+class Ends:
+    """Episodes of agents that ended in a step.
+
+    Args:
+        rows: `(num_ends,)` int64, row of each end.
+        flags: `(num_ends,)` int64.
+        scores: `(num_ends,)` float64.
+        metrics: `(num_metrics, num_ends)` float64, NaN = none.
+        frame: last observations.
+    """
+
+    rows: NDArray[np.int64]
+    flags: NDArray[np.int64]
+    scores: NDArray[np.float64]
+    metrics: NDArray[np.float64]
+    frame: Frame
+
+
+@dataclass
+class Failure:
+    """An exception of a game, for the row of an agent."""
+
+    row: int
+    message: str
+    traceback: str
+
+
+@dataclass
+class StepMessage:
+    """Payload of a `STEP`; the arrays are views of the received bytes.
+
+    Args:
+        copies: `(num_copies,)` uint8 flags.
+        asks: `(num_rows,)` bool, True = the row asks for actions.
+        scores: `(num_rows,)` float64.
+        metrics: `(num_metrics, num_rows)` float64, NaN = none.
+        ends: None if no episode ended.
+    """
+
+    copies: NDArray[np.uint8]
+    asks: NDArray[np.bool_]
+    scores: NDArray[np.float64]
+    metrics: NDArray[np.float64]
+    frame: Frame
+    ends: Ends | None = None
+    failures: Sequence[Failure] = field(default_factory=list)
+
+
+class StepReader:
+    """Reads payloads of a game with these spaces; raises `MessageError` for invalid ones."""
+
+    def __init__(self, layout: FrameLayout, ready: Ready) -> None:
+        self._layout = layout
+        self._num_agents = ready.num_agents
+        self._num_metrics = len(ready.metrics)
+        entities = layout.entities
+        self._has_globals = GLOBAL_ENTITY in entities
+        self._required = np.array([_is_required(layout, slot) for slot in layout.slots], np.uint8)
+        self._optional = np.zeros(len(layout.slots), dtype=np.uint8)
+        for where in entities.values():
+            self._optional[where.visible.index] = 1
+        for action in layout.actions.values():
+            if not isinstance(action.space, ContinuousActionSpace):
+                self._optional[action.mask.index] = 1
+        self._selects: Mapping[str, int] = {
+            name: entities[selected].row for name, selected in ready.selects.items()
+        }
+
+    def read(self, payload: memoryview, num_copies: int, place: Place) -> StepMessage:
+        """Reads the answer to a request about `num_copies` copies."""
+        cursor = _Cursor(payload, place)
+        num_ends, num_text = cursor.array(np.uint64, 2).tolist()
+        num_rows = num_copies * self._num_agents
+        if num_ends > 2 * num_rows:
+            place.refuse(f"{num_ends} ends for {num_rows} rows, expected at most 2 per row")
+        copies = cursor.array(np.uint8, num_copies)
+        if copies.max(initial=0) > STARTED + WAITS:
+            place.refuse(f"the flags of copies must be 0 to 3, got {copies.max()}")
+        asks = cursor.flags(num_rows, "the flags of rows")
+        scores = cursor.array(np.float64, num_rows)
+        metrics = cursor.array(np.float64, self._num_metrics * num_rows)
+        frame = self._frame(cursor, num_rows)
+        self._check_rows(frame, asks, place)
+        self._check_scores(scores[asks], "a score", place)
+        ends = self._ends(cursor, num_ends, num_rows) if num_ends else None
+        failures = self._failures(cursor, num_text, num_rows) if num_text else []
+        cursor.require_end()
+        metrics = metrics.reshape(self._num_metrics, num_rows)
+        return StepMessage(copies, asks, scores, metrics, frame, ends, failures)
+
+    def _ends(self, cursor: _Cursor, num_ends: int, num_rows: int) -> Ends:
+        rows = cursor.array(np.int64, num_ends)
+        if rows.min() < 0 or rows.max() >= num_rows or (np.diff(rows) < 0).any():
+            cursor.place.refuse(f"the rows of ends must be 0 to {num_rows - 1}, in this order")
+        flags = cursor.array(np.int64, num_ends)
+        if not np.isin(flags, _ENDS).all():
+            cursor.place.refuse(
+                f"the flags of an end must be 1, 2 or 4, or 8 more: got {shown(flags.tolist())}"
+            )
+        scores = cursor.array(np.float64, num_ends)
+        self._check_scores(scores, "a final score", cursor.place)
+        metrics = cursor.array(np.float64, self._num_metrics * num_ends)
+        frame = self._frame(cursor, num_ends)
+        self._check_globals(frame.lengths, frame.lengths.any(axis=0), cursor.place)
+        lines = [action.row for action in self._layout.actions.values()]
+        acting = frame.lengths[lines].sum(axis=0) > 0
+        if acting[(flags & TRUNCATED) == 0].any():
+            cursor.place.refuse("the last observation of a terminated episode has actors")
+        return Ends(rows, flags, scores, metrics.reshape(self._num_metrics, num_ends), frame)
+
+    def _failures(self, cursor: _Cursor, size: int, num_rows: int) -> list[Failure]:
+        text = bytes(cursor.array(np.uint8, size))
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            cursor.place.refuse(f"the failures are not JSON in UTF-8: {error}")
+        is_list = isinstance(found, list) and all(
+            isinstance(each, dict)
+            and type(each.get("row")) is int
+            and 0 <= each["row"] < num_rows
+            and isinstance(each.get("message"), str)
+            and isinstance(each.get("traceback", ""), str)
+            for each in found
+        )
+        if not is_list:
+            cursor.place.refuse(f"failures must be a list of row and message, got {shown(found)}")
+        return [Failure(x["row"], x["message"], x.get("traceback", "")) for x in found]
+
+    def _frame(self, cursor: _Cursor, num_rows: int) -> Frame:
+        layout, place = self._layout, cursor.place
+        present = cursor.array(np.uint8, len(layout.slots))
+        if ((present > self._required + self._optional) | (present < self._required)).any():
+            index = int(
+                np.flatnonzero(
+                    (present > self._required + self._optional) | (present < self._required)
+                )[0]
+            )
+            place.refuse(f"slot {index} has the flag {present[index]}, see Slots in the protocol")
+        num_lengths = layout.num_lengths * num_rows
+        lengths = cursor.array(np.int64, num_lengths).reshape(layout.num_lengths, num_rows)
+        if num_lengths and (lengths.min() < 0 or lengths.max() > MAX_BYTES):
+            place.refuse(f"a length is {lengths.min()} to {lengths.max()}, expected 0 or more")
+        totals = lengths.sum(axis=1).tolist()
+        slots: list[NDArray[Any] | None] = [None] * len(layout.slots)
+        is_present = present.tolist()
+        for name, entity in layout.entities.items():
+            count = totals[entity.row]
+            if is_present[entity.values.index]:
+                values = cursor.array(np.float32, count * entity.values.width)
+                _require_finite(values, name, place)
+                slots[entity.values.index] = values
+            if is_present[entity.visible.index]:
+                slots[entity.visible.index] = cursor.flags(count, f"visible of {name!r}")
+        for name, action in layout.actions.items():
+            self._read_action(cursor, name, action, lengths, totals, is_present, slots)
+        return Frame(layout, lengths, slots)
+
+    def _read_action(
+        self,
+        cursor: _Cursor,
+        name: str,
+        action: ActionSlots,
+        lengths: NDArray[np.int64],
+        totals: Sequence[int],
+        is_present: Sequence[int],
+        slots: list[NDArray[Any] | None],
+    ) -> None:
+        place = cursor.place
+        num_actors = totals[action.row]
+        is_select = isinstance(action.space, SelectEntityActionSpace)
+        if isinstance(action.space, GlobalCategoricalActionSpace):
+            if num_actors and lengths[action.row].max() > 1:
+                place.refuse(f"action {name!r}: a row asks for it more than once")
+        else:
+            actors = slots[action.actors.index] = cursor.array(np.int64, num_actors)
+            self._check_indices(actors, lengths, action.row, f"the actors of {name!r}", place)
+        widths = lengths[action.actee_row] if is_select else None
+        if is_present[action.mask.index]:
+            if widths is None:
+                size = num_actors * action.mask.width
+            else:
+                size = int(lengths[action.row] @ widths)
+                if size > MAX_BYTES:
+                    place.refuse(f"action {name!r}: a mask of {size} flags is too large")
+            mask = slots[action.mask.index] = cursor.flags(size, f"the mask of {name!r}")
+            self._check_mask(mask, lengths[action.row], widths, name, action, place)
+        if widths is not None:
+            self._check_actees(cursor, name, action, lengths, slots)
+
+    def _check_actees(
+        self,
+        cursor: _Cursor,
+        name: str,
+        action: ActionSlots,
+        lengths: NDArray[np.int64],
+        slots: list[NDArray[Any] | None],
+    ) -> None:
+        """Reads the actees: all entities of the selected type, wherever the action is asked."""
+        place, selected = cursor.place, self._selects[name]
+        widths, asked = lengths[action.actee_row], lengths[action.row]
+        wanted = lengths[selected]
+        if ((widths != wanted) & (widths > 0)).any() or (widths[asked > 0] == 0).any():
+            place.refuse(
+                f"action {name!r}: the actees must be all entities of the type it selects, and an "
+                "actor without actees must be left out"
+            )
+        actees = cursor.array(np.int64, int(widths.sum()))
+        first = lengths[:selected].sum(axis=0)
+        starts = np.cumsum(widths) - widths
+        expected = np.arange(len(actees)) + np.repeat(first - starts, widths)
+        if not np.array_equal(actees, expected):
+            place.refuse(f"action {name!r}: the actees are not the indices of their entities")
+        slots[action.actees.index] = actees
+
+    def _check_indices(
+        self,
+        indices: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        line: int,
+        what: str,
+        place: Place,
+    ) -> None:
+        if not len(indices):
+            return
+        counts = lengths[line]
+        num_entities = lengths[: self._layout.num_local_types].sum(axis=0)
+        limits = np.repeat(num_entities, counts)
+        if indices.min() < 0 or (indices >= limits).any():
+            place.refuse(f"{what} must be indices of entities of their observation")
+        if len(indices) > 1:
+            is_first = np.zeros(len(indices) + 1, dtype=np.bool_)
+            is_first[np.cumsum(counts)] = True
+            if ((np.diff(indices) <= 0) & ~is_first[1:-1]).any():
+                place.refuse(f"{what} must increase within an observation")
+
+    def _check_mask(
+        self,
+        mask: NDArray[np.bool_],
+        counts: NDArray[np.int64],
+        widths: NDArray[np.int64] | None,
+        name: str,
+        action: ActionSlots,
+        place: Place,
+    ) -> None:
+        if not len(mask):
+            return
+        if widths is None:
+            has_choice = mask.reshape(-1, action.mask.width).any(axis=1).all()
+        else:
+            sizes = np.repeat(widths, counts)
+            has_choice = bool(sizes.min(initial=1)) and bool(
+                np.logical_or.reduceat(mask, np.cumsum(sizes) - sizes).all()
+            )
+        if not has_choice:
+            place.refuse(f"action {name!r}: an actor has no allowed choice: leave it out")
+
+    def _check_rows(self, frame: Frame, asks: NDArray[np.bool_], place: Place) -> None:
+        lengths = frame.lengths
+        if not asks.all():
+            blank = lengths[:, ~asks]
+            if blank.any():
+                place.refuse("a row that does not ask has entities or actors")
+        self._check_globals(lengths, asks, place)
+
+    def _check_globals(
+        self, lengths: NDArray[np.int64], is_shown: NDArray[np.bool_], place: Place
+    ) -> None:
+        if self._has_globals:
+            line = lengths[self._layout.entities[GLOBAL_ENTITY].row]
+            if not np.array_equal(line, is_shown):
+                place.refuse(f"each observation must have exactly one {GLOBAL_ENTITY!r}")
+
+    def _check_scores(self, scores: NDArray[np.float64], what: str, place: Place) -> None:
+        if len(scores) and not (np.abs(scores) <= _MAX_SCORE).all():  # False for NaN
+            bad = scores[~(np.abs(scores) <= _MAX_SCORE)][0]
+            place.refuse(f"{what} must be finite and at most {_MAX_SCORE:g}: got {bad}")
+
+
+def _is_required(layout: FrameLayout, slot: Slot) -> bool:
+    for entity in layout.entities.values():
+        if slot is entity.values:
+            return slot.width > 0
+    for action in layout.actions.values():
+        if slot is action.actors:
+            return not isinstance(action.space, GlobalCategoricalActionSpace)
+        if slot is action.actees:
+            return isinstance(action.space, SelectEntityActionSpace)
+    return False
+
+
+def _require_finite(values: NDArray[np.float32], name: str, place: Place) -> None:
+    # A sum is faster than a test of each number; finite numbers may have an infinite sum.
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = np.add.reduce(values)
+    if not np.isfinite(total) and not np.isfinite(values).all():
+        bad = values[~np.isfinite(values)][0]
+        place.refuse(f"the features of {name!r} must be finite, got {bad}")
+
+
+class _Cursor:
+    """Reads arrays from a payload, one after another."""
+
+    def __init__(self, payload: memoryview, place: Place) -> None:
+        self.place = place
+        self._payload = payload
+        self._at = 0
+
+    def array(self, dtype: DTypeLike, count: int) -> NDArray[Any]:
+        """The next array, a view."""
+        dtype = np.dtype(dtype)
+        size = count * dtype.itemsize
+        end = self._at + padded(size)
+        if end > len(self._payload):
+            self.place.refuse(
+                f"the payload has {len(self._payload)} bytes, too few: an array of {size} bytes "
+                f"starts at {self._at}"
+            )
+        if not count:
+            return np.zeros(0, dtype=dtype)
+        found: NDArray[Any] = np.frombuffer(self._payload, dtype, count, self._at)
+        self._at = end
+        return found
+
+    def flags(self, count: int, what: str) -> NDArray[np.bool_]:
+        """The next array of bytes that are 0 or 1, as bool."""
+        found = self.array(np.uint8, count)
+        if found.max(initial=0) > 1:
+            self.place.refuse(f"{what} must be 0 or 1, got {found.max()}")
+        return found.view(np.bool_)
+
+    def require_end(self) -> None:
+        """Refuses bytes after the last array."""
+        if self._at != len(self._payload):
+            self.place.refuse(
+                f"the payload has {len(self._payload)} bytes, expected {self._at} for its lengths"
+            )
+
+
+def padded_bytes(array: NDArray[Any]) -> bytes:
+    """The bytes of an array, with zeros up to a multiple of 8."""
+    data = array.tobytes()
+    return data.ljust(padded(len(data)), b"\0") if len(data) % ALIGNMENT else data

@@ -1,0 +1,331 @@
+"""`ExternalGame`: a game in another language as a `Game`."""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entity_env.authoring.action_type import ActionType, SelectEntity, kind_of_space
+from entity_env.authoring.agent import Agent
+from entity_env.authoring.entity_type import class_of_features
+from entity_env.authoring.game import Game, Transport
+from entity_env.authoring.obs import Obs, Rows
+from entity_env.batching.frame import Frame, FrameLayout
+from entity_env.core.spaces import (
+    GLOBAL_ENTITY,
+    ContinuousActionSpace,
+    GlobalCategoricalActionSpace,
+    ObsSpace,
+    SelectEntityActionSpace,
+)
+from entity_env.errors import UsageError, WorkerError
+from entity_env.external.frames import FAILED, STARTED, TRUNCATED, WAITS, StepMessage, StepReader
+from entity_env.external.messages import Hello, Kind, Ready, padded
+from entity_env.external.program import Link, Program
+
+
+class ExternalGame(Game):
+    """A game played by a program in any language::
+
+        game = ExternalGame("node snake.mjs", board_size=8)
+        with VecEnv(game, 1024) as vec:
+            train(vec, PPOConfig.for_env(vec))
+
+    A `VecEnv` starts one program for all its environments, or one per worker. Everything else
+    plays one copy at a time. `docs/reference/protocol.md` specifies what the program does. Its
+    Python twin of equal rules has the same episodes if it uses the generator of the protocol.
+
+    Args:
+        command: program and arguments, as a shell would split them, or as a list.
+        folder: working folder of the program; None = the current one.
+        link: how it is connected: "unix" (a Unix socket), "tcp" (this machine only) or "stdio"
+            (standard input and output). On Windows only "tcp".
+        settings: of the game; strings are parsed as for `Game.with_settings`.
+
+    Raises:
+        UsageError: the program cannot be started, or has no such setting.
+        MessageError: it violates the protocol.
+        WorkerError: it exits or does not answer.
+    """
+
+    def __init__(
+        self,
+        command: str | Sequence[str],
+        *,
+        folder: str | Path | None = None,
+        link: Link = "unix",
+        **settings: object,
+    ) -> None:
+        self.command = tuple(shlex.split(command) if isinstance(command, str) else command)
+        if not self.command:
+            raise UsageError("the command of an ExternalGame is empty: name the program to run")
+        self.folder = None if folder is None else Path(folder)
+        self.link: Link = link
+        program = self.start_program()
+        try:
+            self._begin(program, settings)
+        finally:
+            program.close()
+
+    def _begin(self, program: Program, settings: Mapping[str, object]) -> None:
+        self.hello: Hello = program.hello
+        self.parameters = {
+            name: inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=type(value)
+            )
+            for name, value in self.hello.settings.items()
+        }
+        self.name = self.hello.name
+        checked = {name: self._checked(name, value) for name, value in settings.items()}
+        self.settings = checked
+        self.ready: Ready = program.start(1, self.values(), hold=True)
+        obs_space, action_space = self.ready.spaces
+        classes = {n: class_of_features(n, e.features) for n, e in obs_space.entities.items()}
+        global_features = (
+            class_of_features(GLOBAL_ENTITY, obs_space.global_features)
+            if obs_space.global_features
+            else None
+        )
+        kinds = [
+            SelectEntity(classes[self.ready.selects[name]], name)
+            if isinstance(space, SelectEntityActionSpace)
+            else kind_of_space(name, space)
+            for name, space in action_space.items()
+        ]
+        play = _Loop(self, classes, global_features, kinds)
+        super().__init__(
+            play,
+            entities=tuple(classes.values()),
+            actions=tuple(kinds),
+            global_features=global_features,
+            num_agents=self.ready.num_agents,
+            name=self.name,
+            max_entities=self.ready.max_entities,
+            version=self.hello.version,
+        )
+        self.parameters = play.parameters
+        self.settings = checked
+        self._obs_space = obs_space
+
+    def obs_space(self) -> ObsSpace:
+        return self._obs_space
+
+    def values(self) -> dict[str, object]:
+        """A value for every setting of the program."""
+        return {**self.hello.settings, **self.settings}
+
+    def start_program(self) -> Program:
+        """Starts the program; errors as for the constructor."""
+        return Program(self.command, self.folder, self.link)
+
+    def with_settings(self, /, **settings: object) -> ExternalGame:
+        """The game with other settings; its spaces may differ."""
+        if not settings:
+            return self
+        return ExternalGame(
+            self.command, folder=self.folder, link=self.link, **{**self.settings, **settings}
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A worker generates the classes again: a pickled copy of such a dataclass has no fields.
+        return _again, (self.command, self.folder, self.link, dict(self.settings))
+
+
+def _again(
+    command: Sequence[str], folder: Path | None, link: Link, settings: Mapping[str, Any]
+) -> ExternalGame:
+    return ExternalGame(command, folder=folder, link=link, **settings)
+
+
+class _Loop:
+    """`play` of an `ExternalGame`: plays one copy in a program, which is kept for the next call."""
+
+    def __init__(
+        self,
+        game: ExternalGame,
+        classes: Mapping[str, type],
+        global_features: type | None,
+        kinds: Sequence[ActionType[Any]],
+    ) -> None:
+        self._start = game.start_program
+        self._values = game.values()
+        self._ready = game.ready
+        self.parameters = game.parameters
+        self._classes = classes
+        self._globals = global_features
+        self._kinds = kinds
+        self._layout = FrameLayout(*game.ready.spaces)
+        self._reader = StepReader(self._layout, game.ready)
+        self._idle: list[Program] = []
+        parameters = [
+            inspect.Parameter("agents", inspect.Parameter.POSITIONAL_ONLY),
+            inspect.Parameter("seed", inspect.Parameter.KEYWORD_ONLY),
+            *game.parameters.values(),
+        ]
+        self.__signature__ = inspect.Signature(parameters)
+
+    def __call__(self, agents: Any, /, *, seed: int, **settings: object) -> None:  # noqa: ANN401
+        program = self._idle.pop() if self._idle else self._started()
+        try:
+            self._play(program, [agents] if self._ready.num_agents == 1 else agents, seed)
+        finally:
+            if not program.is_closed:
+                self._idle.append(program)
+
+    def _started(self) -> Program:
+        program = self._start()
+        program.start(1, self._values, hold=True)
+        return program
+
+    def _play(self, program: Program, agents: Sequence[Agent], seed: int) -> None:
+        reset = np.array([1, 0, seed], dtype="<u8").tobytes()
+        step = self._request(program, Kind.RESET, [reset])
+        if not step.copies[0] & STARTED:
+            program.kill()
+            program.place.refuse("the copy has not started an episode after RESET")
+        scores = [0.0] * len(agents)
+        is_over = [False] * len(agents)
+        while True:
+            self._end(step, agents, scores, is_over, program)
+            if step.copies[0] & WAITS:
+                return
+            answers = self._ask(step, agents, scores)
+            if answers is None:
+                return
+            step = self._request(program, Kind.ACT, [bytes(8), *answers])
+
+    def _request(self, program: Program, kind: Kind, parts: Sequence[bytes]) -> StepMessage:
+        payload = program.request(kind, parts)
+        try:
+            return self._reader.read(payload, 1, program.place)
+        except BaseException:
+            program.kill()
+            raise
+
+    def _end(
+        self,
+        step: StepMessage,
+        agents: Sequence[Agent],
+        scores: list[float],
+        is_over: list[bool],
+        program: Program,
+    ) -> None:
+        """Ends the episodes of agents, or raises the error of the game."""
+        ends = step.ends
+        if ends is None:
+            return
+        for i, (row, flags) in enumerate(zip(ends.rows.tolist(), ends.flags.tolist(), strict=True)):
+            if flags & FAILED:
+                failure = next((f for f in step.failures if f.row == row), None)
+                raise WorkerError(
+                    "the game failed" if failure is None else failure.message,
+                    game_traceback="" if failure is None else failure.traceback,
+                )
+            if is_over[row]:
+                program.kill()
+                program.place.refuse(f"agent {row} has ended its episode twice")
+            is_over[row] = True
+            obs, _ = self._obs(ends.frame, i, float(ends.scores[i]), ends.metrics[:, i])
+            agents[row].game_over(obs, truncated=bool(flags & TRUNCATED))
+
+    def _ask(
+        self, step: StepMessage, agents: Sequence[Agent], scores: list[float]
+    ) -> list[bytes] | None:
+        """The answers of all agents that are asked, for `ACT`; None if the game is to stop."""
+        asked = np.flatnonzero(step.asks).tolist()
+        shown = []
+        for row in asked:
+            scores[row] = float(step.scores[row])
+            shown.append(self._obs(step.frame, row, scores[row], step.metrics[:, row]))
+        given: list[Any] = []
+        if len(asked) == 1:
+            [(obs, kinds)] = shown
+            given.append(agents[asked[0]].act(obs, *kinds))
+        else:
+            pending = [
+                agents[row].act_async(obs, *kinds)
+                for row, (obs, kinds) in zip(asked, shown, strict=True)
+            ]
+            given = [each.get() for each in pending]
+        if any(answer is None for answer in given):
+            return None
+        values: dict[str, list[Any]] = {kind.name: [] for kind in self._kinds}
+        for answer, (_, kinds) in zip(given, shown, strict=True):
+            answers = (answer,) if len(kinds) == 1 else answer
+            for kind, each in zip(kinds, answers, strict=True):
+                values[kind.name] += _values_of(kind, each)
+        return [_packed(kind, values[kind.name]) for kind in self._kinds]
+
+    def _obs(
+        self, frame: Frame, row: int, score: float, metrics: NDArray[np.float64]
+    ) -> tuple[Obs, list[ActionType[Any]]]:
+        """One row of a frame as an `Obs`, with the actions that it asks for."""
+        obs, layout = Obs(score), self._layout
+        masks = frame.action_masks
+        kinds = [kind for kind in self._kinds if len(masks[kind.name].actors[row])]
+        acting: dict[int, tuple[ActionType[Any], ...]] = {}
+        for kind in kinds:
+            if not isinstance(kind.space, GlobalCategoricalActionSpace):
+                for index in masks[kind.name].actors[row].tolist():
+                    acting[index] = (*acting.get(index, ()), kind)
+        first = 0
+        for name, cls in self._classes.items():
+            values = frame.features[name][row].copy()
+            _add_groups(obs, cls, values, {i - first: k for i, k in acting.items() if i >= first})
+            if name in frame.visible:
+                obs.visible(cls, frame.visible[name][row].copy())
+            first += len(values)
+        if self._globals is not None and len(frame.features[GLOBAL_ENTITY][row]):
+            obs.globals(Rows(self._globals, frame.features[GLOBAL_ENTITY][row].copy()))
+        for kind in kinds:
+            allowed = getattr(masks[kind.name], "mask", None)
+            if allowed is not None:
+                mask = allowed[row].copy()
+                if isinstance(kind.space, GlobalCategoricalActionSpace):
+                    mask = mask.reshape(-1)
+                elif isinstance(kind.space, SelectEntityActionSpace):
+                    mask = mask.reshape(len(masks[kind.name].actors[row]), -1)
+                obs.mask(kind, mask)
+        for name, value in zip(self._ready.metrics, metrics.tolist(), strict=True):
+            if value == value:  # not NaN
+                obs.metric(name, value)
+        if not kinds and layout.actions:
+            kinds = [k for k in self._kinds if not isinstance(k.space, GlobalCategoricalActionSpace)]
+        return obs, kinds
+
+
+def _add_groups(
+    obs: Obs, cls: type, values: NDArray[np.float32], acting: Mapping[int, tuple[Any, ...]]
+) -> None:
+    """Adds the entities of a class, in groups of neighbors that perform the same actions."""
+    begin = 0
+    while begin < len(values):
+        kinds = acting.get(begin, ())
+        end = begin + 1
+        while end < len(values) and acting.get(end, ()) == kinds:
+            end += 1
+        rows = Rows(cls, values[begin:end], range(begin, end))
+        obs.actors(rows, *kinds) if kinds else obs.entities(rows)
+        begin = end
+
+
+def _values_of(kind: ActionType[Any], answer: Any) -> list[Any]:  # noqa: ANN401
+    if isinstance(kind.space, GlobalCategoricalActionSpace):
+        return [answer.value]
+    if isinstance(kind.space, ContinuousActionSpace):
+        return list(answer)
+    if isinstance(kind.space, SelectEntityActionSpace):
+        return list(answer)
+    return [each.value for each in answer]
+
+
+def _packed(kind: ActionType[Any], values: list[Any]) -> bytes:
+    is_continuous = isinstance(kind.space, ContinuousActionSpace)
+    data = np.array(values, dtype="<f4" if is_continuous else "<i8").tobytes()
+    return data.ljust(padded(len(data)), b"\0")

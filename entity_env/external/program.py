@@ -1,0 +1,345 @@
+"""`Program`: the process of a game in another language, and the connection to it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Final, Literal, TypeAlias
+
+from entity_env.core.validation import require_choice
+from entity_env.errors import ClosedError, UsageError, WorkerError
+from entity_env.external.messages import (
+    HEADER,
+    MAGIC,
+    VERSION,
+    Hello,
+    Kind,
+    MessageError,
+    Place,
+    Ready,
+    hello_of,
+    json_payload,
+    read_json,
+    ready_of,
+    size_of,
+    text_of_error,
+)
+
+Link: TypeAlias = Literal["unix", "tcp", "stdio"]
+"""How the program is connected: a Unix socket, a TCP connection to this machine, or its standard
+input and output."""
+
+START_TIMEOUT_S: Final = 60.0
+STEP_TIMEOUT_S: Final = 300.0
+"""Seconds until an answer counts as missing, if the caller sets no limit."""
+_EXIT_TIMEOUT_S: Final = 2.0
+_POLL_S: Final = 0.05
+_SOCKET_BYTES: Final = 2**20
+_FIRST_BYTES: Final = 2**16
+"""Initial size of the memory for payloads."""
+
+
+class Program:
+    """A running program that plays copies of a game; started by the constructor.
+
+    Payloads are received into two alternating buffers, so that a payload is valid until the next
+    but one arrives.
+
+    Args:
+        command: the program and its arguments.
+        folder: its working folder; None = the current one.
+        link: how it is connected.
+
+    Raises:
+        UsageError: the program cannot be started.
+        MessageError: it says something else than the protocol allows.
+        WorkerError: it exits, or does not answer within the time limit.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        folder: Path | None = None,
+        link: Link = "unix",
+        timeout_s: float = START_TIMEOUT_S,
+    ) -> None:
+        self.name = shlex.join(command)
+        self.num_received = 0
+        self.is_closed = False
+        self._buffers = [bytearray(_FIRST_BYTES), bytearray(_FIRST_BYTES)]
+        deadline = monotonic() + timeout_s
+        token = secrets.token_hex(16) if link == "tcp" else ""
+        self._process, self._socket = _started(command, folder, link, token, deadline)
+        self._finalizer = weakref.finalize(self, _end, self._process, self._socket, 0.0)
+        try:
+            self._configure()
+            _, payload = self._receive((Kind.HELLO, Kind.ERROR), deadline)
+            self.hello: Hello = hello_of(read_json(payload, self.place), token, self.place)
+        except BaseException:
+            self.kill()
+            raise
+
+    def start(
+        self,
+        num_envs: int,
+        settings: dict[str, object],
+        *,
+        first_env: int = 0,
+        hold: bool = False,
+        timeout_s: float = START_TIMEOUT_S,
+    ) -> Ready:
+        """Sends `START` and reads `READY`; errors as for the constructor."""
+        start = {
+            "protocol": VERSION,
+            "num_envs": num_envs,
+            "first_env": first_env,
+            "hold": hold,
+            "settings": settings,
+        }
+        payload = self.request(Kind.START, [json_payload(start)], timeout_s)
+        try:
+            return ready_of(read_json(payload, self.place), self.place)
+        except BaseException:
+            self.kill()
+            raise
+
+    def request(
+        self, kind: Kind, parts: Sequence[bytes | memoryview], timeout_s: float | None = None
+    ) -> memoryview:
+        """Sends a message and returns the payload of the answer.
+
+        Ends the program after an interrupt or an error, because the next answer could then belong
+        to this request.
+
+        Raises:
+            MessageError: the answer violates the protocol.
+            WorkerError: the program reports an error, exits, or does not answer in time.
+        """
+        if self.is_closed:
+            raise ClosedError(f"{self.name} has been closed")
+        limit_s = STEP_TIMEOUT_S if timeout_s is None else timeout_s
+        deadline = monotonic() + limit_s
+        due = Kind.READY if kind is Kind.START else Kind.STEP
+        try:
+            self._send(kind, parts, deadline)
+            _, payload = self._receive((due, Kind.ERROR), deadline)
+        except BaseException:
+            self.kill()
+            raise
+        return payload
+
+    @property
+    def place(self) -> Place:
+        """The last message, for errors."""
+        return Place(self.num_received, self._last_kind)
+
+    def close(self) -> None:
+        """Asks the program to exit, and ends it if it does not; may be called twice."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        with contextlib.suppress(OSError):
+            self._socket.settimeout(_EXIT_TIMEOUT_S)
+            self._socket.sendall(HEADER.pack(MAGIC, Kind.CLOSE, 0))
+        self._finalizer.detach()
+        _end(self._process, self._socket, _EXIT_TIMEOUT_S)
+
+    def kill(self) -> None:
+        """Ends the program at once; may be called twice."""
+        self.is_closed = True
+        self._finalizer()
+
+    def _configure(self) -> None:
+        for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+            with contextlib.suppress(OSError):
+                self._socket.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BYTES)
+        if self._socket.family == socket.AF_INET:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def _send(
+        self, kind: Kind, parts: Sequence[bytes | memoryview], deadline: float
+    ) -> None:
+        size = sum(map(len, parts))
+        self._socket.settimeout(max(deadline - monotonic(), _POLL_S))
+        try:
+            self._socket.sendall(b"".join((HEADER.pack(MAGIC, kind, size), *parts)))
+        except TimeoutError:
+            self._fail_hanging()
+        except OSError:
+            self._fail_exited()
+
+    def _receive(self, due: Sequence[Kind], deadline: float) -> tuple[Kind, memoryview]:
+        self._last_kind = due[0].name
+        self.num_received += 1
+        header = bytearray(HEADER.size)
+        self._fill(memoryview(header), deadline)
+        kind, size = size_of(bytes(header), due, self.num_received)
+        self._last_kind = kind.name
+        buffers = self._buffers
+        buffers.reverse()
+        if len(buffers[0]) < size:
+            buffers[0] = bytearray(size + size // 2)
+        payload = memoryview(buffers[0])[:size]
+        self._fill(payload, deadline)
+        if kind is Kind.ERROR:
+            message, trace = text_of_error(read_json(payload, self.place))
+            raise WorkerError(f"{self.name}: {message}", game_traceback=trace)
+        return kind, payload
+
+    def _fill(self, part: memoryview, deadline: float) -> None:
+        """Receives bytes until `part` is full."""
+        done, size = 0, len(part)
+        while done < size:
+            self._socket.settimeout(max(deadline - monotonic(), _POLL_S))
+            try:
+                count = self._socket.recv_into(part[done:])
+            except TimeoutError:
+                self._fail_hanging()
+            except OSError:
+                count = 0
+            if not count:
+                self._fail_exited()
+            done += count
+            if done < size and monotonic() > deadline:
+                self._fail_hanging()
+
+    def _fail_hanging(self) -> None:
+        raise WorkerError(
+            f"{self.name} did not send message {self.num_received} ({self._last_kind}) in time"
+        )
+
+    def _fail_exited(self) -> None:
+        reason = "closed the connection"
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                reason = _reason_of(self._process.wait(_EXIT_TIMEOUT_S))
+        raise WorkerError(
+            f"{self.name} {reason} before message {self.num_received} ({self._last_kind}) was "
+            "complete; what it printed to standard error is above"
+        )
+
+
+def _reason_of(code: int) -> str:
+    if code >= 0:
+        return f"exited with code {code}"
+    with contextlib.suppress(ValueError):
+        return f"was ended by {signal.Signals(-code).name}"
+    return f"was ended by signal {-code}"
+
+
+def _started(
+    command: Sequence[str], folder: Path | None, link: Link, token: str, deadline: float
+) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Starts a program and connects it."""
+    require_choice("link", link, ("unix", "tcp", "stdio"))
+    if link != "tcp" and not hasattr(socket, "AF_UNIX"):
+        raise UsageError(f"this system has no Unix sockets: use link='tcp' instead of {link!r}")
+    if link == "stdio":
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = _popen(command, folder, "stdio", token, theirs)
+        return process, ours
+    if link == "tcp":
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            address = f"tcp:127.0.0.1:{server.getsockname()[1]}"
+            process = _popen(command, folder, address, token)
+            return process, _accepted(server, process, shlex.join(command), deadline)
+    with (
+        tempfile.TemporaryDirectory(prefix="entity_env-") as private,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server,
+    ):
+        path = str(Path(private, "s"))
+        server.bind(path)
+        server.listen(1)
+        process = _popen(command, folder, f"unix:{path}", token)
+        return process, _accepted(server, process, shlex.join(command), deadline)
+
+
+def _popen(
+    command: Sequence[str],
+    folder: Path | None,
+    address: str,
+    token: str,
+    stdio: socket.socket | None = None,
+) -> subprocess.Popen[bytes]:
+    program = command[0]
+    if folder is not None and not Path(program).is_absolute() and Path(folder, program).is_file():
+        program = str(Path(folder, program).resolve())
+    if shutil.which(program) is None:
+        raise UsageError(
+            f"cannot start {program!r}: no such program; install it or correct the command"
+        )
+    try:
+        return subprocess.Popen(
+            [program, *command[1:]],
+            cwd=folder,
+            env={**os.environ, "ENTITY_ENV_ADDRESS": address, "ENTITY_ENV_TOKEN": token},
+            stdin=subprocess.DEVNULL if stdio is None else stdio,
+            stdout=None if stdio is None else stdio,
+            # Ctrl-C reaches this process only, which then ends the program.
+            start_new_session=sys.platform != "win32",
+        )
+    except OSError as error:
+        raise UsageError(f"cannot start {program!r}: {error}") from error
+
+
+def _accepted(
+    server: socket.socket, process: subprocess.Popen[bytes], name: str, deadline: float
+) -> socket.socket:
+    """The connection of a program that was just started."""
+    server.settimeout(_POLL_S)
+    try:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                return server.accept()[0]
+            if (code := process.poll()) is not None:
+                raise WorkerError(
+                    f"{name} {_reason_of(code)} before it connected; what it printed to standard "
+                    "error is above"
+                )
+            if monotonic() > deadline:
+                raise WorkerError(f"{name} did not connect to ENTITY_ENV_ADDRESS in time")
+    except BaseException:
+        _end(process, None, 0.0)
+        raise
+
+
+def _end(
+    process: subprocess.Popen[bytes], connection: socket.socket | None, timeout_s: float
+) -> None:
+    """Ends a program: it has `timeout_s` to exit by itself."""
+    if connection is not None:
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_WR)
+    try:
+        if timeout_s:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout_s)
+    finally:
+        if process.poll() is None:
+            _kill_group(process)
+        process.wait()
+        if connection is not None:
+            connection.close()
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kills a program, and the processes that it has started."""
+    if sys.platform == "win32":
+        process.kill()
+        return
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
