@@ -61,6 +61,8 @@ class ProgramBatch(ProcessBatch):
         self._all = np.arange(self.num_envs)
         self._flags: NDArray[np.int64] = np.zeros(self.num_envs * self.num_agents, dtype=np.int64)
         """Flags of the last observations that rows show."""
+        self._metrics = np.full((len(self._metric_names), len(self._flags)), np.nan)
+        """Metrics of the observations that rows show."""
         self._shown: Frame | None = None
         self._program = self._start()
 
@@ -190,11 +192,13 @@ class ProgramBatch(ProcessBatch):
         arrays.terminated[:] = arrays.truncated[:] = False
         arrays.is_over[:] = self._episodes.waits if self._holds else False
         step = BatchStep(message.frame, *arrays)
-        self._add_metrics(step, message.metrics)
+        rows = slice(None) if env_ids is None else self._episodes.rows_of(env_ids)
+        self._metrics[:, rows] = message.metrics
         if message.ends is not None:
             self._add_ends(step, message, message.ends, noted)
             if self._holds:
                 self._show_ends(step, message.ends, noted)
+        self._add_metrics(step, self._metrics)
         self.packing_s += perf_counter() - begin
         return step
 
@@ -221,7 +225,8 @@ class ProgramBatch(ProcessBatch):
         step.final = ends.frame
         if has_failed.any():
             step.final = _spliced(self.layout, [ends.frame], whole)
-        self._add_metrics(step, ends.metrics)
+        if not self._holds:
+            self._add_metrics(step, ends.metrics)
 
     def _note_failures(
         self, step: BatchStep, message: StepMessage, noted: Noted, has_failed: NDArray[np.bool_]
@@ -259,7 +264,9 @@ class ProgramBatch(ProcessBatch):
         step.frame = _spliced(
             self.layout, [step.frame, _without_actors(self.layout, ends.frame)], order
         )
-        self._flags[noted.ints[0, whole]] = ends.flags[whole] & (TERMINATED | TRUNCATED)
+        rows = noted.ints[0, whole]
+        self._flags[rows] = ends.flags[whole] & (TERMINATED | TRUNCATED)
+        self._metrics[:, rows] = ends.metrics[:, whole]
 
     def _keep_others(self, step: BatchStep, shown: Frame, env_ids: NDArray[np.int64]) -> None:
         """Adds the rows of the environments that were not reset."""

@@ -221,6 +221,8 @@ class Server:
             self.waiting[env_id] = [agent for agent in agents if agent.obs is not None]
             for agent_id in range(self.game.num_agents):
                 obs = agents[agent_id].obs if agents else None
+                if obs is not None:
+                    agents[agent_id].last_score = obs.score  # for `game_over` without `Obs`
                 shown.append(obs)
                 asked.append(agents[agent_id].kinds if obs is not None and agents else ())
             flags.append(copy.flags + (0 if copy.is_playing else 2))
