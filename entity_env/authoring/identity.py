@@ -47,6 +47,9 @@ def identity_of(game: Game) -> dict[str, str | int]:
     source. Unknown values are omitted.
     """
     found: dict[str, str | int | None] = {"source": source_of(game), "version": game.version}
+    if hasattr(game, "code_digest"):  # the rules are in a program
+        found["sha256"] = game.code_digest()
+        return {name: value for name, value in found.items() if value not in (None, "")}
     module = _module_of(game)
     if module is not None and (path := _code_of(module)) is not None:
         with suppress(OSError, ValueError):
@@ -110,8 +113,10 @@ def source_of(game: Game) -> str:
     """Where a game is defined, as `module:name` or `file.py:name`; "" if unknown.
 
     The file stands for a top-level module that cannot be imported from any folder: a script, a
-    module loaded by file name, or one below the current folder.
+    module loaded by file name, or one below the current folder. `exec:COMMAND` for a program.
     """
+    if isinstance(program := getattr(game, "source", None), str):
+        return program
     place = place_of(game)
     if place is None:
         return ""

@@ -48,6 +48,8 @@ ENTRY_POINTS: Final = "entity_env.games"
 """Entry point group in which packages name their games: `NAME = "module:game"`."""
 ENVIRONMENTS: Final = ("gymnasium", "pettingzoo")
 """Libraries whose environments are games, such as `gymnasium:CartPole-v1`."""
+_PROGRAM: Final = re.compile(r"exec(\+\w+)?:|.*\.toml$", re.DOTALL)
+"""Names of games in other languages."""
 _MAX_NAMED: Final = 8
 
 
@@ -60,7 +62,8 @@ def load_game(name: str, settings: Sequence[str] = ()) -> Game:
     A name belongs to a game of this package, or of an installed package (see `ENTRY_POINTS`). A
     module is `mygame.game` or `mygame.game:NAME`, installed or below the current folder.
     Environments: `gymnasium:CartPole-v1`, `gymnasium:MODULE:ID` if a module registers it,
-    `pettingzoo:connect_four_v3`, `pettingzoo:classic/connect_four_v3`.
+    `pettingzoo:connect_four_v3`, `pettingzoo:classic/connect_four_v3`. Programs in other languages:
+    `exec:node snake.mjs`, or a file `snake.toml`.
 
     Records the name and settings as named by the user, so check a name or settings from a file
     first, with `game_code` and `setting_names`.
@@ -72,6 +75,10 @@ def load_game(name: str, settings: Sequence[str] = ()) -> Game:
         name = _place_of(name)
         if _is_environment(name):
             game = _environment(name, parsed)
+        elif _PROGRAM.match(name):
+            from entity_env.external import ExternalGame  # rarely needed
+
+            game = ExternalGame.named(name, parsed)
         else:
             game = (GAMES[name] if name in GAMES else found_game(name)).with_settings(**parsed)
     except OSError as error:  # the name is too long, or the folder unreadable
@@ -99,6 +106,8 @@ def game_code(name: str) -> Name | None:
         return installed.partition(":")[0]
     if _is_environment(name):
         return name
+    if _PROGRAM.match(name):
+        return Path(name) if name.endswith(".toml") else name
     try:
         place, _ = _split_name(name)
     except OSError as error:  # the name is too long

@@ -82,6 +82,8 @@ class ProgramBatch(ProcessBatch):
         if self._program.is_closed:
             self._program = self._start()
             chosen, shown = self._all, None
+        if shown is not None and not len(chosen):
+            return self._unchanged(shown, memory)
         self.is_whole = False
         message = self._request_reset(chosen)
         self._flags[self._episodes.rows_of(chosen)] = 0
@@ -202,6 +204,20 @@ class ProgramBatch(ProcessBatch):
         self.packing_s += perf_counter() - begin
         return step
 
+    def _unchanged(self, shown: Frame, memory: StepMemory) -> BatchStep:
+        """The rows that are shown, after a reset of no environment."""
+        arrays = memory.arrays
+        arrays.reward[:] = 0
+        arrays.is_over[:] = self._episodes.waits if self._holds else False
+        step = BatchStep(shown, *arrays)
+        self._add_flags(step)
+        self._add_metrics(step, self._metrics)
+        return self._placed(step, memory)
+
+    def _add_flags(self, step: BatchStep) -> None:
+        step.terminated[:] = self._flags & TERMINATED != 0
+        step.truncated[:] = self._flags & TRUNCATED != 0
+
     def _add_ends(
         self, step: BatchStep, message: StepMessage, ends: Ends, noted: Noted
     ) -> None:
@@ -274,8 +290,7 @@ class ProgramBatch(ProcessBatch):
         order = np.arange(self.num_envs * self.num_agents)
         order[rows] = len(order) + np.arange(len(rows))
         step.frame = _spliced(self.layout, [shown, step.frame], order)
-        step.terminated[:] = self._flags & TERMINATED != 0
-        step.truncated[:] = self._flags & TRUNCATED != 0
+        self._add_flags(step)
 
     def _add_metrics(self, step: BatchStep, values: NDArray[np.float64]) -> None:
         for name, line in zip(self._metric_names, values, strict=True):

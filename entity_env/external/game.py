@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import shlex
+import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +31,11 @@ from entity_env.errors import UsageError, WorkerError
 from entity_env.external.frames import FAILED, STARTED, TRUNCATED, WAITS, StepMessage, StepReader
 from entity_env.external.messages import Hello, Kind, Ready, padded
 from entity_env.external.program import Link, Program
+
+
+PREFIX: Final = "exec"
+"""`exec:COMMAND` is the name of a game in a program; `exec+tcp:COMMAND` also names the link."""
+_FILE_KEYS: Final = ("command", "folder", "link", "settings")
 
 
 class ExternalGame(Game):
@@ -113,6 +121,50 @@ class ExternalGame(Game):
         self.settings = checked
         self._obs_space = obs_space
 
+    @classmethod
+    def named(cls, name: str, settings: Mapping[str, object] | None = None) -> ExternalGame:
+        """The game of a name: `exec:COMMAND`, `exec+LINK:COMMAND`, or a file `NAME.toml`.
+
+        The file has the keys `command` (text or list), `folder` (relative to the file; default:
+        its own folder), `link` and `settings`.
+
+        Raises:
+            UsageError: another name, or a file that cannot be read.
+        """
+        given = dict(settings or {})
+        if name.endswith(".toml"):
+            options = _options_of(Path(name))
+            return cls(
+                options["command"],
+                folder=options["folder"],
+                link=options["link"],
+                **{**options["settings"], **given},
+            )
+        start, _, command = name.partition(":")
+        kind, _, link = start.partition("+")
+        links = get_args(Link)
+        if kind != PREFIX or (link and link not in links):
+            choices = ", ".join(f"{PREFIX}+{each}:COMMAND" for each in links)
+            raise UsageError(f"a program is named {PREFIX}:COMMAND, or {choices}: got {name!r}")
+        return cls(command, link=link or "unix", **given)  # type: ignore[arg-type]  # checked
+
+    @property
+    def source(self) -> str:
+        """Name of the game, for `named`."""
+        link = "" if self.link == "unix" else f"+{self.link}"
+        return f"{PREFIX}{link}:{shlex.join(self.command)}"
+
+    def code_digest(self) -> str:
+        """SHA-256 of the files that the command names; "" if it names none."""
+        digest, num_files = hashlib.sha256(), 0
+        for word in self.command:
+            path = Path(self.folder or ".", word)
+            with suppress(OSError, ValueError):
+                if path.is_file():
+                    digest.update(path.read_bytes())
+                    num_files += 1
+        return digest.hexdigest() if num_files else ""
+
     def obs_space(self) -> ObsSpace:
         return self._obs_space
 
@@ -135,6 +187,33 @@ class ExternalGame(Game):
     def __reduce__(self) -> tuple[Any, ...]:
         # A worker generates the classes again: a pickled copy of such a dataclass has no fields.
         return _again, (self.command, self.folder, self.link, dict(self.settings))
+
+
+def _options_of(path: Path) -> dict[str, Any]:
+    """The arguments of an `ExternalGame` in a file."""
+    try:
+        data = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is not TOML: {error}") from error
+    unknown = [key for key in data if key not in _FILE_KEYS]
+    if unknown or "command" not in data:
+        problem = f"has an unknown key {unknown[0]!r}" if unknown else "has no command"
+        raise UsageError(f"{path} {problem}; a game's file has the keys {', '.join(_FILE_KEYS)}")
+    command, settings = data["command"], data.get("settings", {})
+    words = command if isinstance(command, list) else [command]
+    if not words or not all(isinstance(word, str) for word in words):
+        raise UsageError(f"{path}: command must be a text or a list of texts, got {command!r}")
+    if not isinstance(settings, dict) or not isinstance(data.get("folder", ""), str):
+        raise UsageError(f"{path}: folder must be a text, and settings a table")
+    folder = path.parent / data.get("folder", ".")
+    return {
+        "command": command,
+        "folder": folder,
+        "link": data.get("link", "unix"),
+        "settings": settings,
+    }
 
 
 def _again(
