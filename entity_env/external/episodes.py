@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from entity_env.core.episode import MAX_IDLE_EPISODES
 from entity_env.core.episode_stats import NUM_INTS
-from entity_env.core.seeding import EpisodeSeeds, Run
+from entity_env.core.seeding import SEEDS_PER_BLOCK, EpisodeSeeds, Run
 from entity_env.external.frames import (
     FAILED,
     IS_NEW,
@@ -46,6 +46,8 @@ class CopyEpisodes:
         self._num_agents = num_agents
         self._refuse = refuse
         self._seeds = [EpisodeSeeds(0, env_id) for env_id in range(num_envs)]
+        self._blocks: NDArray[np.uint64] = np.zeros((num_envs, SEEDS_PER_BLOCK), np.uint64)
+        """By environment, the seeds of the block that has the next episode's."""
         self._runs: dict[int, Run] = {}
         self.env_of = np.repeat(np.arange(num_envs), num_agents)
         self.number: NDArray[np.int64] = np.full(num_envs, -1, dtype=np.int64)
@@ -75,7 +77,8 @@ class CopyEpisodes:
             if env_id in self._runs:
                 self._seeds[env_id], number = self._runs.pop(env_id)
                 self.number[env_id] = number - 1
-            self.next_seed[env_id] = self._seeds[env_id][int(self.number[env_id]) + 1]
+            self._fill_block(env_id, (int(self.number[env_id]) + 1) // SEEDS_PER_BLOCK)
+        self._choose_seeds(env_ids)
         rows = self.rows_of(env_ids)
         self.is_playing[rows] = self.asks[rows] = False
         self.waits[env_ids] = True
@@ -153,8 +156,24 @@ class CopyEpisodes:
             )
         self.number[env_ids] += 1
         self.seed[env_ids] = self.next_seed[env_ids]
-        for env_id, number in zip(env_ids.tolist(), self.number[env_ids].tolist(), strict=True):
-            self.next_seed[env_id] = self._seeds[env_id][number + 1]
+        following = self.number[env_ids] + 1
+        for i in np.flatnonzero(following % SEEDS_PER_BLOCK == 0).tolist():
+            self._fill_block(int(env_ids[i]), int(following[i]) // SEEDS_PER_BLOCK)
+        self._choose_seeds(env_ids)
+
+    def _fill_block(self, env_id: int, block: int) -> None:
+        """Computes the seeds of a block of episodes, as `EpisodeSeeds` does one by one."""
+        seeds = self._seeds[env_id]
+        if type(seeds) is EpisodeSeeds:
+            sequence = np.random.SeedSequence(seeds.seed, spawn_key=(seeds.env_id, block))
+            self._blocks[env_id] = sequence.generate_state(SEEDS_PER_BLOCK, np.uint64) >> 1
+        else:
+            first = block * SEEDS_PER_BLOCK
+            self._blocks[env_id] = [seeds[first + i] for i in range(SEEDS_PER_BLOCK)]
+
+    def _choose_seeds(self, env_ids: NDArray[np.int64]) -> None:
+        following = (self.number[env_ids] + 1) % SEEDS_PER_BLOCK
+        self.next_seed[env_ids] = self._blocks[env_ids, following]
 
     def _note_idle(
         self,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import isfinite
+from struct import Struct
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -17,16 +20,19 @@ from entity_env.core.spaces import (
     GlobalCategoricalActionSpace,
     SelectEntityActionSpace,
 )
-from entity_env.external.messages import ALIGNMENT, MAX_BYTES, Place, Ready, padded
 from entity_env.errors import shown
+from entity_env.external.messages import MAX_BYTES, Place, Ready, padded
 
 TERMINATED, TRUNCATED, FAILED, IS_NEW = 1, 2, 4, 8
 """Flags of an end; `IS_NEW` = its episode started in this step."""
-_ENDS: Final = (1, 2, 4, 9, 10, 12)
+_ARE_ENDS: Final = np.isin(np.arange(16), (1, 2, 4, 9, 10, 12))
 STARTED, WAITS = 1, 2
 """Flags of a copy."""
 _MAX_SCORE: Final = 1e300
-_NOBODY: Final = np.zeros(0, dtype=np.int64)
+_COUNTS: Final = Struct("<QQ")
+_MAX_PLANS: Final = 4
+Check: TypeAlias = Callable[[Place], None]
+"""Raises `MessageError` for invalid numbers."""
 
 
 @dataclass
@@ -75,7 +81,7 @@ class StepMessage:
     metrics: NDArray[np.float64]
     frame: Frame
     ends: Ends | None = None
-    failures: Sequence[Failure] = field(default_factory=list)
+    failures: Sequence[Failure] = ()
 
 
 class StepReader:
@@ -85,6 +91,8 @@ class StepReader:
         self._layout = layout
         self._num_agents = ready.num_agents
         self._num_metrics = len(ready.metrics)
+        self._plans: dict[int, _Plan] = {}
+        """By identity of the memory of a payload."""
         entities = layout.entities
         self._has_globals = GLOBAL_ENTITY in entities
         self._required = np.array([_is_required(layout, slot) for slot in layout.slots], np.uint8)
@@ -100,39 +108,67 @@ class StepReader:
 
     def read(self, payload: memoryview, num_copies: int, place: Place) -> StepMessage:
         """Reads the answer to a request about `num_copies` copies."""
-        cursor = _Cursor(payload, place)
-        num_ends, num_text = cursor.array(np.uint64, 2).tolist()
+        num_ends, num_text = _COUNTS.unpack_from(payload) if len(payload) >= 16 else (0, 0)
         num_rows = num_copies * self._num_agents
+        plan = self._plan(payload, num_copies, place)
         if num_ends > 2 * num_rows:
             place.refuse(f"{num_ends} ends for {num_rows} rows, expected at most 2 per row")
+        if np.maximum.reduce(plan.copies) > STARTED + WAITS:
+            place.refuse(f"the flags of copies must be 0 to 3, got {plan.copies.max()}")
+        for check in plan.checks:
+            check(place)
+        self._check_rows(plan.frame, plan.asks, place)
+        _check_scores(plan.scores, plan.asks, "a score", place)
+        cursor = _Cursor(payload, place, plan.end)
+        ends = self._ends(cursor, num_ends, num_rows) if num_ends else None
+        failures = self._failures(cursor, num_text, num_rows) if num_text else ()
+        cursor.require_end()
+        return StepMessage(
+            plan.copies, plan.asks, plan.scores, plan.metrics, plan.frame, ends, failures
+        )
+
+    def _plan(self, payload: memoryview, num_copies: int, place: Place) -> _Plan:
+        """Views of the rows; those of the last payload in this memory if its lengths were equal."""
+        last = self._plans.get(id(payload.obj))
+        if last is not None and last.num_copies == num_copies:
+            first, size = last.first, len(last.shape)
+            if last.end <= len(payload) and payload[first : first + size] == last.shape:
+                return last
+        num_rows = num_copies * self._num_agents
+        cursor = _Cursor(payload, place, _COUNTS.size)
+        checks: list[Check] = []
         copies = cursor.array(np.uint8, num_copies)
-        if copies.max(initial=0) > STARTED + WAITS:
-            place.refuse(f"the flags of copies must be 0 to 3, got {copies.max()}")
-        asks = cursor.flags(num_rows, "the flags of rows")
+        asks = cursor.flags(num_rows, "the flags of rows", checks)
         scores = cursor.array(np.float64, num_rows)
         metrics = cursor.array(np.float64, self._num_metrics * num_rows)
-        frame = self._frame(cursor, num_rows)
-        self._check_rows(frame, asks, place)
-        self._check_scores(scores[asks], "a score", place)
-        ends = self._ends(cursor, num_ends, num_rows) if num_ends else None
-        failures = self._failures(cursor, num_text, num_rows) if num_text else []
-        cursor.require_end()
+        first = cursor.at
+        frame, size = self._frame(cursor, num_rows, checks)
+        shape = bytes(payload[first : first + size])
         metrics = metrics.reshape(self._num_metrics, num_rows)
-        return StepMessage(copies, asks, scores, metrics, frame, ends, failures)
+        plan = _Plan(
+            num_copies, copies, asks, scores, metrics, frame, checks, cursor.at, first, shape
+        )
+        self._plans[id(payload.obj)] = plan
+        if len(self._plans) > _MAX_PLANS:  # memory that was replaced by larger memory
+            del self._plans[next(iter(self._plans))]
+        return plan
 
     def _ends(self, cursor: _Cursor, num_ends: int, num_rows: int) -> Ends:
         rows = cursor.array(np.int64, num_ends)
         if rows.min() < 0 or rows.max() >= num_rows or (np.diff(rows) < 0).any():
             cursor.place.refuse(f"the rows of ends must be 0 to {num_rows - 1}, in this order")
         flags = cursor.array(np.int64, num_ends)
-        if not np.isin(flags, _ENDS).all():
+        if flags.min() < 0 or flags.max() >= len(_ARE_ENDS) or not _ARE_ENDS[flags].all():
             cursor.place.refuse(
                 f"the flags of an end must be 1, 2 or 4, or 8 more: got {shown(flags.tolist())}"
             )
         scores = cursor.array(np.float64, num_ends)
-        self._check_scores(scores, "a final score", cursor.place)
+        _check_scores(scores, np.ones(num_ends, np.bool_), "a final score", cursor.place)
         metrics = cursor.array(np.float64, self._num_metrics * num_ends)
-        frame = self._frame(cursor, num_ends)
+        checks: list[Check] = []
+        frame, _ = self._frame(cursor, num_ends, checks)
+        for check in checks:
+            check(cursor.place)
         self._check_globals(frame.lengths, frame.lengths.any(axis=0), cursor.place)
         lines = [action.row for action in self._layout.actions.values()]
         acting = frame.lengths[lines].sum(axis=0) > 0
@@ -158,34 +194,40 @@ class StepReader:
             cursor.place.refuse(f"failures must be a list of row and message, got {shown(found)}")
         return [Failure(x["row"], x["message"], x.get("traceback", "")) for x in found]
 
-    def _frame(self, cursor: _Cursor, num_rows: int) -> Frame:
-        layout, place = self._layout, cursor.place
+    def _frame(
+        self, cursor: _Cursor, num_rows: int, checks: list[Check]
+    ) -> tuple[Frame, int]:
+        """The next frame, and the size of its flags and lengths; adds checks of its numbers."""
+        layout, place, begin = self._layout, cursor.place, cursor.at
         present = cursor.array(np.uint8, len(layout.slots))
-        if ((present > self._required + self._optional) | (present < self._required)).any():
-            index = int(
-                np.flatnonzero(
-                    (present > self._required + self._optional) | (present < self._required)
-                )[0]
-            )
+        is_wrong = (present > self._required + self._optional) | (present < self._required)
+        if is_wrong.any():
+            index = int(np.flatnonzero(is_wrong)[0])
             place.refuse(f"slot {index} has the flag {present[index]}, see Slots in the protocol")
         num_lengths = layout.num_lengths * num_rows
         lengths = cursor.array(np.int64, num_lengths).reshape(layout.num_lengths, num_rows)
+        size = cursor.at - begin
         if num_lengths and (lengths.min() < 0 or lengths.max() > MAX_BYTES):
             place.refuse(f"a length is {lengths.min()} to {lengths.max()}, expected 0 or more")
         totals = lengths.sum(axis=1).tolist()
         slots: list[NDArray[Any] | None] = [None] * len(layout.slots)
         is_present = present.tolist()
+        first = cursor.at
         for name, entity in layout.entities.items():
             count = totals[entity.row]
             if is_present[entity.values.index]:
                 values = cursor.array(np.float32, count * entity.values.width)
-                _require_finite(values, name, place)
                 slots[entity.values.index] = values
             if is_present[entity.visible.index]:
-                slots[entity.visible.index] = cursor.flags(count, f"visible of {name!r}")
+                flags = cursor.flags(count, f"visible of {name!r}", checks)
+                slots[entity.visible.index] = flags
+        numbers = {name: slots[each.values.index] for name, each in layout.entities.items()}
+        has_flags = any(is_present[each.visible.index] for each in layout.entities.values())
+        region = None if has_flags else cursor.between(first)
+        checks.append(partial(_require_finite, region, numbers))
         for name, action in layout.actions.items():
-            self._read_action(cursor, name, action, lengths, totals, is_present, slots)
-        return Frame(layout, lengths, slots)
+            self._read_action(cursor, name, action, lengths, totals, is_present, slots, checks)
+        return Frame(layout, lengths, slots), size
 
     def _read_action(
         self,
@@ -196,6 +238,7 @@ class StepReader:
         totals: Sequence[int],
         is_present: Sequence[int],
         slots: list[NDArray[Any] | None],
+        checks: list[Check],
     ) -> None:
         place = cursor.place
         num_actors = totals[action.row]
@@ -205,27 +248,33 @@ class StepReader:
                 place.refuse(f"action {name!r}: a row asks for it more than once")
         else:
             actors = slots[action.actors.index] = cursor.array(np.int64, num_actors)
-            self._check_indices(actors, lengths, action.row, f"the actors of {name!r}", place)
+            what = f"the actors of {name!r}"
+            checks.append(partial(self._check_indices, actors, lengths, action.row, what))
         widths = lengths[action.actee_row] if is_select else None
         if is_present[action.mask.index]:
             if widths is None:
                 size = num_actors * action.mask.width
             else:
-                size = int(lengths[action.row] @ widths)
+                # As floats, because the product of two lengths may exceed an int64.
+                size = int(lengths[action.row].astype(np.float64) @ widths)
                 if size > MAX_BYTES:
                     place.refuse(f"action {name!r}: a mask of {size} flags is too large")
-            mask = slots[action.mask.index] = cursor.flags(size, f"the mask of {name!r}")
-            self._check_mask(mask, lengths[action.row], widths, name, action, place)
+            mask = cursor.flags(size, f"the mask of {name!r}", checks)
+            slots[action.mask.index] = mask
+            checks.append(
+                partial(self._check_mask, mask, lengths[action.row], widths, name, action)
+            )
         if widths is not None:
-            self._check_actees(cursor, name, action, lengths, slots)
+            self._read_actees(cursor, name, action, lengths, slots, checks)
 
-    def _check_actees(
+    def _read_actees(
         self,
         cursor: _Cursor,
         name: str,
         action: ActionSlots,
         lengths: NDArray[np.int64],
         slots: list[NDArray[Any] | None],
+        checks: list[Check],
     ) -> None:
         """Reads the actees: all entities of the selected type, wherever the action is asked."""
         place, selected = cursor.place, self._selects[name]
@@ -240,9 +289,13 @@ class StepReader:
         first = lengths[:selected].sum(axis=0)
         starts = np.cumsum(widths) - widths
         expected = np.arange(len(actees)) + np.repeat(first - starts, widths)
-        if not np.array_equal(actees, expected):
-            place.refuse(f"action {name!r}: the actees are not the indices of their entities")
         slots[action.actees.index] = actees
+
+        def check(place: Place) -> None:
+            if not np.array_equal(actees, expected):
+                place.refuse(f"action {name!r}: the actees are not the indices of their entities")
+
+        checks.append(check)
 
     def _check_indices(
         self,
@@ -302,11 +355,6 @@ class StepReader:
             if not np.array_equal(line, is_shown):
                 place.refuse(f"each observation must have exactly one {GLOBAL_ENTITY!r}")
 
-    def _check_scores(self, scores: NDArray[np.float64], what: str, place: Place) -> None:
-        if len(scores) and not (np.abs(scores) <= _MAX_SCORE).all():  # False for NaN
-            bad = scores[~(np.abs(scores) <= _MAX_SCORE)][0]
-            place.refuse(f"{what} must be finite and at most {_MAX_SCORE:g}: got {bad}")
-
 
 def _is_required(layout: FrameLayout, slot: Slot) -> bool:
     for entity in layout.entities.values():
@@ -320,55 +368,95 @@ def _is_required(layout: FrameLayout, slot: Slot) -> bool:
     return False
 
 
-def _require_finite(values: NDArray[np.float32], name: str, place: Place) -> None:
+def _require_finite(
+    region: NDArray[np.float32] | None,
+    numbers: Mapping[str, NDArray[Any] | None],
+    place: Place,
+) -> None:
+    """Refuses features that are not finite; `region` has all of them and their padding."""
     # A sum is faster than a test of each number; finite numbers may have an infinite sum.
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = np.add.reduce(values)
-    if not np.isfinite(total) and not np.isfinite(values).all():
-        bad = values[~np.isfinite(values)][0]
-        place.refuse(f"the features of {name!r} must be finite, got {bad}")
+    if region is not None and isfinite(np.add.reduce(region, dtype=np.float64)):
+        return
+    for name, values in numbers.items():
+        if values is not None and not np.isfinite(values).all():
+            bad = values[~np.isfinite(values)][0]
+            place.refuse(f"the features of {name!r} must be finite, got {bad}")
+
+
+def _check_scores(
+    scores: NDArray[np.float64], asks: NDArray[np.bool_], what: str, place: Place
+) -> None:
+    if not (np.abs(scores) <= _MAX_SCORE).all():  # False for NaN
+        bad = scores[asks & ~(np.abs(scores) <= _MAX_SCORE)]
+        if len(bad):
+            place.refuse(f"{what} must be finite and at most {_MAX_SCORE:g}: got {bad[0]}")
+
+
+class _Plan(NamedTuple):
+    """Views of the rows of a payload, and checks of their numbers.
+
+    Args:
+        end: position after the rows.
+        first: position of `shape`.
+        shape: flags of the slots and lengths, which determine all other positions.
+    """
+
+    num_copies: int
+    copies: NDArray[np.uint8]
+    asks: NDArray[np.bool_]
+    scores: NDArray[np.float64]
+    metrics: NDArray[np.float64]
+    frame: Frame
+    checks: Sequence[Check]
+    end: int
+    first: int
+    shape: bytes
 
 
 class _Cursor:
     """Reads arrays from a payload, one after another."""
 
-    def __init__(self, payload: memoryview, place: Place) -> None:
+    def __init__(self, payload: memoryview, place: Place, at: int) -> None:
         self.place = place
+        self.at = at
         self._payload = payload
-        self._at = 0
 
     def array(self, dtype: DTypeLike, count: int) -> NDArray[Any]:
         """The next array, a view."""
         dtype = np.dtype(dtype)
         size = count * dtype.itemsize
-        end = self._at + padded(size)
+        begin, end = self.at, self.at + padded(size)
         if end > len(self._payload):
             self.place.refuse(
                 f"the payload has {len(self._payload)} bytes, too few: an array of {size} bytes "
-                f"starts at {self._at}"
+                f"starts at {begin}"
             )
+        self.at = end
         if not count:
             return np.zeros(0, dtype=dtype)
-        found: NDArray[Any] = np.frombuffer(self._payload, dtype, count, self._at)
-        self._at = end
+        found: NDArray[Any] = np.frombuffer(self._payload, dtype, count, begin)
         return found
 
-    def flags(self, count: int, what: str) -> NDArray[np.bool_]:
-        """The next array of bytes that are 0 or 1, as bool."""
+    def between(self, first: int) -> NDArray[np.float32]:
+        """The numbers from a position to the next array."""
+        if first == self.at:
+            return np.zeros(0, np.float32)
+        return np.frombuffer(self._payload, np.float32, (self.at - first) // 4, first)
+
+    def flags(self, count: int, what: str, checks: list[Check]) -> NDArray[np.bool_]:
+        """The next array of bytes as bool; adds a check that they are 0 or 1."""
         found = self.array(np.uint8, count)
-        if found.max(initial=0) > 1:
-            self.place.refuse(f"{what} must be 0 or 1, got {found.max()}")
+
+        def check(place: Place) -> None:
+            if found.max(initial=0) > 1:
+                place.refuse(f"{what} must be 0 or 1, got {found.max()}")
+
+        checks.append(check)
         return found.view(np.bool_)
 
     def require_end(self) -> None:
         """Refuses bytes after the last array."""
-        if self._at != len(self._payload):
+        if self.at != len(self._payload):
             self.place.refuse(
-                f"the payload has {len(self._payload)} bytes, expected {self._at} for its lengths"
+                f"the payload has {len(self._payload)} bytes, expected {self.at} for its lengths"
             )
-
-
-def padded_bytes(array: NDArray[Any]) -> bytes:
-    """The bytes of an array, with zeros up to a multiple of 8."""
-    data = array.tobytes()
-    return data.ljust(padded(len(data)), b"\0") if len(data) % ALIGNMENT else data

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from entity_env.authoring.action_type import ActionType, SelectEntity, kind_of_space
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.entity_type import class_of_features
-from entity_env.authoring.game import Game, Transport
+from entity_env.authoring.game import Game
 from entity_env.authoring.obs import Obs, Rows
 from entity_env.batching.frame import Frame, FrameLayout
 from entity_env.core.spaces import (
@@ -31,7 +31,6 @@ from entity_env.errors import UsageError, WorkerError
 from entity_env.external.frames import FAILED, STARTED, TRUNCATED, WAITS, StepMessage, StepReader
 from entity_env.external.messages import Hello, Kind, Ready, padded
 from entity_env.external.program import Link, Program
-
 
 PREFIX: Final = "exec"
 """`exec:COMMAND` is the name of a game in a program; `exec+tcp:COMMAND` also names the link."""

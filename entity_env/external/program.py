@@ -9,6 +9,7 @@ import shlex
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,6 @@ from entity_env.external.messages import (
     VERSION,
     Hello,
     Kind,
-    MessageError,
     Place,
     Ready,
     hello_of,
@@ -78,6 +78,8 @@ class Program:
         self.name = shlex.join(command)
         self.num_received = 0
         self.is_closed = False
+        self._limit_s = 0.0
+        self._last_kind = Kind.HELLO.name
         self._buffers = [bytearray(_FIRST_BYTES), bytearray(_FIRST_BYTES)]
         deadline = monotonic() + timeout_s
         token = secrets.token_hex(16) if link == "tcp" else ""
@@ -85,6 +87,7 @@ class Program:
         self._finalizer = weakref.finalize(self, _end, self._process, self._socket, 0.0)
         try:
             self._configure()
+            self._limit(timeout_s)
             _, payload = self._receive((Kind.HELLO, Kind.ERROR), deadline)
             self.hello: Hello = hello_of(read_json(payload, self.place), token, self.place)
         except BaseException:
@@ -133,7 +136,8 @@ class Program:
         deadline = monotonic() + limit_s
         due = Kind.READY if kind is Kind.START else Kind.STEP
         try:
-            self._send(kind, parts, deadline)
+            self._limit(limit_s)
+            self._send(kind, parts)
             _, payload = self._receive((due, Kind.ERROR), deadline)
         except BaseException:
             self.kill()
@@ -151,7 +155,7 @@ class Program:
             return
         self.is_closed = True
         with contextlib.suppress(OSError):
-            self._socket.settimeout(_EXIT_TIMEOUT_S)
+            self._limit(_EXIT_TIMEOUT_S)
             self._socket.sendall(HEADER.pack(MAGIC, Kind.CLOSE, 0))
         self._finalizer.detach()
         _end(self._process, self._socket, _EXIT_TIMEOUT_S)
@@ -162,20 +166,31 @@ class Program:
         self._finalizer()
 
     def _configure(self) -> None:
+        self._socket.setblocking(True)
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
             with contextlib.suppress(OSError):
                 self._socket.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BYTES)
         if self._socket.family == socket.AF_INET:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def _send(
-        self, kind: Kind, parts: Sequence[bytes | memoryview], deadline: float
-    ) -> None:
+    def _limit(self, limit_s: float) -> None:
+        """Sets the seconds that one system call may take."""
+        if limit_s != self._limit_s:
+            whole = int(limit_s)
+            limit = (
+                struct.pack("@L", int(limit_s * 1000))
+                if sys.platform == "win32"
+                else struct.pack("@ll", whole, int((limit_s - whole) * 1e6))
+            )
+            for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+                self._socket.setsockopt(socket.SOL_SOCKET, option, limit)
+            self._limit_s = limit_s
+
+    def _send(self, kind: Kind, parts: Sequence[bytes | memoryview]) -> None:
         size = sum(map(len, parts))
-        self._socket.settimeout(max(deadline - monotonic(), _POLL_S))
         try:
             self._socket.sendall(b"".join((HEADER.pack(MAGIC, kind, size), *parts)))
-        except TimeoutError:
+        except BlockingIOError:
             self._fail_hanging()
         except OSError:
             self._fail_exited()
@@ -183,37 +198,42 @@ class Program:
     def _receive(self, due: Sequence[Kind], deadline: float) -> tuple[Kind, memoryview]:
         self._last_kind = due[0].name
         self.num_received += 1
-        header = bytearray(HEADER.size)
-        self._fill(memoryview(header), deadline)
-        kind, size = size_of(bytes(header), due, self.num_received)
-        self._last_kind = kind.name
         buffers = self._buffers
         buffers.reverse()
-        if len(buffers[0]) < size:
-            buffers[0] = bytearray(size + size // 2)
-        payload = memoryview(buffers[0])[:size]
-        self._fill(payload, deadline)
+        buffer = memoryview(buffers[0])
+        done = self._fill(buffer, 0, HEADER.size, deadline)
+        kind, size = size_of(bytes(buffer[: HEADER.size]), due, self.num_received)
+        self._last_kind = kind.name
+        whole = HEADER.size + size
+        if done < whole:
+            if len(buffer) < whole:
+                buffers[0] = bytearray(whole + whole // 2)
+                memoryview(buffers[0])[:done] = buffer[:done]
+                buffer = memoryview(buffers[0])
+            done = self._fill(buffer[:whole], done, whole, deadline)
+        if done > whole:
+            self.place.refuse(f"{done - whole} more bytes arrived than its header announces")
+        payload = buffer[HEADER.size : whole]
         if kind is Kind.ERROR:
             message, trace = text_of_error(read_json(payload, self.place))
             raise WorkerError(f"{self.name}: {message}", game_traceback=trace)
         return kind, payload
 
-    def _fill(self, part: memoryview, deadline: float) -> None:
-        """Receives bytes until `part` is full."""
-        done, size = 0, len(part)
-        while done < size:
-            self._socket.settimeout(max(deadline - monotonic(), _POLL_S))
+    def _fill(self, buffer: memoryview, done: int, wanted: int, deadline: float) -> int:
+        """Receives bytes into a buffer until it has the wanted number; returns how many it has."""
+        while done < wanted:
             try:
-                count = self._socket.recv_into(part[done:])
-            except TimeoutError:
+                count = self._socket.recv_into(buffer[done:])
+            except BlockingIOError:
                 self._fail_hanging()
             except OSError:
                 count = 0
             if not count:
                 self._fail_exited()
             done += count
-            if done < size and monotonic() > deadline:
+            if done < wanted and monotonic() > deadline:
                 self._fail_hanging()
+        return done
 
     def _fail_hanging(self) -> None:
         raise WorkerError(
