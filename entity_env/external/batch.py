@@ -49,6 +49,7 @@ class ProgramBatch(ProcessBatch):
 
     def __init__(self, game: ExternalGame, options: VecOptions, envs: range) -> None:
         super().__init__(len(envs), game.num_agents, (game.obs_space(), game.action_space()))
+        self.limits_steps = True
         self.first_env = envs.start
         self.layout: Final = FrameLayout(*self.spaces)
         self._game = game

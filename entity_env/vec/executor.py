@@ -163,7 +163,7 @@ def make_executor(options: VecOptions) -> Executor:
 
         return WorkerPool(options)
     batch = make_process_batch(options, range(options.num_envs))
-    return InProcess(batch, options.step_timeout_s)
+    return InProcess(batch, None if batch.limits_steps else options.step_timeout_s)
 
 
 def render_obs(batch: VecObs, obs_space: ObsSpace, row: int) -> NDArray[np.uint8]:

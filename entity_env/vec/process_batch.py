@@ -29,6 +29,7 @@ class ProcessBatch(ABC):
         spaces: of the observations and of every action.
 
     Attributes:
+        limits_steps: True if it raises after the step timeout itself.
         can_reset_envs: some environments can be reset while others continue.
         num_steps: number of calls of `act`; 0 in a worker, whose parent counts the calls.
         games_s, packing_s, num_restarts: see `WorkerStatistics`.
@@ -41,6 +42,7 @@ class ProcessBatch(ABC):
         self.num_envs = num_envs
         self.num_agents = num_agents
         self.spaces = spaces
+        self.limits_steps = False
         self.can_reset_envs = True
         self.num_steps = 0
         self.games_s = 0.0

@@ -1,0 +1,185 @@
+"""A program of the protocol with a fault: `python liar.py FAULT`. Needs only the standard library.
+
+Without a fault it plays a game with one entity, `Dot`, and the action `Move`, whose episodes have
+three steps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+
+HELLO, START, READY, RESET, ACT, STEP, ERROR, CLOSE = range(1, 9)
+SPACES = {
+    "global_features": [],
+    "entities": [{"name": "Dot", "features": ["x"]}],
+    "actions": [{"name": "Move", "kind": "categorical", "labels": ["LEFT", "RIGHT"]}],
+}
+FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
+FLOAT_MAX = 3.4e38
+
+
+def padded(data: bytes, fill: bytes = b"\0") -> bytes:
+    return data + fill * (-len(data) % 8)
+
+
+def message(kind: int, payload: bytes, magic: bytes = b"ENE1") -> bytes:
+    return struct.pack("<4sIQ", magic, kind, len(payload)) + payload
+
+
+def as_json(kind: int, data: object) -> bytes:
+    return message(kind, padded(json.dumps(data).encode(), b" "))
+
+
+def connect() -> socket.socket:
+    address = os.environ["ENTITY_ENV_ADDRESS"]
+    if address == "stdio":
+        return socket.socket(fileno=os.dup(0))
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(address.removeprefix("unix:"))
+    return connection
+
+
+def frame(num_rows: int, acts: list[int]) -> bytes:
+    """One `Dot` per row; it acts in the rows where `acts` is 1."""
+    num_actors = sum(acts)
+    counts = [1] * num_rows
+    x = [float("nan")] * num_rows if FAULT == "nan" else [0.5] * num_rows
+    actors = [0] * num_actors
+    has_mask = FAULT.startswith("mask")
+    if FAULT == "negative_length":
+        counts[0] = -1
+    if FAULT == "huge_length":
+        counts[0] = 2**62
+    if FAULT == "actor_out_of_range":
+        actors[0] = 1
+    if FAULT == "million":
+        counts, x = [1_000_000] * num_rows, [0.25] * (1_000_000 * num_rows)
+    present = bytes([1, 2 if FAULT == "slot_flag" else 0, 1, has_mask, 0])
+    mask = bytes([0, 0] if FAULT == "mask_empty" else [7, 1]) * num_actors if has_mask else b""
+    return b"".join(
+        [
+            padded(present),
+            struct.pack(f"<{num_rows}q", *counts),
+            struct.pack(f"<{num_rows}q", *acts),
+            padded(struct.pack(f"<{len(x)}f", *x)),
+            struct.pack(f"<{num_actors}q", *actors),
+            padded(mask),
+        ]
+    )
+
+
+def step(num: int, flags: list[int], scores: list[float], ends: list[int]) -> bytes:
+    """The answer for copies of one agent; `ends` are rows whose episodes terminated."""
+    codes = [5 if FAULT == "end_flag" else 1] * len(ends)
+    rows = [num + 3] * len(ends) if FAULT == "end_row" else ends
+    score = float("inf") if FAULT == "score" else 1.0
+    asks = [2 if FAULT == "asks_flag" else 1] * num
+    count = 9**9 if FAULT == "many_ends" else len(ends)
+    parts = [
+        struct.pack("<QQ", count, 0),
+        padded(bytes(flags)),
+        padded(bytes(asks)),
+        struct.pack(f"<{num}d", *([score] * num if FAULT == "score" else scores)),
+        frame(num, [1] * num),
+    ]
+    if ends:
+        parts += [
+            struct.pack(f"<{len(ends)}q", *rows),
+            struct.pack(f"<{len(ends)}q", *codes),
+            struct.pack(f"<{len(ends)}d", *([score] * len(ends))),
+            frame(len(ends), [int(FAULT == "acts_at_end")] * len(ends)),
+        ]
+    data = b"".join(parts)
+    if FAULT == "short":
+        data = data[:-8]
+    return data + (bytes(8) if FAULT == "long" else b"")
+
+
+def main() -> None:
+    if FAULT == "never_connects":
+        time.sleep(60)
+    connection = connect()
+    if FAULT == "prints":
+        connection.sendall(b"Hello from my game\n")
+    if FAULT == "big_endian":
+        connection.sendall(struct.pack(">4sIQ", b"ENE1", HELLO, 8) + bytes(8))
+    hello = {"protocol": 99 if FAULT == "version" else 1, "name": "dots"}
+    if FAULT == "name":
+        hello["name"] = "../dots"
+    if FAULT == "setting":
+        hello["settings"] = {"seed": 1}
+    if FAULT == "no_json":
+        connection.sendall(message(HELLO, b"{'name':'"[:8]))
+    if FAULT == "huge_size":
+        connection.sendall(struct.pack("<4sIQ", b"ENE1", HELLO, 2**62))
+    connection.sendall(as_json(STEP if FAULT == "kind" else HELLO, hello))
+    stream = connection.makefile("rb")
+    lengths: list[int] = []
+    while True:
+        header = stream.read(16)
+        if len(header) < 16:
+            if FAULT == "stays":
+                time.sleep(60)
+            return
+        _, kind, size = struct.unpack("<4sIQ", header)
+        payload = stream.read(size)
+        if kind == CLOSE and FAULT == "stays":
+            time.sleep(60)
+        if kind == CLOSE:
+            return
+        if kind == START:
+            ready = {"num_agents": 1, "spaces": SPACES}
+            if FAULT == "checksum":
+                ready["checksum"] = "0" * 16
+            if FAULT == "agents":
+                ready["num_agents"] = 10**9
+            if FAULT == "spaces":
+                ready["spaces"] = {**SPACES, "actions": [{"name": "Move", "kind": "jump"}]}
+            if FAULT == "error":
+                connection.sendall(as_json(ERROR, {"message": "no level 7", "traceback": "here"}))
+                return
+            connection.sendall(as_json(READY, ready))
+            lengths = [0] * json.loads(payload)["num_envs"]
+        elif kind == RESET:
+            [count] = struct.unpack_from("<Q", payload)
+            for i in struct.unpack_from(f"<{count}q", payload, 8):
+                lengths[i] = 0
+            flags = [0 if FAULT == "not_started" else 1] * count
+            connection.sendall(message(STEP, step(count, flags, [0.0] * count, [])))
+        else:
+            act(connection, lengths)
+
+
+def act(connection: socket.socket, lengths: list[int]) -> None:
+    num = len(lengths)
+    lengths[:] = [length + 1 for length in lengths]
+    ends = [i for i, length in enumerate(lengths) if length == 3]
+    flags = [int(length == 3) for length in lengths]
+    lengths[:] = [length % 3 for length in lengths]
+    if FAULT == "exits" and ends:
+        sys.exit(3)
+    if FAULT == "killed" and ends:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if FAULT == "hangs" and ends:
+        time.sleep(60)
+    if FAULT == "flags_of_copy":
+        flags[0] = 4
+    if FAULT == "silent_end":
+        ends = []
+    data = message(STEP, step(num, flags, [float(length) for length in lengths], ends))
+    if FAULT == "half" and ends:
+        connection.sendall(data[: len(data) // 2])
+        time.sleep(60)
+    if FAULT == "twice":
+        data += data
+    connection.sendall(data)
+
+
+if __name__ == "__main__":
+    main()
