@@ -219,9 +219,7 @@ class ProgramBatch(ProcessBatch):
         step.terminated[:] = self._flags & TERMINATED != 0
         step.truncated[:] = self._flags & TRUNCATED != 0
 
-    def _add_ends(
-        self, step: BatchStep, message: StepMessage, ends: Ends, noted: Noted
-    ) -> None:
+    def _add_ends(self, step: BatchStep, message: StepMessage, ends: Ends, noted: Noted) -> None:
         """Adds finished episodes, with their flags and last observations."""
         has_failed = (ends.flags & FAILED) != 0
         if has_failed.any():

@@ -39,9 +39,7 @@ class CopyEpisodes:
         asks: `(num_rows,)` bool, True for rows that ask for actions.
     """
 
-    def __init__(
-        self, num_envs: int, num_agents: int, refuse: Callable[[str], NoReturn]
-    ) -> None:
+    def __init__(self, num_envs: int, num_agents: int, refuse: Callable[[str], NoReturn]) -> None:
         num_rows = num_envs * num_agents
         self._num_agents = num_agents
         self._refuse = refuse

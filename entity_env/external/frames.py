@@ -194,9 +194,7 @@ class StepReader:
             cursor.place.refuse(f"failures must be a list of row and message, got {shown(found)}")
         return [Failure(x["row"], x["message"], x.get("traceback", "")) for x in found]
 
-    def _frame(
-        self, cursor: _Cursor, num_rows: int, checks: list[Check]
-    ) -> tuple[Frame, int]:
+    def _frame(self, cursor: _Cursor, num_rows: int, checks: list[Check]) -> tuple[Frame, int]:
         """The next frame, and the size of its flags and lengths; adds checks of its numbers."""
         layout, place, begin = self._layout, cursor.place, cursor.at
         present = cursor.array(np.uint8, len(layout.slots))

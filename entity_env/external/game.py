@@ -14,7 +14,13 @@ from typing import Any, Final, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.authoring.action_type import ActionType, SelectEntity, kind_of_space
+from entity_env.authoring.action_type import (
+    ActionKey,
+    ActionType,
+    GlobalCategorical,
+    SelectEntity,
+    kind_of_space,
+)
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.entity_type import class_of_features
 from entity_env.authoring.game import Game
@@ -23,7 +29,6 @@ from entity_env.batching.frame import Frame, FrameLayout
 from entity_env.core.spaces import (
     GLOBAL_ENTITY,
     ContinuousActionSpace,
-    GlobalCategoricalActionSpace,
     ObsSpace,
     SelectEntityActionSpace,
 )
@@ -45,8 +50,8 @@ class ExternalGame(Game):
             train(vec, PPOConfig.for_env(vec))
 
     A `VecEnv` starts one program for all its environments, or one per worker. Everything else
-    plays one copy at a time. `docs/reference/protocol.md` specifies what the program does. Its
-    Python twin of equal rules has the same episodes if it uses the generator of the protocol.
+    plays one copy at a time, in a program that is kept until `close` or until this object is
+    collected. `docs/reference/protocol.md` specifies what the program does.
 
     Args:
         command: program and arguments, as a shell would split them, or as a list.
@@ -109,7 +114,7 @@ class ExternalGame(Game):
         super().__init__(
             play,
             entities=tuple(classes.values()),
-            actions=tuple(kinds),
+            actions=tuple(map(_key_of, kinds)),
             global_features=global_features,
             num_agents=self.ready.num_agents,
             name=self.name,
@@ -174,6 +179,10 @@ class ExternalGame(Game):
     def start_program(self) -> Program:
         """Starts the program; errors as for the constructor."""
         return Program(self.command, self.folder, self.link)
+
+    def close(self) -> None:
+        """Ends the programs that are kept for `run`; the next `run` starts a new one."""
+        self.play.close()  # type: ignore[attr-defined]  # a `_Loop`
 
     def with_settings(self, /, **settings: object) -> ExternalGame:
         """The game with other settings; its spaces may differ."""
@@ -256,6 +265,11 @@ class _Loop:
             if not program.is_closed:
                 self._idle.append(program)
 
+    def close(self) -> None:
+        """Ends the programs that wait for the next call."""
+        while self._idle:
+            self._idle.pop().close()
+
     def _started(self) -> Program:
         program = self._start()
         program.start(1, self._values, hold=True)
@@ -320,14 +334,15 @@ class _Loop:
         shown = []
         for row in asked:
             scores[row] = float(step.scores[row])
-            shown.append(self._obs(step.frame, row, scores[row], step.metrics[:, row]))
+            obs, kinds = self._obs(step.frame, row, scores[row], step.metrics[:, row])
+            shown.append((obs, kinds))
         given: list[Any] = []
         if len(asked) == 1:
             [(obs, kinds)] = shown
-            given.append(agents[asked[0]].act(obs, *kinds))
+            given.append(agents[asked[0]].act(obs, *map(_key_of, kinds)))
         else:
             pending = [
-                agents[row].act_async(obs, *kinds)
+                agents[row].act_async(obs, *map(_key_of, kinds))
                 for row, (obs, kinds) in zip(asked, shown, strict=True)
             ]
             given = [each.get() for each in pending]
@@ -344,12 +359,12 @@ class _Loop:
         self, frame: Frame, row: int, score: float, metrics: NDArray[np.float64]
     ) -> tuple[Obs, list[ActionType[Any]]]:
         """One row of a frame as an `Obs`, with the actions that it asks for."""
-        obs, layout = Obs(score), self._layout
+        obs = Obs(score)
         masks = frame.action_masks
         kinds = [kind for kind in self._kinds if len(masks[kind.name].actors[row])]
         acting: dict[int, tuple[ActionType[Any], ...]] = {}
         for kind in kinds:
-            if not isinstance(kind.space, GlobalCategoricalActionSpace):
+            if not _is_global(kind):
                 for index in masks[kind.name].actors[row].tolist():
                     acting[index] = (*acting.get(index, ()), kind)
         first = 0
@@ -365,7 +380,7 @@ class _Loop:
             allowed = getattr(masks[kind.name], "mask", None)
             if allowed is not None:
                 mask = allowed[row].copy()
-                if isinstance(kind.space, GlobalCategoricalActionSpace):
+                if _is_global(kind):
                     mask = mask.reshape(-1)
                 elif isinstance(kind.space, SelectEntityActionSpace):
                     mask = mask.reshape(len(masks[kind.name].actors[row]), -1)
@@ -373,9 +388,9 @@ class _Loop:
         for name, value in zip(self._ready.metrics, metrics.tolist(), strict=True):
             if value == value:  # not NaN
                 obs.metric(name, value)
-        if not kinds and layout.actions:
-            kinds = [k for k in self._kinds if not isinstance(k.space, GlobalCategoricalActionSpace)]
-        return obs, kinds
+        if obs.actor_groups is None:
+            obs.actor_groups = []
+        return obs, kinds or [kind for kind in self._kinds if not _is_global(kind)]
 
 
 def _add_groups(
@@ -393,12 +408,19 @@ def _add_groups(
         begin = end
 
 
+def _is_global(kind: ActionType[Any]) -> bool:
+    return isinstance(kind, GlobalCategorical)
+
+
+def _key_of(kind: ActionType[Any]) -> ActionKey:
+    """What `act` is called with: the Enum of a global action, as in games in Python."""
+    return type(kind.choices[0]) if isinstance(kind, GlobalCategorical) else kind
+
+
 def _values_of(kind: ActionType[Any], answer: Any) -> list[Any]:  # noqa: ANN401
-    if isinstance(kind.space, GlobalCategoricalActionSpace):
+    if isinstance(kind, GlobalCategorical):
         return [answer.value]
-    if isinstance(kind.space, ContinuousActionSpace):
-        return list(answer)
-    if isinstance(kind.space, SelectEntityActionSpace):
+    if isinstance(kind.space, ContinuousActionSpace | SelectEntityActionSpace):
         return list(answer)
     return [each.value for each in answer]
 

@@ -210,9 +210,7 @@ def ready_of(data: Mapping[str, Any], place: Place) -> Ready:
     return ready
 
 
-def _selects(
-    data: Mapping[str, Any], spaces: Spaces, place: Place
-) -> dict[ActionName, EntityName]:
+def _selects(data: Mapping[str, Any], spaces: Spaces, place: Place) -> dict[ActionName, EntityName]:
     obs_space, action_space = spaces
     found: dict[ActionName, EntityName] = {}
     for item in data["spaces"]["actions"]:
@@ -229,7 +227,7 @@ def _selects(
 
 def checksum_of(ready: Ready) -> str:
     """64-bit FNV-1a hash of the spaces, 16 hexadecimal digits; see the protocol."""
-    obs_space, action_space = ready.spaces
+    obs_space = ready.spaces[0]
     lines = [f"agents {ready.num_agents}"]
     lines += [f"global {feature}" for feature in obs_space.global_features]
     for name, entity in obs_space.entities.items():

@@ -1,4 +1,4 @@
-"""Serves a game of this package as a program of the protocol: `python -m tests.external.serve snake`.
+"""Serves a game in Python as a program of the protocol: `python -m tests.external.serve PLACE`.
 
 Written for tests: slow, and complete.
 """
@@ -11,6 +11,7 @@ import socket
 import struct
 import sys
 import traceback
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -77,9 +78,7 @@ class Copy:
 
     def __init__(self, server: Server, env_id: int) -> None:
         self.server, self.env_id = server, env_id
-        self.runner = GameRunner(
-            server.game, env_id=env_id, on_end=self.end, holds_at_end=True
-        )
+        self.runner = GameRunner(server.game, env_id=env_id, on_end=self.end, holds_at_end=True)
         self.flags = 0
         self.is_new = False
         self.is_playing = False
@@ -88,7 +87,7 @@ class Copy:
         self.flags, self.is_new = 1, True
         self.run(lambda: self.runner.restart(SeedsFrom(seed)))
 
-    def run(self, advance: Any) -> None:
+    def run(self, advance: Callable[[], None]) -> None:
         self.is_playing = True
         self.ended: set[int] = set()
         try:
@@ -229,7 +228,8 @@ class Server:
         frame = self.frame(shown, asked)
         self.note_actors(ids, frame)
         asks = bytes(obs is not None for obs in shown)
-        scores = struct.pack(f"<{len(shown)}d", *(0.0 if o is None else float(o.score) for o in shown))
+        known = [0.0 if obs is None else float(obs.score) for obs in shown]
+        scores = struct.pack(f"<{len(shown)}d", *known)
         ends = sorted(self.ends, key=lambda end: end[0])
         text = padded(json.dumps(self.failures).encode(), b" ") if self.failures else b""
         parts = [
