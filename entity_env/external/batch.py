@@ -333,9 +333,9 @@ def _spliced(layout: FrameLayout, frames: Sequence[Frame], order: NDArray[np.int
     ids: NDArray[np.int64] = np.zeros(count, dtype=np.int64)
     flags = np.zeros(count, dtype=np.bool_)
     obs = VecObs(
-        batch.features,
-        batch.visible,
-        batch.action_masks,
+        dict(batch.features),
+        dict(batch.visible),
+        dict(batch.action_masks),
         np.zeros(count, dtype=np.float32),
         flags,
         flags,

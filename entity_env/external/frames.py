@@ -169,7 +169,8 @@ class StepReader:
         frame, _ = self._frame(cursor, num_ends, checks)
         for check in checks:
             check(cursor.place)
-        self._check_globals(frame.lengths, frame.lengths.any(axis=0), cursor.place)
+        is_shown = np.add.reduce(frame.lengths) > 0
+        self._check_globals(frame.lengths, is_shown, cursor.place)
         lines = [action.row for action in self._layout.actions.values()]
         acting = frame.lengths[lines].sum(axis=0) > 0
         if acting[(flags & TRUNCATED) == 0].any():
@@ -328,7 +329,7 @@ class StepReader:
         if not len(mask):
             return
         if widths is None:
-            has_choice = mask.reshape(-1, action.mask.width).any(axis=1).all()
+            has_choice = bool(mask.reshape(-1, action.mask.width).any(axis=1).all())
         else:
             sizes = np.repeat(widths, counts)
             has_choice = bool(sizes.min(initial=1)) and bool(

@@ -306,8 +306,8 @@ def _popen(
             [program, *command[1:]],
             cwd=folder,
             env={**os.environ, "ENTITY_ENV_ADDRESS": address, "ENTITY_ENV_TOKEN": token},
-            stdin=subprocess.DEVNULL if stdio is None else stdio,
-            stdout=None if stdio is None else stdio,
+            stdin=subprocess.DEVNULL if stdio is None else stdio.fileno(),
+            stdout=None if stdio is None else stdio.fileno(),
             # Ctrl-C reaches this process only, which then ends the program.
             start_new_session=sys.platform != "win32",
         )

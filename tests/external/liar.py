@@ -109,7 +109,7 @@ def main() -> None:
         connection.sendall(b"Hello from my game\n")
     if FAULT == "big_endian":
         connection.sendall(struct.pack(">4sIQ", b"ENE1", HELLO, 8) + bytes(8))
-    hello = {"protocol": 99 if FAULT == "version" else 1, "name": "dots"}
+    hello: dict[str, object] = {"protocol": 99 if FAULT == "version" else 1, "name": "dots"}
     if FAULT == "name":
         hello["name"] = "../dots"
     if FAULT == "setting":

@@ -87,16 +87,16 @@ class Copy:
         self.flags, self.is_new = 1, True
         self.run(lambda: self.runner.restart(SeedsFrom(seed)))
 
-    def run(self, advance: Callable[[], None]) -> None:
+    def run(self, advance: Callable[[], None]) -> bool:
+        """Runs until agents wait or the episode is over; returns whether agents wait."""
         self.is_playing = True
-        self.ended: set[int] = set()
         try:
             advance()
         except Exception as error:
             self.fail(error)
-            return
-        if self.runner.is_over:
-            self.is_playing = False
+            return False
+        self.is_playing = not self.runner.is_over
+        return self.is_playing
 
     def fail(self, error: Exception) -> None:
         for agent in self.runner.agents:
@@ -179,11 +179,7 @@ class Server:
             seeds = struct.unpack_from(f"<{len(ids)}Q", payload)
             self.give(payload, 8 * len(ids))
             for copy, seed in zip(self.copies, seeds, strict=True):
-                if copy.is_playing:
-                    copy.run(copy.runner.resume)
-                    if not copy.is_playing and not self.hold:
-                        copy.start(seed)
-                else:
+                if not copy.is_playing or (not copy.run(copy.runner.resume) and not self.hold):
                     copy.start(seed)
         self.connection.send(STEP, self.message(ids))
 
@@ -241,13 +237,13 @@ class Server:
             self.frame_bytes(frame),
         ]
         if ends:
-            rows, codes, finals, obs, kinds, metrics = zip(*ends, strict=True)
+            rows, codes, finals, last, kinds, metrics = zip(*ends, strict=True)
             parts += [
                 struct.pack(f"<{len(ends)}q", *rows),
                 struct.pack(f"<{len(ends)}q", *codes),
                 struct.pack(f"<{len(ends)}d", *finals),
                 self.metric_bytes(list(metrics)),
-                self.frame_bytes(self.frame(list(obs), list(kinds), is_final=True)),
+                self.frame_bytes(self.frame(list(last), list(kinds), is_final=True)),
             ]
         return b"".join([*parts, text])
 
