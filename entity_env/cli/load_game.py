@@ -76,7 +76,7 @@ def load_game(name: str, settings: Sequence[str] = ()) -> Game:
         if _is_environment(name):
             game = _environment(name, parsed)
         elif _PROGRAM.match(name):
-            from entity_env.external import ExternalGame  # rarely needed
+            from entity_env.vec.external.game import ExternalGame
 
             game = ExternalGame.named(name, parsed)
         else:

@@ -180,7 +180,8 @@ class AgentSpaces:
         )
         self.obs_space = self._converter.obs_space
         self.classes = {
-            name: class_of_features(name, each.features) for name, each in self.obs_space.entities.items()
+            name: class_of_features(name, each.features)
+            for name, each in self.obs_space.entities.items()
         }
         self.kinds = [kind_of_space(name, space) for name, space in self.actions.spaces.items()]
 

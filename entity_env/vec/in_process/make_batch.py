@@ -1,9 +1,9 @@
 """Makes the `ProcessBatch` of one process, for any source."""
 
 from entity_env.authoring.game import Game
-from entity_env.external.batch import ProgramBatch
-from entity_env.external.game import ExternalGame
 from entity_env.vec.batch_env.source import BatchSource
+from entity_env.vec.external.batch import ProgramBatch
+from entity_env.vec.external.game import ExternalGame
 from entity_env.vec.in_process.environments import EnvironmentBatch
 from entity_env.vec.in_process.games import GameBatch
 from entity_env.vec.options import VecOptions

@@ -2,5 +2,3 @@
 
 `docs/reference/protocol.md` specifies the messages.
 """
-
-from entity_env.external.game import ExternalGame as ExternalGame

@@ -116,6 +116,7 @@ def main() -> None:
         hello["settings"] = {"seed": 1}
     if FAULT == "no_json":
         connection.sendall(message(HELLO, b"{'name':'"[:8]))
+        time.sleep(60)
     if FAULT == "huge_size":
         connection.sendall(struct.pack("<4sIQ", b"ENE1", HELLO, 2**62))
     connection.sendall(as_json(STEP if FAULT == "kind" else HELLO, hello))

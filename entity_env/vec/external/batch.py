@@ -16,25 +16,25 @@ from entity_env.core.seeding import Run
 from entity_env.core.spaces import ContinuousActionSpace, SelectEntityActionSpace
 from entity_env.core.vec_obs import EntityBatch, Metric, VecObs, concat_entities, merge_metrics
 from entity_env.errors import ProtocolError, WorkerError
-from entity_env.external.episodes import CopyEpisodes, Noted
-from entity_env.external.frames import (
+from entity_env.vec.batch_env.array_batch import write_frame
+from entity_env.vec.external.episodes import CopyEpisodes, Noted
+from entity_env.vec.external.frames import (
     FAILED,
     TERMINATED,
     TRUNCATED,
     Ends,
-    Failure,
+    GameFailure,
     StepMessage,
-    StepReader,
+    StepParser,
 )
-from entity_env.external.messages import Kind, padded
-from entity_env.vec.batch_env.array_batch import write_frame
+from entity_env.vec.external.messages import Kind, aligned
 from entity_env.vec.in_process.base import ERROR_METRIC
 from entity_env.vec.process_batch import ActionValues, ProcessBatch
 from entity_env.vec.step import BatchStep, StepArrays, StepMemory
 
 if TYPE_CHECKING:
-    from entity_env.external.game import ExternalGame
-    from entity_env.external.program import Program
+    from entity_env.vec.external.game import ExternalGame
+    from entity_env.vec.external.program import Program
     from entity_env.vec.options import VecOptions
 
 _MAX_RESTARTS: Final = 5
@@ -56,7 +56,7 @@ class ProgramBatch(ProcessBatch):
         self._holds = options.autoreset != "same_step"
         self._restarts = options.on_error == "restart"
         self._timeout_s = options.step_timeout_s
-        self._reader = StepReader(self.layout, game.ready)
+        self._reader = StepParser(self.layout, game.ready)
         self._metric_names = game.ready.metrics
         self._episodes = CopyEpisodes(self.num_envs, self.num_agents, self._refuse)
         self._all = np.arange(self.num_envs)
@@ -104,7 +104,7 @@ class ProgramBatch(ProcessBatch):
         for name, space in self.spaces[1].items():
             dtype = "<f4" if isinstance(space, ContinuousActionSpace) else "<i8"
             data = values[name].astype(dtype, copy=False).tobytes()
-            parts.append(data.ljust(padded(len(data)), b"\0"))
+            parts.append(data.ljust(aligned(len(data)), b"\0"))
         self._flags[:] = 0
         try:
             message = self._request(Kind.ACT, parts, self.num_envs)
@@ -250,7 +250,7 @@ class ProgramBatch(ProcessBatch):
         lost = EpisodeCollector(0, self.num_agents)
         reasons = {failure.row: failure for failure in message.failures}
         for i in np.flatnonzero(has_failed).tolist():
-            failure = reasons.get(noted.local_rows[i], Failure(0, "the game failed", ""))
+            failure = reasons.get(noted.local_rows[i], GameFailure(0, "the game failed", ""))
             row, _, length, _, _, seed, number, _ = noted.ints[:, i].tolist()
             env_id = self.first_env + row // self.num_agents
             if not self._restarts:

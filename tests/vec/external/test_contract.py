@@ -1,6 +1,6 @@
 """An `ExternalGame` shows what its Python twin shows, step by step.
 
-The program is `tests.external.serve`, which serves any game of this package.
+The program is `tests.vec.external.serve`, which serves any game of this package.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from entity_env.agents import Agent, ScriptedAgent
 from entity_env.authoring.action_type import ActionKey
 from entity_env.authoring.local_run import Turn
 from entity_env.errors import UsageError, WorkerError
-from entity_env.external import ExternalGame
-from entity_env.external.program import Link
 from entity_env.vec import Autoreset, OnError, VecEnv
+from entity_env.vec.external.game import ExternalGame
+from entity_env.vec.external.program import Link
 from tests.contract.test_executors import played
 from tests.helpers.continuous_games import bodies_game
 from tests.helpers.executors import ByHand, Vectorized
@@ -29,7 +29,7 @@ from tests.helpers.tiny_games import TINY_GAMES, Dot, Move, dots_game
 
 pytestmark = pytest.mark.slow  # every program imports numpy
 MODES: tuple[Autoreset, ...] = get_args(Autoreset)
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PLACES = {
     "count": "tests.helpers.tiny_games:count",
     "together": "tests.helpers.tiny_games:together",
@@ -44,7 +44,7 @@ GAMES: dict[str, Game] = {**TINY_GAMES, "bodies": bodies_game}
 @cache
 def external(name: str, link: Link = "unix", *metrics: str) -> ExternalGame:
     """The twin of a game, in a program."""
-    command = [sys.executable, "-m", "tests.external.serve", PLACES.get(name, name), *metrics]
+    command = [sys.executable, "-m", "tests.vec.external.serve", PLACES.get(name, name), *metrics]
     return ExternalGame(command, folder=ROOT, link=link)
 
 
@@ -148,7 +148,7 @@ def test_pickled_it_is_the_same_game() -> None:
 
 @pytest.mark.parametrize("on_error", ["raise", "restart"])
 def test_a_game_that_raises(on_error: OnError) -> None:
-    game = external("tests.external.test_contract:fragile")
+    game = external("tests.vec.external.test_contract:fragile")
     with VecEnv(game, 2, seed=1, on_error=on_error) as vec:
         obs = vec.reset()
         act = {"Move": np.zeros(2, dtype=np.int64)}

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from entity_env.errors import UsageError, WorkerError
-from entity_env.external import ExternalGame
-from entity_env.external.messages import MessageError
-from entity_env.external.program import Link, Program
 from entity_env.vec import VecEnv
+from entity_env.vec.external.game import ExternalGame
+from entity_env.vec.external.messages import MessageError
+from entity_env.vec.external.program import Link, Program
 
 LIAR = Path(__file__).with_name("liar.py")
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from entity_env.core.episode import MAX_IDLE_EPISODES
 from entity_env.core.episode_stats import NUM_INTS
 from entity_env.core.seeding import SEEDS_PER_BLOCK, EpisodeSeeds, Run
-from entity_env.external.frames import (
+from entity_env.vec.external.frames import (
     FAILED,
     IS_NEW,
     STARTED,

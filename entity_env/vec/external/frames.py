@@ -21,7 +21,7 @@ from entity_env.core.spaces import (
     SelectEntityActionSpace,
 )
 from entity_env.errors import shown
-from entity_env.external.messages import MAX_BYTES, Place, Ready, padded
+from entity_env.vec.external.messages import MAX_BYTES, Place, ReadyMessage, aligned
 
 TERMINATED, TRUNCATED, FAILED, IS_NEW = 1, 2, 4, 8
 """Flags of an end; `IS_NEW` = its episode started in this step."""
@@ -55,7 +55,7 @@ class Ends:
 
 
 @dataclass
-class Failure:
+class GameFailure:
     """An exception of a game, for the row of an agent."""
 
     row: int
@@ -81,13 +81,13 @@ class StepMessage:
     metrics: NDArray[np.float64]
     frame: Frame
     ends: Ends | None = None
-    failures: Sequence[Failure] = ()
+    failures: Sequence[GameFailure] = ()
 
 
-class StepReader:
+class StepParser:
     """Reads payloads of a game with these spaces; raises `MessageError` for invalid ones."""
 
-    def __init__(self, layout: FrameLayout, ready: Ready) -> None:
+    def __init__(self, layout: FrameLayout, ready: ReadyMessage) -> None:
         self._layout = layout
         self._num_agents = ready.num_agents
         self._num_metrics = len(ready.metrics)
@@ -177,7 +177,7 @@ class StepReader:
             cursor.place.refuse("the last observation of a terminated episode has actors")
         return Ends(rows, flags, scores, metrics.reshape(self._num_metrics, num_ends), frame)
 
-    def _failures(self, cursor: _Cursor, size: int, num_rows: int) -> list[Failure]:
+    def _failures(self, cursor: _Cursor, size: int, num_rows: int) -> list[GameFailure]:
         text = bytes(cursor.array(np.uint8, size))
         try:
             found = json.loads(text)
@@ -193,7 +193,7 @@ class StepReader:
         )
         if not is_list:
             cursor.place.refuse(f"failures must be a list of row and message, got {shown(found)}")
-        return [Failure(x["row"], x["message"], x.get("traceback", "")) for x in found]
+        return [GameFailure(x["row"], x["message"], x.get("traceback", "")) for x in found]
 
     def _frame(self, cursor: _Cursor, num_rows: int, checks: list[Check]) -> tuple[Frame, int]:
         """The next frame, and the size of its flags and lengths; adds checks of its numbers."""
@@ -424,7 +424,7 @@ class _Cursor:
         """The next array, a view."""
         dtype = np.dtype(dtype)
         size = count * dtype.itemsize
-        begin, end = self.at, self.at + padded(size)
+        begin, end = self.at, self.at + aligned(size)
         if end > len(self._payload):
             self.place.refuse(
                 f"the payload has {len(self._payload)} bytes, too few: an array of {size} bytes "

@@ -1,4 +1,4 @@
-"""Serves a game in Python as a program of the protocol: `python -m tests.external.serve PLACE`.
+"""Serves a game in Python as a program of the protocol: `python -m tests.vec.external.serve PLACE`.
 
 Written for tests: slow, and complete.
 """

@@ -33,9 +33,16 @@ from entity_env.core.spaces import (
     SelectEntityActionSpace,
 )
 from entity_env.errors import UsageError, WorkerError
-from entity_env.external.frames import FAILED, STARTED, TRUNCATED, WAITS, StepMessage, StepReader
-from entity_env.external.messages import Hello, Kind, Ready, padded
-from entity_env.external.program import Link, Program
+from entity_env.vec.external.frames import (
+    FAILED,
+    STARTED,
+    TRUNCATED,
+    WAITS,
+    StepMessage,
+    StepParser,
+)
+from entity_env.vec.external.messages import HelloMessage, Kind, ReadyMessage, aligned
+from entity_env.vec.external.program import Link, Program
 
 PREFIX: Final = "exec"
 """`exec:COMMAND` is the name of a game in a program; `exec+tcp:COMMAND` also names the link."""
@@ -86,7 +93,7 @@ class ExternalGame(Game):
             program.close()
 
     def _begin(self, program: Program, settings: Mapping[str, object]) -> None:
-        self.hello: Hello = program.hello
+        self.hello: HelloMessage = program.hello
         self.parameters = {
             name: inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=type(value)
@@ -96,7 +103,7 @@ class ExternalGame(Game):
         self.name = self.hello.name
         checked = {name: self._checked(name, value) for name, value in settings.items()}
         self.settings = checked
-        self.ready: Ready = program.start(1, self.values(), hold=True)
+        self.ready: ReadyMessage = program.start(1, self.values(), hold=True)
         obs_space, action_space = self.ready.spaces
         classes = {n: class_of_features(n, e.features) for n, e in obs_space.entities.items()}
         global_features = (
@@ -248,7 +255,7 @@ class _Loop:
         self._globals = global_features
         self._kinds = kinds
         self._layout = FrameLayout(*game.ready.spaces)
-        self._reader = StepReader(self._layout, game.ready)
+        self._reader = StepParser(self._layout, game.ready)
         self._idle: list[Program] = []
         parameters = [
             inspect.Parameter("agents", inspect.Parameter.POSITIONAL_ONLY),
@@ -428,4 +435,4 @@ def _values_of(kind: ActionType[Any], answer: Any) -> list[Any]:  # noqa: ANN401
 def _packed(kind: ActionType[Any], values: list[Any]) -> bytes:
     is_continuous = isinstance(kind.space, ContinuousActionSpace)
     data = np.array(values, dtype="<f4" if is_continuous else "<i8").tobytes()
-    return data.ljust(padded(len(data)), b"\0")
+    return data.ljust(aligned(len(data)), b"\0")

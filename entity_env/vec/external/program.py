@@ -21,14 +21,14 @@ from typing import Final, Literal, TypeAlias
 
 from entity_env.core.validation import require_choice
 from entity_env.errors import ClosedError, UsageError, WorkerError
-from entity_env.external.messages import (
+from entity_env.vec.external.messages import (
     HEADER,
     MAGIC,
     VERSION,
-    Hello,
+    HelloMessage,
     Kind,
     Place,
-    Ready,
+    ReadyMessage,
     hello_of,
     json_payload,
     read_json,
@@ -89,7 +89,7 @@ class Program:
             self._configure()
             self._limit(timeout_s)
             _, payload = self._receive((Kind.HELLO, Kind.ERROR), deadline)
-            self.hello: Hello = hello_of(read_json(payload, self.place), token, self.place)
+            self.hello: HelloMessage = hello_of(read_json(payload, self.place), token, self.place)
         except BaseException:
             self.kill()
             raise
@@ -102,7 +102,7 @@ class Program:
         first_env: int = 0,
         hold: bool = False,
         timeout_s: float = START_TIMEOUT_S,
-    ) -> Ready:
+    ) -> ReadyMessage:
         """Sends `START` and reads `READY`; errors as for the constructor."""
         start = {
             "protocol": VERSION,

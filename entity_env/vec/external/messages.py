@@ -61,15 +61,15 @@ class Place:
         raise MessageError(f"message {self.number} ({self.kind}): {problem}")
 
 
-def padded(size: int) -> int:
+def aligned(size: int) -> int:
     """The next multiple of `ALIGNMENT`."""
     return -size % ALIGNMENT + size
 
 
 def json_payload(data: Mapping[str, object]) -> bytes:
-    """JSON in UTF-8, padded with spaces."""
+    """JSON in UTF-8, aligned with spaces."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False).encode()
-    return text.ljust(padded(len(text)))
+    return text.ljust(aligned(len(text)))
 
 
 def size_of(header: bytes, due: Sequence[Kind], number: int) -> tuple[Kind, int]:
@@ -119,7 +119,7 @@ def read_json(payload: bytes | memoryview, place: Place) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Hello:
+class HelloMessage:
     """What a program says about its game before it starts.
 
     Args:
@@ -133,7 +133,7 @@ class Hello:
 
 
 @dataclass(frozen=True)
-class Ready:
+class ReadyMessage:
     """What a program says about its game after it has started.
 
     Args:
@@ -148,7 +148,7 @@ class Ready:
     max_entities: Mapping[EntityName, int]
 
 
-def hello_of(data: Mapping[str, Any], token: str, place: Place) -> Hello:
+def hello_of(data: Mapping[str, Any], token: str, place: Place) -> HelloMessage:
     """Reads `HELLO`; raises `MessageError` if it is invalid."""
     version = data.get("protocol")
     if type(version) is not int or version != VERSION:
@@ -175,14 +175,14 @@ def hello_of(data: Mapping[str, Any], token: str, place: Place) -> Hello:
         place.refuse(f"version must be a text or an integer, got {shown(rules)}")
     if not isinstance(doc, str):
         place.refuse(f"doc must be a text, got {shown(doc)}")
-    return Hello(name, rules, settings, doc)
+    return HelloMessage(name, rules, settings, doc)
 
 
 def _is_name(text: str) -> bool:
     return text.isascii() and all(each.isalnum() or each in "_-." for each in text)
 
 
-def ready_of(data: Mapping[str, Any], place: Place) -> Ready:
+def ready_of(data: Mapping[str, Any], place: Place) -> ReadyMessage:
     """Reads `READY`; raises `MessageError` if it is invalid."""
     num_agents = data.get("num_agents")
     if type(num_agents) is not int or not 1 <= num_agents <= _MAX_AGENTS:
@@ -203,7 +203,7 @@ def ready_of(data: Mapping[str, Any], place: Place) -> Ready:
         for name, count in most.items()
     ):
         place.refuse(f"max_entities must have a number for entity types, got {shown(most)}")
-    ready = Ready(num_agents, spaces, selects, tuple(metrics), most)
+    ready = ReadyMessage(num_agents, spaces, selects, tuple(metrics), most)
     checksum, expected = data.get("checksum"), checksum_of(ready)
     if checksum is not None and checksum != expected:
         place.refuse(f"the checksum of the spaces is {shown(checksum)}, expected {expected!r}")
@@ -225,7 +225,7 @@ def _selects(data: Mapping[str, Any], spaces: Spaces, place: Place) -> dict[Acti
     return found
 
 
-def checksum_of(ready: Ready) -> str:
+def checksum_of(ready: ReadyMessage) -> str:
     """64-bit FNV-1a hash of the spaces, 16 hexadecimal digits; see the protocol."""
     obs_space = ready.spaces[0]
     lines = [f"agents {ready.num_agents}"]

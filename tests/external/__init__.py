@@ -1,1 +1,0 @@
-"""Tests of `entity_env.external`."""

@@ -1,0 +1,1 @@
+"""Tests of `entity_env.vec.external`."""
