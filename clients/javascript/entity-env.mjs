@@ -219,7 +219,7 @@ class Copy {
     this.isPlaying = false;
     this.flags = 0;
     this.isNew = false;
-    this.seed = 0n;
+    this.seedLow = this.seedHigh = 0; // halves of the next episode's seed
     this.ends = [];
     this.keep = Array.from({ length: server.game.numAgents }, (_, i) => resolve => {
       this.agents[i]._resolve = resolve;
@@ -227,11 +227,17 @@ class Copy {
     });
   }
 
-  begin(seed) {
+  /** Begins a step; the seed of the next episode comes as 32-bit halves. */
+  begin(seedLow, seedHigh) {
     this.flags = 0;
     this.isNew = false;
-    this.ends = [];
-    this.seed = seed;
+    if (this.ends.length) this.ends = [];
+    this.seedLow = seedLow;
+    this.seedHigh = seedHigh;
+  }
+
+  get seed() {
+    return (BigInt(this.seedHigh) << 32n) | BigInt(this.seedLow);
   }
 
   get waits() {
@@ -331,10 +337,25 @@ class Writer {
   }
 }
 
+const NOTHING = [];
+
+/** A function that writes the features of an entity, compiled where the page allows it. */
+function putter(features) {
+  const lines = features.map((name, i) => `floats[at + ${i}] = entity[${JSON.stringify(name)}];`);
+  try {
+    return new Function("floats", "at", "entity", lines.join("\n"));
+  } catch {
+    return (floats, at, entity) => {
+      for (let f = 0; f < features.length; f++) floats[at + f] = entity[features[f]];
+    };
+  }
+}
+
 /** Writes observations of a game as frames. */
 class FrameWriter {
   constructor(game) {
     this.types = Object.entries(game.entities).map(([name, features]) => ({ name, features }));
+    this.puts = this.types.map(({ features }) => putter(features));
     this.typeIndex = new Map(this.types.map(({ name }, i) => [name, i]));
     this.actions = Object.entries(game.actions).map(([name, action]) => ({ name, ...action }));
     const isGlobal = this.actions.some(({ kind }) => kind === "global_categorical");
@@ -358,7 +379,7 @@ class FrameWriter {
     };
     let slot = 0;
     for (let t = 0; t < this.types.length; t++, slot += 2) {
-      this._writeType(out, rows, this.types[t], t, flags + slot, length);
+      this._writeType(out, rows, t, flags + slot, length);
     }
     if (this.hasGlobals) {
       this._writeGlobals(out, rows, flags + slot, length);
@@ -370,14 +391,17 @@ class FrameWriter {
     }
   }
 
-  _writeType(out, rows, { name, features }, line, flags, length) {
+  _writeType(out, rows, line, flags, length) {
+    const { name, features } = this.types[line], put = this.puts[line];
     const width = features.length;
     let total = 0, isHidden = false;
     for (let r = 0; r < rows.length; r++) {
       const obs = rows[r]?.[0];
       if (obs === undefined) continue;
       let count = 0;
-      for (const group of obs.groups) if (group[0] === name) count += group[1].length;
+      for (let g = 0; g < obs.groups.length; g++) {
+        if (obs.groups[g][0] === name) count += obs.groups[g][1].length;
+      }
       length(line, r, count);
       total += count;
       isHidden ||= obs.hidden?.[name] !== undefined;
@@ -386,13 +410,11 @@ class FrameWriter {
       out.bytes[flags] = 1;
       let at = out.take(4 * width * total) >> 2;
       for (let r = 0; r < rows.length; r++) {
-        const obs = rows[r]?.[0];
-        if (obs === undefined) continue;
-        for (const [type, entities] of obs.groups) {
-          if (type !== name) continue;
-          for (let i = 0; i < entities.length; i++) {
-            for (let f = 0; f < width; f++) out.floats[at++] = entities[i][features[f]];
-          }
+        const groups = rows[r]?.[0].groups ?? NOTHING;
+        for (let g = 0; g < groups.length; g++) {
+          if (groups[g][0] !== name) continue;
+          const entities = groups[g][1];
+          for (let i = 0; i < entities.length; i++, at += width) put(out.floats, at, entities[i]);
         }
       }
     }
@@ -541,12 +563,13 @@ class Server {
   }
 
   send(kind, payload) {
-    const header = new DataView(new ArrayBuffer(16));
+    const message = new Uint8Array(16 + payload.length);
+    const header = new DataView(message.buffer);
     header.setUint32(0, MAGIC, true);
     header.setUint32(4, kind, true);
     header.setUint32(8, payload.length, true);
-    this.connection.write(new Uint8Array(header.buffer));
-    this.connection.write(payload);
+    message.set(payload, 16);
+    this.connection.write(message);
   }
 
   hello(token) {
@@ -594,13 +617,15 @@ class Server {
     if (!count || view.byteLength !== 8 + 16 * count) throw new Error("RESET has a wrong size");
     const ids = Array.from({ length: count }, (_, i) => view.getInt32(8 + 8 * i, true));
     if (ids.some(id => !(id in this.copies))) throw new Error("RESET names an unknown copy");
-    const seeds = ids.map((_, i) => view.getBigUint64(8 + 8 * (count + i), true));
-    this.stepping = ids.map(id => this.copies[id]);
-    this.stepping.forEach((copy, i) => {
-      copy.begin(seeds[i]);
-      copy.leave();
-      copy.start(seeds[i]);
+    const stepping = (this.stepping = ids.map(id => this.copies[id]));
+    stepping.forEach((copy, i) => {
+      const at = 8 + 8 * (count + i);
+      copy.begin(view.getUint32(at, true), view.getUint32(at + 4, true));
     });
+    for (const copy of stepping) {
+      copy.leave();
+      copy.start(copy.seed);
+    }
     this.changed();
   }
 
@@ -624,7 +649,9 @@ class Server {
     }
     if (at !== view.byteLength) throw new Error("ACT has a wrong size");
     this.stepping = copies;
-    copies.forEach((copy, i) => copy.begin(view.getBigUint64(8 * i, true)));
+    for (let i = 0; i < copies.length; i++) {
+      copies[i].begin(view.getUint32(8 * i, true), view.getUint32(8 * i + 4, true));
+    }
     for (const copy of copies) if (!copy.isPlaying) copy.start(copy.seed);
     for (let i = 0; i < waiting.length; i++) {
       const agent = waiting[i], resolve = agent._resolve;
@@ -703,7 +730,7 @@ class Server {
       out.bytes.fill(32, at, out.size);
       out.bytes.set(text, at);
     }
-    this.send(STEP, new Uint8Array(out.buffer.slice(0, out.size)));
+    this.send(STEP, out.bytes.subarray(0, out.size));
   }
 
   writeEnds(ends, metrics) {
@@ -773,11 +800,10 @@ export async function serve(game) {
           throw new Error("the host sent something else than a message");
         }
         if (size < 16 + length) return;
-        const payload = received.slice(16, 16 + length);
+        if (kind === CLOSE) process.exit(0);
+        server.receive(kind, received.subarray(16, 16 + length));
         received.copyWithin(0, 16 + length, size);
         size -= 16 + length;
-        if (kind === CLOSE) process.exit(0);
-        server.receive(kind, payload);
       }
     } catch (error) {
       fail(error);

@@ -4,22 +4,24 @@ import { Game, Obs, Random, globalCategorical, serve } from "../entity-env.mjs";
 const STEPS = { UP: [0, 1], DOWN: [0, -1], LEFT: [-1, 0], RIGHT: [1, 0] };
 
 async function play(agent, { seed, board_size: size }) {
-  const random = new Random(seed);
-  const cells = [];
-  for (let x = 0; x < size; x++) for (let y = 0; y < size; y++) cells.push({ x, y });
-  const taken = new Uint8Array(size * size);
+  const random = new Random(seed), numCells = size * size;
+  const taken = new Uint8Array(numCells);
   const newFood = () => {
-    const free = cells.filter(({ x, y }) => !taken[x * size + y]);
-    return free.length ? [random.choice(free)] : [];
+    const numFree = numCells - body.length - 1;
+    if (!numFree) return [];
+    let left = random.below(numFree), cell = 0;
+    while (taken[cell] || left-- > 0) cell++;
+    return [{ x: Math.floor(cell / size), y: cell % size }];
   };
-  let head = random.choice(cells);
+  const first = random.below(numCells);
+  let head = { x: Math.floor(first / size), y: first % size };
   const body = []; // tail first
-  taken[head.x * size + head.y] = 1;
+  taken[first] = 1;
   let food = newFood(), stepsSinceFood = 0;
   for (;;) {
     const obs = new Obs(body.length)
       .entities("Head", [head]).entities("Segment", body).entities("Food", food);
-    if (!food.length || stepsSinceFood === cells.length) {
+    if (!food.length || stepsSinceFood === numCells) {
       return agent.gameOver(obs, { truncated: food.length > 0 });
     }
     const move = await agent.act(obs, "Move");

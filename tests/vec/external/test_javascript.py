@@ -1,0 +1,44 @@
+"""The client for JavaScript plays the episodes of its Python twins."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from entity_env.vec import Autoreset
+from entity_env.vec.external.game import ExternalGame
+from entity_env.vec.external.program import Link
+from tests.vec.external.twins import GAMES, require_equal, require_failure, twin_of
+
+FOLDER = Path(__file__).parents[3] / "clients" / "javascript"
+pytestmark = [
+    pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed"),
+    pytest.mark.slow,
+]
+
+
+def game_of(name: str, link: Link = "unix", **settings: object) -> ExternalGame:
+    command = ["node", str(FOLDER / "games" / f"{name}.mjs")]
+    return ExternalGame(command, link=link, **settings)
+
+
+@pytest.mark.parametrize("autoreset", get_args(Autoreset))
+@pytest.mark.parametrize("name", GAMES)
+def test_it_equals_its_twin(
+    name: str, autoreset: Autoreset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_equal(game_of(name), twin_of(name, monkeypatch), autoreset)
+
+
+@pytest.mark.parametrize("link", get_args(Link))
+def test_every_link(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    twin = twin_of("snake", monkeypatch).with_settings(board_size=5)
+    require_equal(game_of("snake", link, board_size=5), twin, "same_step", num_steps=60)
+
+
+def test_settings_that_it_refuses() -> None:
+    message = require_failure(game_of("snake"), board_size=1)
+    assert "board_size must be at least 2" in message
