@@ -28,7 +28,7 @@ CLUSTER_STAMP := $(CLUSTER)/.installed
 
 BENCHMARKS = $(filter-out %/__init__.py %/common.py %/soak.py %/learning.py %/scale.py,$(wildcard benchmarks/*.py))
 
-.PHONY: help venv demo test test-slow test-all test-pythons check check-pythons lint types prose wheel release format coverage bench bench-vec bench-batch bench-azul bench-latency bench-train bench-learning bench-pixel bench-scale cluster demo-pixel attack mutants fuzz soak interop docs docs-serve pictures pyodide clean
+.PHONY: help venv demo test test-slow test-all test-pythons check check-pythons lint types prose wheel release format coverage bench bench-vec bench-batch bench-azul bench-latency bench-train bench-learning bench-pixel bench-scale cluster demo-pixel attack mutants fuzz soak interop clients docs docs-serve pictures pyodide clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 15
@@ -53,6 +53,9 @@ $(INTEROP_STAMP): pyproject.toml constraints.txt tests/upstream/requirements.txt
 	@$(INTEROP)/bin/python -m pip install -qq --no-deps --ignore-requires-python --requirement tests/upstream/upstream.txt
 	@$(INTEROP)/bin/python -m pip install -qq --no-deps --editable .
 	@touch $@
+
+clients: $(STAMP)  ## test the clients for other languages, as far as their compilers and interpreters are installed
+	$(BIN)/python -m pytest tests/vec/external -rs
 
 interop: $(INTEROP_STAMP)  ## train our games with enn-trainer, play its environments, exchange agents
 	$(INTEROP)/bin/python -m pytest tests/upstream --override-ini='python_files=check_*.py'

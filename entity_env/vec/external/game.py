@@ -8,6 +8,7 @@ import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -142,7 +143,7 @@ class ExternalGame(Game):
         Raises:
             UsageError: another name, or a file that cannot be read.
         """
-        given = dict(settings or {})
+        given: dict[str, Any] = dict(settings or {})
         if name.endswith(".toml"):
             options = _options_of(Path(name))
             return cls(
@@ -151,13 +152,8 @@ class ExternalGame(Game):
                 link=options["link"],
                 **{**options["settings"], **given},
             )
-        start, _, command = name.partition(":")
-        kind, _, link = start.partition("+")
-        links = get_args(Link)
-        if kind != PREFIX or (link and link not in links):
-            choices = ", ".join(f"{PREFIX}+{each}:COMMAND" for each in links)
-            raise UsageError(f"a program is named {PREFIX}:COMMAND, or {choices}: got {name!r}")
-        return cls(command, link=link or "unix", **given)  # type: ignore[arg-type]  # checked
+        command, link = _command_of(name)
+        return cls(command, link=link, **given)
 
     @property
     def source(self) -> str:
@@ -167,14 +163,7 @@ class ExternalGame(Game):
 
     def code_digest(self) -> str:
         """SHA-256 of the files that the command names; "" if it names none."""
-        digest, num_files = hashlib.sha256(), 0
-        for word in self.command:
-            path = Path(self.folder or ".", word)
-            with suppress(OSError, ValueError):
-                if path.is_file():
-                    digest.update(path.read_bytes())
-                    num_files += 1
-        return digest.hexdigest() if num_files else ""
+        return _digest_of(self.command, self.folder or Path())
 
     def obs_space(self) -> ObsSpace:
         return self._obs_space
@@ -202,6 +191,40 @@ class ExternalGame(Game):
     def __reduce__(self) -> tuple[Any, ...]:
         # A worker generates the classes again: a pickled copy of such a dataclass has no fields.
         return _again, (self.command, self.folder, self.link, dict(self.settings))
+
+
+def program_code(name: str) -> str:
+    """The code that `exec:COMMAND` runs now: the name, the folder and the digest of its files.
+
+    Raises:
+        UsageError: the name is invalid.
+    """
+    command, _ = _command_of(name)
+    return f"{name} in {Path.cwd()}, {_digest_of(command, Path()) or 'no files'}"
+
+
+def _command_of(name: str) -> tuple[list[str], Link]:
+    start, _, command = name.partition(":")
+    kind, _, link = start.partition("+")
+    for each in get_args(Link):
+        if kind == PREFIX and (link or "unix") == each:
+            try:
+                return shlex.split(command), each
+            except ValueError as error:
+                raise UsageError(f"the command in {name!r} cannot be split: {error}") from error
+    choices = ", ".join(f"{PREFIX}+{each}:COMMAND" for each in get_args(Link))
+    raise UsageError(f"a program is named {PREFIX}:COMMAND, or {choices}: got {name!r}")
+
+
+def _digest_of(command: Sequence[str], folder: Path) -> str:
+    digest, num_files = hashlib.sha256(), 0
+    for word in command:
+        with suppress(OSError, ValueError):
+            path = Path(folder, word)
+            if path.is_file():
+                digest.update(path.read_bytes())
+                num_files += 1
+    return digest.hexdigest() if num_files else ""
 
 
 def _options_of(path: Path) -> dict[str, Any]:
@@ -247,7 +270,8 @@ class _Loop:
         global_features: type | None,
         kinds: Sequence[ActionType[Any]],
     ) -> None:
-        self._start = game.start_program
+        # Not a method of the game: in a cycle, its programs would outlive it for a while.
+        self._start = partial(Program, game.command, game.folder, game.link)
         self._values = game.values()
         self._ready = game.ready
         self.parameters = game.parameters
@@ -420,7 +444,7 @@ def _is_global(kind: ActionType[Any]) -> bool:
 
 
 def _key_of(kind: ActionType[Any]) -> ActionKey:
-    """What `act` is called with: the Enum of a global action, as in games in Python."""
+    """Argument of `act` for an action: the Enum of a global action, as in games in Python."""
     return type(kind.choices[0]) if isinstance(kind, GlobalCategorical) else kind
 
 

@@ -120,7 +120,7 @@ def read_json(payload: bytes | memoryview, place: Place) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class HelloMessage:
-    """What a program says about its game before it starts.
+    """`HELLO`: a game before it starts.
 
     Args:
         settings: defaults, by name: bool, int, float or str.
@@ -134,7 +134,7 @@ class HelloMessage:
 
 @dataclass(frozen=True)
 class ReadyMessage:
-    """What a program says about its game after it has started.
+    """`READY`: a game with its settings.
 
     Args:
         selects: entity type of the actees, by select action.

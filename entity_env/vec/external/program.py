@@ -54,8 +54,8 @@ _FIRST_BYTES: Final = 2**16
 class Program:
     """A running program that plays copies of a game; started by the constructor.
 
-    Payloads are received into two alternating buffers, so that a payload is valid until the next
-    but one arrives.
+    Payloads are received into two alternating buffers: a payload is valid until the second next
+    one arrives.
 
     Args:
         command: the program and its arguments.

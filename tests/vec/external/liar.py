@@ -21,7 +21,8 @@ SPACES = {
     "actions": [{"name": "Move", "kind": "categorical", "labels": ["LEFT", "RIGHT"]}],
 }
 FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
-FLOAT_MAX = 3.4e38
+WAITS = -1
+"""Length of a copy that waits for a seed."""
 
 
 def padded(data: bytes, fill: bytes = b"\0") -> bytes:
@@ -45,11 +46,10 @@ def connect() -> socket.socket:
     return connection
 
 
-def frame(num_rows: int, acts: list[int]) -> bytes:
-    """One `Dot` per row; it acts in the rows where `acts` is 1."""
-    num_actors = sum(acts)
-    counts = [1] * num_rows
-    x = [float("nan")] * num_rows if FAULT == "nan" else [0.5] * num_rows
+def frame(counts: list[int], acts: list[int]) -> bytes:
+    """`counts` are numbers of entities; one acts in the rows where `acts` is 1."""
+    num_actors, num_rows = sum(acts), len(counts)
+    x = [float("nan")] * sum(counts) if FAULT == "nan" else [0.5] * sum(counts)
     actors = [0] * num_actors
     has_mask = FAULT.startswith("mask")
     if FAULT == "negative_length":
@@ -79,21 +79,22 @@ def step(num: int, flags: list[int], scores: list[float], ends: list[int]) -> by
     codes = [5 if FAULT == "end_flag" else 1] * len(ends)
     rows = [num + 3] * len(ends) if FAULT == "end_row" else ends
     score = float("inf") if FAULT == "score" else 1.0
-    asks = [2 if FAULT == "asks_flag" else 1] * num
+    shows = [int(flag & 2 == 0) for flag in flags]
+    asks = [2] * num if FAULT == "asks_flag" else shows
     count = 9**9 if FAULT == "many_ends" else len(ends)
     parts = [
         struct.pack("<QQ", count, 0),
         padded(bytes(flags)),
         padded(bytes(asks)),
         struct.pack(f"<{num}d", *([score] * num if FAULT == "score" else scores)),
-        frame(num, [1] * num),
+        frame(shows.copy(), shows),
     ]
     if ends:
         parts += [
             struct.pack(f"<{len(ends)}q", *rows),
             struct.pack(f"<{len(ends)}q", *codes),
             struct.pack(f"<{len(ends)}d", *([score] * len(ends))),
-            frame(len(ends), [int(FAULT == "acts_at_end")] * len(ends)),
+            frame([1] * len(ends), [int(FAULT == "acts_at_end")] * len(ends)),
         ]
     data = b"".join(parts)
     if FAULT == "short":
@@ -122,6 +123,7 @@ def main() -> None:
     connection.sendall(as_json(STEP if FAULT == "kind" else HELLO, hello))
     stream = connection.makefile("rb")
     lengths: list[int] = []
+    hold = False
     while True:
         header = stream.read(16)
         if len(header) < 16:
@@ -146,7 +148,8 @@ def main() -> None:
                 connection.sendall(as_json(ERROR, {"message": "no level 7", "traceback": "here"}))
                 return
             connection.sendall(as_json(READY, ready))
-            lengths = [0] * json.loads(payload)["num_envs"]
+            start = json.loads(payload)
+            lengths, hold = [0] * start["num_envs"], start["hold"]
         elif kind == RESET:
             [count] = struct.unpack_from("<Q", payload)
             for i in struct.unpack_from(f"<{count}q", payload, 8):
@@ -154,15 +157,18 @@ def main() -> None:
             flags = [0 if FAULT == "not_started" else 1] * count
             connection.sendall(message(STEP, step(count, flags, [0.0] * count, [])))
         else:
-            act(connection, lengths)
+            act(connection, lengths, hold)
 
 
-def act(connection: socket.socket, lengths: list[int]) -> None:
+def act(connection: socket.socket, lengths: list[int], hold: bool) -> None:
     num = len(lengths)
-    lengths[:] = [length + 1 for length in lengths]
-    ends = [i for i, length in enumerate(lengths) if length == 3]
-    flags = [int(length == 3) for length in lengths]
-    lengths[:] = [length % 3 for length in lengths]
+    ends = [i for i, length in enumerate(lengths) if length == 2]
+    flags = [int(length == WAITS) for length in lengths]
+    for i in ends:
+        flags[i] = 2 if hold else 1
+    lengths[:] = [(length + 1) % 3 for length in lengths]
+    for i in ends if hold else []:
+        lengths[i] = WAITS
     if FAULT == "exits" and ends:
         sys.exit(3)
     if FAULT == "killed" and ends:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 
-def game_of(name: str, link: Link = "unix", **settings: object) -> ExternalGame:
+def game_of(name: str, link: Link = "unix", **settings: Any) -> ExternalGame:  # noqa: ANN401
     command = ["node", str(FOLDER / "games" / f"{name}.mjs")]
     return ExternalGame(command, link=link, **settings)
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from numpy.typing import NDArray
 
 import entity_env.games
 from entity_env import Game
@@ -72,7 +73,7 @@ def require_equal(game: Game, twin: Game, autoreset: Autoreset, num_steps: int =
         for _ in range(num_steps):
             _require_same(first, second)
             over |= (first.terminated | first.truncated).reshape(over.shape)
-            ended = over.all(axis=1)
+            ended: NDArray[np.bool_] = np.logical_and.reduce(over, axis=1)
             if autoreset == "disabled" and ended.any():
                 over[ended] = False
                 first, second = one.reset_envs(ended), other.reset_envs(ended)
