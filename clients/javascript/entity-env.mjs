@@ -47,7 +47,9 @@ export class Game {
 export class Obs {
   constructor(score = 0) {
     this.score = score;
-    this.groups = []; // [type, entities, actions of the actors or undefined]
+    this.types = []; // of each group of entities
+    this.groups = []; // the entities of each group
+    this.roles = undefined; // by group, the actions of its actors: [] = all
     this.features = undefined;
     this.masks = undefined;
     this.hidden = undefined;
@@ -56,14 +58,15 @@ export class Obs {
 
   /** Adds entities of a type: objects with its features. */
   entities(type, entities) {
-    this.groups.push([type, entities, undefined]);
+    this.types.push(type);
+    this.groups.push(entities);
     return this;
   }
 
   /** Adds entities that perform the given actions, or all that are asked. */
   actors(type, entities, ...actions) {
-    this.groups.push([type, entities, actions]);
-    return this;
+    (this.roles ??= [])[this.groups.length] = actions;
+    return this.entities(type, entities);
   }
 
   globals(features) {
@@ -89,14 +92,15 @@ export class Obs {
   }
 
   _entities(type) {
-    const found = this.groups.filter(group => group[0] === type);
-    return found.length === 1 ? found[0][1] : found.flatMap(group => [...group[1]]);
+    const found = this.groups.filter((_, g) => this.types[g] === type);
+    return found.length === 1 ? found[0] : found.flatMap(group => [...group]);
   }
 
   /** Types and positions, among those of their type, of the actors of an action. */
   _actors(action, types) {
     const counts = new Map(), found = [];
-    for (const [type, entities, actions] of this.groups) {
+    for (let g = 0; g < this.groups.length; g++) {
+      const type = this.types[g], entities = this.groups[g], actions = this.roles?.[g];
       const first = counts.get(type) ?? 0;
       counts.set(type, first + entities.length);
       if (actions === undefined || (actions.length && !actions.includes(action))) continue;
@@ -182,6 +186,7 @@ class Agent {
     this._obs = undefined;
     this._asked = undefined;
     this._resolve = undefined;
+    this._answer = undefined;
     this._score = 0;
     this._isPlaying = false;
   }
@@ -223,7 +228,7 @@ class Copy {
     this.ends = [];
     this.keep = Array.from({ length: server.game.numAgents }, (_, i) => resolve => {
       this.agents[i]._resolve = resolve;
-      server.changed();
+      if (!server.isScheduled) server.changed();
     });
   }
 
@@ -241,7 +246,10 @@ class Copy {
   }
 
   get waits() {
-    return this.agents.some(agent => agent._resolve !== undefined);
+    for (let i = 0; i < this.agents.length; i++) {
+      if (this.agents[i]._resolve !== undefined) return true;
+    }
+    return false;
   }
 
   start(seed) {
@@ -337,7 +345,7 @@ class Writer {
   }
 }
 
-const NOTHING = [];
+const GLOBAL = [0]; // the only actor of a global action
 
 /** A function that writes the features of an entity, compiled where the page allows it. */
 function putter(features) {
@@ -370,8 +378,8 @@ class FrameWriter {
     }
   }
 
-  /** The rows are `[obs, actions that it asks]`; undefined = an empty row. */
-  write(out, rows) {
+  /** Writes observations, with the actions that each asks; undefined = an empty row. */
+  write(out, rows, asked) {
     const num = rows.length, flags = out.take(this.numSlots);
     const matrix = out.take(8 * this.numLengths * num);
     const length = (line, row, value) => {
@@ -386,7 +394,7 @@ class FrameWriter {
       slot += 2;
     }
     for (const action of this.actions) {
-      this._writeAction(out, rows, action, flags + slot, length);
+      this._writeAction(out, rows, asked, action, flags + slot, length);
       slot += 3;
     }
   }
@@ -396,25 +404,28 @@ class FrameWriter {
     const width = features.length;
     let total = 0, isHidden = false;
     for (let r = 0; r < rows.length; r++) {
-      const obs = rows[r]?.[0];
+      const obs = rows[r];
       if (obs === undefined) continue;
+      const types = obs.types;
       let count = 0;
-      for (let g = 0; g < obs.groups.length; g++) {
-        if (obs.groups[g][0] === name) count += obs.groups[g][1].length;
+      for (let g = 0; g < types.length; g++) {
+        if (types[g] === name) count += obs.groups[g].length;
       }
       length(line, r, count);
       total += count;
-      isHidden ||= obs.hidden?.[name] !== undefined;
+      isHidden ||= obs.hidden !== undefined && obs.hidden[name] !== undefined;
     }
     if (width) {
       out.bytes[flags] = 1;
       let at = out.take(4 * width * total) >> 2;
+      const floats = out.floats;
       for (let r = 0; r < rows.length; r++) {
-        const groups = rows[r]?.[0].groups ?? NOTHING;
-        for (let g = 0; g < groups.length; g++) {
-          if (groups[g][0] !== name) continue;
-          const entities = groups[g][1];
-          for (let i = 0; i < entities.length; i++, at += width) put(out.floats, at, entities[i]);
+        if (rows[r] === undefined) continue;
+        const { types, groups } = rows[r];
+        for (let g = 0; g < types.length; g++) {
+          if (types[g] !== name) continue;
+          const entities = groups[g];
+          for (let i = 0; i < entities.length; i++, at += width) put(floats, at, entities[i]);
         }
       }
     }
@@ -423,7 +434,7 @@ class FrameWriter {
       let at = out.take(total);
       for (const row of rows) {
         if (row === undefined) continue;
-        const shown = row[0].hidden?.[name], count = row[0]._entities(name).length;
+        const shown = row.hidden?.[name], count = row._entities(name).length;
         for (let i = 0; i < count; i++) out.bytes[at++] = shown === undefined || shown[i] ? 1 : 0;
       }
     }
@@ -442,18 +453,17 @@ class FrameWriter {
     let at = out.take(4 * width * total) >> 2;
     for (const row of rows) {
       if (row === undefined) continue;
-      for (const feature of this.globals) out.floats[at++] = row[0].features[feature];
+      for (const feature of this.globals) out.floats[at++] = row.features[feature];
     }
   }
 
-  _writeAction(out, rows, action, flags, length) {
-    const isGlobal = action.kind === "global_categorical", actors = [];
+  _writeAction(out, rows, asked, action, flags, length) {
+    const isGlobal = action.kind === "global_categorical", actors = Array(rows.length);
     let total = 0, numFlags = 0, numActees = 0, hasMask = false;
     for (let r = 0; r < rows.length; r++) {
-      actors.push(undefined);
-      if (rows[r] === undefined || !rows[r][1].includes(action.name)) continue;
-      const obs = rows[r][0];
-      const own = (actors[r] = isGlobal ? [0] : this._acting(obs, action));
+      const obs = rows[r];
+      if (obs === undefined || !asked[r].includes(action.name)) continue;
+      const own = (actors[r] = isGlobal ? GLOBAL : this._acting(obs, action));
       const width = action.selects === undefined
         ? action.labels.length : obs._entities(action.selects).length;
       length(action.row, r, own.length);
@@ -463,14 +473,14 @@ class FrameWriter {
         length(action.row + 1, r, width);
         numActees += width;
       }
-      hasMask ||= obs.masks?.[action.name] !== undefined;
+      hasMask ||= obs.masks !== undefined && obs.masks[action.name] !== undefined;
     }
     if (!isGlobal) {
       out.bytes[flags] = 1;
       let at = out.take(8 * total) >> 2;
       for (let r = 0; r < rows.length; r++) {
         for (const [type, i] of actors[r] ?? []) {
-          out.ints[at] = this._first(rows[r][0], type) + i;
+          out.ints[at] = this._first(rows[r], type) + i;
           at += 2;
         }
       }
@@ -484,8 +494,8 @@ class FrameWriter {
       let at = out.take(8 * numActees) >> 2;
       for (let r = 0; r < rows.length; r++) {
         if (!actors[r]?.length) continue;
-        const first = this._first(rows[r][0], this.typeIndex.get(action.selects));
-        const count = rows[r][0]._entities(action.selects).length;
+        const first = this._first(rows[r], this.typeIndex.get(action.selects));
+        const count = rows[r]._entities(action.selects).length;
         for (let i = 0; i < count; i++, at += 2) out.ints[at] = first + i;
       }
     }
@@ -494,7 +504,7 @@ class FrameWriter {
   _writeMask(out, rows, action, actors, at) {
     for (let r = 0; r < rows.length; r++) {
       if (actors[r] === undefined) continue;
-      const obs = rows[r][0], mask = obs.masks?.[action.name];
+      const obs = rows[r], mask = obs.masks?.[action.name];
       const width = action.selects === undefined
         ? action.labels.length : obs._entities(action.selects).length;
       const isGlobal = action.kind === "global_categorical";
@@ -523,9 +533,9 @@ class FrameWriter {
   /** Index of the first entity of a type in an observation. */
   _first(obs, type) {
     let first = 0;
-    for (const [name, entities] of obs.groups) {
-      if (this.typeIndex.get(name) < type) first += entities.length;
-    }
+    obs.groups.forEach((entities, g) => {
+      if (this.typeIndex.get(obs.types[g]) < type) first += entities.length;
+    });
     return first;
   }
 }
@@ -542,6 +552,7 @@ class Server {
     this.values = { ...game.settings };
     this.hold = false;
     this.stepping = undefined; // copies of the current request
+    this.readAnswer = undefined;
     this.isScheduled = false;
   }
 
@@ -637,13 +648,14 @@ class Server {
     for (const copy of copies) {
       for (const agent of copy.agents) if (agent._resolve !== undefined) waiting.push(agent);
     }
-    const answers = waiting.map(agent => Array(agent._asked.length));
     let at = 8 * copies.length;
     for (const action of this.frames.actions) {
       for (let i = 0; i < waiting.length; i++) {
-        const asked = waiting[i]._asked.indexOf(action.name);
+        const agent = waiting[i], asked = agent._asked.indexOf(action.name);
         if (asked < 0) continue;
-        at = this.read(view, at, action, waiting[i]._obs, answers[i], asked);
+        at = this.read(view, at, action, agent._obs);
+        if (agent._asked.length === 1) agent._answer = this.readAnswer;
+        else (agent._answer ??= [])[asked] = this.readAnswer;
       }
       at += -at & 7;
     }
@@ -654,15 +666,15 @@ class Server {
     }
     for (const copy of copies) if (!copy.isPlaying) copy.start(copy.seed);
     for (let i = 0; i < waiting.length; i++) {
-      const agent = waiting[i], resolve = agent._resolve;
-      agent._resolve = undefined;
-      resolve(answers[i].length === 1 ? answers[i][0] : answers[i]);
+      const agent = waiting[i], resolve = agent._resolve, answer = agent._answer;
+      agent._resolve = agent._answer = undefined;
+      resolve(answer);
     }
     this.changed();
   }
 
-  /** Reads an agent's answer to an action; returns the position after it. */
-  read(view, at, action, obs, answers, index) {
+  /** Reads an agent's answer to an action into `readAnswer`; returns the position after it. */
+  read(view, at, action, obs) {
     const { kind, labels } = action;
     const numbers = count => {
       if (at + 8 * count > view.byteLength) throw new Error("ACT has a wrong size");
@@ -673,7 +685,7 @@ class Server {
     if (kind === "global_categorical") {
       const label = view.byteLength >= at + 8 ? labels[view.getInt32(at, true)] : undefined;
       if (label === undefined) throw new Error(`ACT has an invalid choice for ${action.name}`);
-      answers[index] = label;
+      this.readAnswer = label;
       return at + 8;
     }
     const actors = this.frames._acting(obs, action);
@@ -681,7 +693,7 @@ class Server {
       if (at + 4 * actors.length * labels.length > view.byteLength) {
         throw new Error("ACT has a wrong size");
       }
-      answers[index] = actors.map((_, a) =>
+      this.readAnswer = actors.map((_, a) =>
         labels.map((_, i) => view.getFloat32(at + 4 * (a * labels.length + i), true)));
       return at + 4 * actors.length * labels.length;
     }
@@ -691,9 +703,9 @@ class Server {
     const mask = obs.masks?.[action.name];
     if (action.selects !== undefined && mask !== undefined) {
       let next = 0;
-      answers[index] = mask.map(flags => (flags.some(Boolean) ? chosen[next++] : null));
+      this.readAnswer = mask.map(flags => (flags.some(Boolean) ? chosen[next++] : null));
     } else {
-      answers[index] = chosen;
+      this.readAnswer = chosen;
     }
     return at;
   }
@@ -701,16 +713,23 @@ class Server {
   answer() {
     const { out, game } = this, { numAgents, metrics } = game, copies = this.stepping;
     this.stepping = undefined;
-    const rows = [], ends = [], failures = [];
-    copies.forEach((copy, c) => {
-      for (let a = 0; a < numAgents; a++) {
-        const agent = copy.agents[a], isAsked = agent?._resolve !== undefined;
-        rows.push(isAsked ? [agent._obs, agent._asked] : undefined);
+    const rows = Array(copies.length * numAgents), asked = Array(rows.length);
+    const ends = [], failures = [];
+    for (let c = 0, r = 0; c < copies.length; c++) {
+      const copy = copies[c];
+      for (let a = 0; a < numAgents; a++, r++) {
+        const agent = copy.agents[a];
+        if (agent === undefined || agent._resolve === undefined) continue;
+        rows[r] = agent._obs;
+        asked[r] = agent._asked;
       }
-      for (const end of copy.ends) ends.push({ ...end, row: c * numAgents + end.agent });
-    });
+      for (const end of copy.ends) {
+        end.row = c * numAgents + end.agent;
+        ends.push(end);
+        if (end.failure !== undefined) failures.push({ row: end.row, ...end.failure });
+      }
+    }
     ends.sort((one, other) => one.row - other.row); // stable: two ends of a row keep their order
-    for (const { row, failure } of ends) if (failure) failures.push({ row, ...failure });
     const text = failures.length ? new TextEncoder().encode(JSON.stringify(failures)) : [];
     out.size = 0;
     const counts = out.take(16);
@@ -721,9 +740,9 @@ class Server {
     at = out.take(rows.length);
     for (const row of rows) out.bytes[at++] = row === undefined ? 0 : 1;
     at = out.take(8 * rows.length) >> 3;
-    for (const row of rows) out.doubles[at++] = row === undefined ? 0 : row[0].score;
-    this.writeMetrics(metrics, rows.map(row => row?.[0]));
-    this.frames.write(out, rows);
+    for (const row of rows) out.doubles[at++] = row === undefined ? 0 : row.score;
+    this.writeMetrics(metrics, rows);
+    this.frames.write(out, rows, asked);
     if (ends.length) this.writeEnds(ends, metrics);
     if (text.length) {
       at = out.take(text.length);
@@ -742,8 +761,11 @@ class Server {
     at = out.take(8 * ends.length) >> 3;
     for (const { obs } of ends) out.doubles[at++] = obs.score;
     this.writeMetrics(metrics, ends.map(end => end.obs));
-    this.frames.write(out, ends.map(({ flags, obs, asked }) =>
-      flags & FAILED || !obs.groups.length && obs.features === undefined ? undefined : [obs, asked]));
+    const rows = ends.map(({ flags, obs }) => {
+      const isBlank = !obs.groups.length && obs.features === undefined;
+      return flags & FAILED || isBlank ? undefined : obs;
+    });
+    this.frames.write(out, rows, ends.map(end => end.asked));
   }
 
   writeMetrics(metrics, shown) {
