@@ -309,12 +309,28 @@ class Copy {
 
 // ------------------------------------------------------------------ frames
 
-/** Writes arrays one after another, each at a multiple of 8 bytes. */
+/**
+ * Writes a message: 16 bytes for its header, then arrays, each at a multiple of 8 bytes. The memory
+ * is used again for the next message, which the host asks for only when it has the last one.
+ */
 class Writer {
   constructor() {
     this.buffer = new ArrayBuffer(1 << 16);
     this._views();
-    this.size = 0;
+    this.begin();
+  }
+
+  begin() {
+    this.size = 16;
+  }
+
+  /** The message, with its header. */
+  message(kind) {
+    this.ints[0] = MAGIC;
+    this.ints[1] = kind;
+    this.ints[2] = this.size - 16;
+    this.ints[3] = 0;
+    return this.bytes.subarray(0, this.size);
   }
 
   _views() {
@@ -567,20 +583,16 @@ class Server {
   }
 
   sendJson(kind, data) {
-    const text = new TextEncoder().encode(JSON.stringify(data));
-    const payload = new Uint8Array(text.length + (-text.length & 7)).fill(32);
-    payload.set(text);
-    this.send(kind, payload);
+    this.out.begin();
+    this.writeText(JSON.stringify(data));
+    this.connection.write(this.out.message(kind));
   }
 
-  send(kind, payload) {
-    const message = new Uint8Array(16 + payload.length);
-    const header = new DataView(message.buffer);
-    header.setUint32(0, MAGIC, true);
-    header.setUint32(4, kind, true);
-    header.setUint32(8, payload.length, true);
-    message.set(payload, 16);
-    this.connection.write(message);
+  /** Adds a text, padded with spaces. */
+  writeText(text) {
+    const bytes = new TextEncoder().encode(text), at = this.out.take(bytes.length);
+    this.out.bytes.fill(32, at, this.out.size);
+    this.out.bytes.set(bytes, at);
   }
 
   hello(token) {
@@ -730,11 +742,9 @@ class Server {
       }
     }
     ends.sort((one, other) => one.row - other.row); // stable: two ends of a row keep their order
-    const text = failures.length ? new TextEncoder().encode(JSON.stringify(failures)) : [];
-    out.size = 0;
+    out.begin();
     const counts = out.take(16);
     out.int64(counts, ends.length);
-    out.int64(counts + 8, text.length + (-text.length & 7));
     let at = out.take(copies.length);
     for (const copy of copies) out.bytes[at++] = copy.flags + (copy.isPlaying ? 0 : 2);
     at = out.take(rows.length);
@@ -744,12 +754,12 @@ class Server {
     this.writeMetrics(metrics, rows);
     this.frames.write(out, rows, asked);
     if (ends.length) this.writeEnds(ends, metrics);
-    if (text.length) {
-      at = out.take(text.length);
-      out.bytes.fill(32, at, out.size);
-      out.bytes.set(text, at);
+    if (failures.length) {
+      const before = out.size;
+      this.writeText(JSON.stringify(failures));
+      out.int64(counts + 8, out.size - before);
     }
-    this.send(STEP, out.bytes.subarray(0, out.size));
+    this.connection.write(out.message(STEP));
   }
 
   writeEnds(ends, metrics) {
