@@ -218,7 +218,11 @@ function paintMark(g, path, {color, halo = "", width, radius, box = () => null, 
       x - back * Math.cos(angle) - aside * Math.sin(angle),
       y - back * Math.sin(angle) + aside * Math.cos(angle),
     ];
-    path.slice(0, -1).forEach(point => line.lineTo(...point));
+    // From the edge of what moves, whose sign stays readable.
+    const [first, next] = path, far = Math.hypot(next[0] - first[0], next[1] - first[1]) || 1;
+    const start = Math.min(radius(first), 0.45 * far) / far;
+    line.moveTo(first[0] + start * (next[0] - first[0]), first[1] + start * (next[1] - first[1]));
+    path.slice(1, -1).forEach(point => line.lineTo(...point));
     line.lineTo(...along(long * 0.9, 0));
     head.moveTo(x, y);
     head.lineTo(...along(long, long * 0.55));

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -139,6 +140,14 @@ def words_of(entity: SeenEntity, look: Look | None = None) -> str:
         words = f"{name} {describe_features(names[:_MAX_FEATURES], features[:_MAX_FEATURES])}"
     text = clipped(one_line(words), _MAX_WORDS)
     return text if entity.is_visible else f"{text} (hidden)"
+
+
+def action_words(action: ActionName) -> str:
+    """The name of an action in words: "Select foe" for `SelectFoe`; other names are unchanged."""
+    words = re.findall("[A-Z][a-z0-9]+", action)
+    if "".join(words) != action:
+        return action
+    return " ".join([*words[:1], *map(str.lower, words[1:])])
 
 
 def label_of(action: ActionName, label: str, look: Look | None = None) -> str:

@@ -24,6 +24,7 @@ from entity_env.core.spaces import (
 )
 from entity_env.errors import SchemaError
 from entity_env.views.describe import (
+    action_words,
     describe_number,
     entity_tables,
     label_of,
@@ -354,7 +355,7 @@ def thoughts_of(
         for actor, row in islice(enumerate(np.asarray(given)), _MAX_ACTORS):
             best = np.argsort(-row, kind="stable")[:_MAX_CHOICES].tolist()
             if len(question.actors) > 1:
-                name = one_line(question.name)
+                name = one_line(action_words(question.name))
                 yield Text(f"{name} {actor + 1} of {len(question.actors)}", style="dim")
             for choice in best:
                 style = "bold cyan" if chosen[actor : actor + 1] == [choice] else ""

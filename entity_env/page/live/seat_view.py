@@ -17,6 +17,7 @@ from entity_env.core.observation import Action, EntityID, SelectEntityAction
 from entity_env.core.spaces import ActionName, SelectEntityActionSpace
 from entity_env.page.live.questions import Check, Json, question_as_json
 from entity_env.views.describe import (
+    action_words,
     describe_actions,
     describe_features,
     describe_number,
@@ -143,10 +144,10 @@ class ShownObservation:
     def title(self, question: Question, actor: int) -> str:
         """The action; of several actors also which one."""
         if len(question.actors) == 1:
-            return question.name
+            return action_words(question.name)
         index = self.index_of.get(question.actors[actor], -1)
         words = self.words(index)
-        return f"{question.name} {actor + 1} of {len(question.actors)}: {words}"
+        return f"{action_words(question.name)} {actor + 1} of {len(question.actors)}: {words}"
 
     def labels(self, question: Question) -> list[str]:
         """The choices in words."""

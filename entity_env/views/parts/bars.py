@@ -16,7 +16,7 @@ from entity_env.core.observation import (
 )
 from entity_env.core.spaces import ActionName, ActionSpace, ContinuousActionSpace
 from entity_env.lazy_imports import is_array
-from entity_env.views.describe import describe_number, label_of, words_of
+from entity_env.views.describe import action_words, describe_number, label_of, words_of
 from entity_env.views.parts.spots import Pointer
 from entity_env.views.scene import Point, clipped
 from entity_env.views.seen import SeenEntity, SeenObservation
@@ -70,7 +70,7 @@ def actors_of(
     for name, action in turn.actions.items():
         ids = [None] if isinstance(action, GlobalCategoricalAction) else list(action.actors)
         index_of = {} if ids == [None] else turn.observation.index_of_ids(seen.obs_space)
-        space = action_space[name]
+        space, title = action_space[name], action_words(name)
         for row, entity_id in enumerate(ids[:_MAX_ACTORS]):
             entity = None if entity_id is None else seen.entities[index_of[entity_id]]
             is_one_of_many = entity is not None and len(seen[entity.type]) > 1
@@ -81,7 +81,7 @@ def actors_of(
                     numbers = [float(value) for value in action.values[row]]
                     path = tuple((spot.x, spot.y) for spot in pointer.path(name, entity, numbers))
                     bars[0] = replace(bars[0], path=path)
-                yield ActorBars(f"{name}{words}", bars)
+                yield ActorBars(f"{title}{words}", bars)
                 continue
             choices = _choices_of(name, action, space, seen)
             probs = _row_of(thoughts.get(name, action.probs), row, len(choices))
@@ -90,10 +90,10 @@ def actors_of(
             chosen = _chosen_in(action, row, choices)
             bars = _choice_bars(name, entity, choices, chosen, probs, allowed, pointer)
             yield ActorBars(
-                f"{name}{words}", bars, 0 if probs is None else len(choices) - len(bars)
+                f"{title}{words}", bars, 0 if probs is None else len(choices) - len(bars)
             )
         if len(ids) > _MAX_ACTORS:
-            yield ActorBars(f"{name}: more actors", (), len(ids) - _MAX_ACTORS)
+            yield ActorBars(f"{title}: more actors", (), len(ids) - _MAX_ACTORS)
 
 
 def _number_bars(action: ContinuousAction, space: ActionSpace, row: int) -> list[Bar]:
