@@ -201,16 +201,26 @@ function boxAt(ground, shapes, [x, y], size) {
 //   radius  of a ring at a point, in units: a function
 //   box     the rectangle around a point, if any, which is marked instead of a ring: a function
 //   dash    whether the line is dashed
-function paintMark(g, path, {color, halo = "", width, radius, box = () => null, dash = false}) {
+//   isPast  whether what moved is at the end of the path now, not at its start
+function paintMark(g, path, {color, halo = "", width, radius, box = () => null, dash = false, isPast = false}) {
   const line = new Path2D(), head = new Path2D();
-  const [x, y] = path.at(-1);
+  let [x, y] = path.at(-1);
   const [fromX, fromY] = path.at(-2) ?? [x, y];
-  const length = Math.hypot(x - fromX, y - fromY);
+  let length = Math.hypot(x - fromX, y - fromY);
   if (length < 1e-6) {
     const found = box([x, y]);
     if (found) line.roundRect(x - found[3][0] / 2, y - found[3][1] / 2, ...found[3], found[9] || 0);
     else line.arc(x, y, Math.max(radius([x, y]) - width / 2, width), 0, 7);
   } else {
+    // Arrows leave the sign of what moves readable: they start or end at its edge.
+    const cut = (point, from) => {
+      const far = Math.hypot(point[0] - from[0], point[1] - from[1]) || 1;
+      const share = Math.min(radius(from), 0.45 * far) / far;
+      return [from[0] + share * (point[0] - from[0]), from[1] + share * (point[1] - from[1])];
+    };
+    const start = isPast ? path[0] : cut(path[1], path[0]);
+    if (isPast) [x, y] = cut([fromX, fromY], [x, y]);
+    length = Math.hypot(x - fromX, y - fromY);
     // Short arrows are thin, and their heads leave something of the line.
     width = Math.min(width, length / 7);
     const long = Math.min(4 * width, length / 2), angle = Math.atan2(y - fromY, x - fromX);
@@ -218,10 +228,7 @@ function paintMark(g, path, {color, halo = "", width, radius, box = () => null, 
       x - back * Math.cos(angle) - aside * Math.sin(angle),
       y - back * Math.sin(angle) + aside * Math.cos(angle),
     ];
-    // From the edge of what moves, whose sign stays readable.
-    const [first, next] = path, far = Math.hypot(next[0] - first[0], next[1] - first[1]) || 1;
-    const start = Math.min(radius(first), 0.45 * far) / far;
-    line.moveTo(first[0] + start * (next[0] - first[0]), first[1] + start * (next[1] - first[1]));
+    line.moveTo(...start);
     path.slice(1, -1).forEach(point => line.lineTo(...point));
     line.lineTo(...along(long * 0.9, 0));
     head.moveTo(x, y);

@@ -56,7 +56,7 @@ function paintMoves(g, index, shapes) {
   for (const [agent, frame] of lastMoves(index)) {
     g.globalAlpha = 0.8;
     for (const [path, , isChosen] of marksOf(frame)) {
-      if (isChosen) paintMark(g, path, {color: tone(data.sides[agent]), halo, width: width * 0.6, radius, box, dash: true});
+      if (isChosen) paintMark(g, path, {color: tone(data.sides[agent]), halo, width: width * 0.6, radius, box, dash: true, isPast: true});
     }
   }
   marks.sort((a, b) => a[2] - b[2] || a[1] - b[1]);

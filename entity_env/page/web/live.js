@@ -133,7 +133,7 @@ function draw() {
   const thin = (frame.marks.length > 3 ? 0.3 : 0.5) * line;
   for (const [agent, path] of frame.marks) {
     const color = tone(frame.seats[agent][4]);
-    paintMark(g, path, {color, halo: paper, width: thin, radius: ringAt, box: boxOf, dash: true});
+    paintMark(g, path, {color, halo: paper, width: thin, radius: ringAt, box: boxOf, dash: true, isPast: true});
   }
   if (Object.keys(frame.words).length > 1) {
     for (const actor of frame.actors) {
