@@ -195,8 +195,9 @@ class ProgramBatch(ProcessBatch):
         arrays.terminated[:] = arrays.truncated[:] = False
         arrays.is_over[:] = self._episodes.waits if self._holds else False
         step = BatchStep(message.frame, *arrays)
-        rows = slice(None) if env_ids is None else self._episodes.rows_of(env_ids)
-        self._metrics[:, rows] = message.metrics
+        if self._metric_names:
+            rows = slice(None) if env_ids is None else self._episodes.rows_of(env_ids)
+            self._metrics[:, rows] = message.metrics
         if message.ends is not None:
             self._add_ends(step, message, message.ends, noted)
             if self._holds:
@@ -224,16 +225,19 @@ class ProgramBatch(ProcessBatch):
         has_failed = (ends.flags & FAILED) != 0
         if has_failed.any():
             self._note_failures(step, message, noted, has_failed)
-        whole = np.flatnonzero(~has_failed)
+        ints, floats, whole = noted.ints, noted.floats, np.flatnonzero(~has_failed)
         if not len(whole):
             return
-        values = ends.metrics[:, whole].T
-        found, names = np.nonzero(~np.isnan(values))
-        ints = noted.ints[:, whole]
-        ints[NUM_METRICS] = np.bincount(found, minlength=len(whole))
-        pairs = np.stack([names.astype(np.float64), values[found, names]], axis=1)
+        if len(whole) < len(has_failed):
+            ints, floats = ints[:, whole], floats[:, whole]
+        pairs = None
+        if self._metric_names:
+            values = ends.metrics[:, whole].T
+            found, names = np.nonzero(~np.isnan(values))
+            ints[NUM_METRICS] = np.bincount(found, minlength=len(whole))
+            pairs = np.stack([names.astype(np.float64), values[found, names]], axis=1)
         step.ended = ended = FinishedEpisodes.from_arrays(
-            ints, noted.floats[:, whole], pairs, self._metric_names, self.num_agents
+            ints, floats, pairs, self._metric_names, self.num_agents
         )
         step.terminated[ended.rows[ended.terminated]] = True
         step.truncated[ended.rows[ended.truncated]] = True

@@ -10,7 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.core.episode import MAX_IDLE_EPISODES
-from entity_env.core.episode_stats import NUM_INTS
+from entity_env.core.episode_stats import (
+    AGENT,
+    LAST_REWARD,
+    LENGTH,
+    NUM_INTS,
+    NUM_METRICS,
+    NUMBER,
+    REWARD,
+    ROW,
+    SEED,
+    TERMINATED as TERMINATED_INT,
+    TRUNCATED as TRUNCATED_INT,
+)
 from entity_env.core.seeding import SEEDS_PER_BLOCK, EpisodeSeeds, Run
 from entity_env.vec.external.frames import (
     FAILED,
@@ -110,7 +122,8 @@ class CopyEpisodes:
         has_started, waits = (flags & STARTED) != 0, (flags & WAITS) != 0
         self._start(envs[has_started])
         self.waits[envs] = waits
-        self._note_idle(envs, waits, has_started)
+        if waits.any() or self._num_idle.any():
+            self._note_idle(envs, waits, has_started)
         self._note_scores(step, rows, noted.rewards)
         self._require_progress(envs)
         return noted
@@ -126,21 +139,18 @@ class CopyEpisodes:
         has_failed = (flags & FAILED) != 0
         scores = np.where(has_failed, self._score[rows], ends.scores)
         seeds = np.where(is_new, self.next_seed[env_ids], self.seed[env_ids])
-        noted.ints = np.stack(
-            [
-                rows,
-                rows % self._num_agents,
-                np.where(was_playing, self._length[rows], 0),
-                (flags & TERMINATED) != 0,
-                (flags & (TRUNCATED | FAILED)) != 0,
-                seeds.astype(np.int64),
-                self.number[env_ids] + is_new,
-                np.zeros(len(rows), dtype=np.int64),
-            ]
-        ).astype(np.int64)
-        last_rewards = np.where(was_playing, scores - self._score[rows], 0.0)
-        rewards = np.where(was_playing, scores - self._first_score[rows], 0.0)
-        noted.floats = np.stack([rewards, last_rewards])
+        noted.ints = ints = np.empty((NUM_INTS, len(rows)), dtype=np.int64)
+        ints[ROW] = rows
+        ints[AGENT] = rows % self._num_agents
+        ints[LENGTH] = self._length[rows] * was_playing
+        ints[TERMINATED_INT] = (flags & TERMINATED) != 0
+        ints[TRUNCATED_INT] = (flags & (TRUNCATED | FAILED)) != 0
+        ints[SEED] = seeds
+        ints[NUMBER] = self.number[env_ids] + is_new
+        ints[NUM_METRICS] = 0
+        noted.floats = floats = np.empty((2, len(rows)))
+        floats[REWARD] = (scores - self._first_score[rows]) * was_playing
+        floats[LAST_REWARD] = last_rewards = (scores - self._score[rows]) * was_playing
         self.is_playing[rows] = False
         np.add.at(noted.rewards, rows, last_rewards)
 
@@ -191,6 +201,14 @@ class CopyEpisodes:
         self, step: StepMessage, rows: NDArray[np.int64], rewards: NDArray[np.float64]
     ) -> None:
         asks, scores = step.asks, step.scores
+        if len(asks) == len(self.asks) and asks.all():  # without indexing
+            playing = self.is_playing
+            rewards += (scores - self._score) * playing
+            np.copyto(self._first_score, scores, where=~playing)
+            self._length *= playing
+            self.asks[:] = playing[:] = True
+            self._score[:] = scores
+            return
         self.asks[rows] = asks
         asking = rows[asks]
         scores = scores[asks]
@@ -203,6 +221,8 @@ class CopyEpisodes:
         self._score[asking] = scores
 
     def _require_progress(self, envs: NDArray[np.int64]) -> None:
+        if self.asks.all() and not self.waits.any():
+            return
         asks = self.asks.reshape(-1, self._num_agents)[envs].any(axis=1)
         is_playing = self.is_playing.reshape(-1, self._num_agents)[envs].any(axis=1)
         waits = self.waits[envs]
