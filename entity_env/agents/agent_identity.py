@@ -7,7 +7,7 @@ from pathlib import Path
 
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.load_module import split_file_name
-from entity_env.core.files import code_digest
+from entity_env.core.files import code_digest, file_digest
 from entity_env.errors import CheckpointError
 
 
@@ -21,11 +21,13 @@ def agent_identity(agent: Agent, name: str = "") -> dict[str, str]:
     path = getattr(agent, "path", "")
     found = {"name": name or path or type(agent).__name__}
     with suppress(CheckpointError, OSError, ValueError):
-        if path or Path(name).is_file():
+        if path:
             # Late import: needs numpy.
             from entity_env.agents.rogue_net.checkpoints.folder import network_digest
 
-            found["sha256"] = network_digest(Path(path or name))
+            found["sha256"] = network_digest(Path(path))
+        elif Path(name).is_file():
+            found["sha256"] = file_digest(Path(name))
         elif (file := split_file_name(name)) is not None:
             found["sha256"] = code_digest(file[0])
     return found

@@ -9,6 +9,7 @@ import io
 import sys
 from collections import ChainMap
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -71,9 +72,10 @@ def load_module(path: Path, *, first: bool = False) -> ModuleType:
     while name in sys.modules:
         name += "_"
     module = execute_file(name, file)
-    import cloudpickle  # takes 10 ms
+    with suppress(ModuleNotFoundError):  # a page has no cloudpickle, and no other processes
+        import cloudpickle  # takes 10 ms
 
-    cloudpickle.register_pickle_by_value(module)  # other processes cannot import it by this name
+        cloudpickle.register_pickle_by_value(module)  # others cannot import it by this name
     return module
 
 

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import re
 import shutil
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
-from urllib.parse import urlsplit
+from tempfile import TemporaryDirectory
+from typing import Any, Final, Literal, TypeAlias
+from urllib.parse import quote, urlsplit
 
+from entity_env.core.files import parse_json, read_file
 from entity_env.errors import UsageError
 from entity_env.page.live.worker import RANDOM
 from entity_env.page.obstacles import PageContents
-from entity_env.page.pyodide import Pyodide
+from entity_env.page.pyodide import FILES, Pyodide
 from entity_env.views.page import content_policy, minified_script, player_sources, template
 
 _WEB: Final = Path(__file__).with_name("web")
@@ -25,6 +30,11 @@ _PACKAGE: Final = Path(__file__).parents[1]
 _NETWORK: Final = Path(__file__).with_name("network.mjs")
 _WORKER: Final = _WEB / "worker.mjs"
 _CONFIG: Final = "game.json"
+_MAX_CONFIG: Final = 1 << 24
+_NO_JEKYLL: Final = ".nojekyll"
+"""Without this file, GitHub Pages leaves out files such as `__init__.py`."""
+_COPIED: Final = "pyodide/"
+"""Folder of the page with Python, unless it comes from a server."""
 _MEGABYTE: Final = 1e6
 
 AgentKind: TypeAlias = Literal["network", "bot", "own"]
@@ -35,15 +45,17 @@ class PageAgent:
     """An agent that visitors of a page can choose.
 
     Args:
-        name: of the file in the page, or of the game's own agent.
+        name: of the file in the page, with the name in it for a bot; or of the game's own agent.
         words: what visitors see.
         content: of an exported network or of the file of a bot; empty for the game's own agent.
+        file: of a bot, in the folder of the game.
     """
 
     name: str
     words: str
     kind: AgentKind
     content: bytes = b""
+    file: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,13 +96,17 @@ def write_page(
         agents: with different names.
         pyodide: copied to the page, unless its `folder` is None.
 
+    Files of an earlier page that this one lacks are deleted. After an error or Ctrl-C, the folder
+    is as before.
+
     Returns:
         Size in bytes of every file, by name.
+
+    Raises:
+        UsageError: the file of a package is missing.
     """
     own = {f"game/{name}": _content(contents, name) for name in contents.files}
-    bots = {
-        f"game/{each.name.partition(':')[0]}": each.content for each in agents if each.kind == "bot"
-    }
+    bots = {f"game/{each.file}": each.content for each in agents if each.kind == "bot"}
     networks = {f"agents/{each.name}": each.content for each in agents if each.kind == "network"}
     files = {
         **own,
@@ -99,13 +115,17 @@ def write_page(
         "entity_env.zip": _library(contents.modules),
         "network.mjs": _script(_NETWORK),
         "worker.mjs": _script(_WORKER),
+        _NO_JEKYLL: b"",
     }
+    packages = pyodide.packages_of(contents.packages)
+    wheels = [wheel.file for wheel in packages.values()]
     copied = (
         {}
         if pyodide.folder is None
-        else {f"pyodide/{name}": pyodide.folder / name for name in pyodide.files}
+        else {f"{_COPIED}{name}": pyodide.folder / name for name in (*FILES, *wheels)}
     )
     size = sum(map(len, files.values())) + pyodide.size
+    size += sum(wheel.size for wheel in packages.values())
     config = {
         "title": options.title,
         **contents.config,
@@ -114,11 +134,11 @@ def write_page(
         "seats": options.seats,
         "clock_s": options.clock_s,
         "start": {"greedy": options.greedy},
-        "files": {name.removeprefix("game/"): name for name in (*own, *bots)},
+        "files": {name.removeprefix("game/"): quote(name) for name in (*own, *bots)},
         "pyodide": pyodide.url,
         "hashes": pyodide.hashes,
         "version": sha256(files["entity_env.zip"]).hexdigest()[:16],
-        "packages": pyodide.packages_of(contents.packages),
+        "packages": [*packages],
         "mb": max(1, round(size / _MEGABYTE)),
         "send": options.send,
         "editable": contents.file if options.editable else "",
@@ -130,12 +150,46 @@ def write_page(
 
 
 def _write(out: Path, files: Mapping[str, bytes], copied: Mapping[str, Path]) -> None:
-    for name in (*files, *copied):
-        (out / name).parent.mkdir(parents=True, exist_ok=True)
-    for name, source in copied.items():
-        shutil.copyfile(source, out / name)
-    for name, content in files.items():
-        (out / name).write_bytes(content)
+    old = (_page_files(out) or set()) - {*files, *copied}
+    is_new = not out.exists()
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        with TemporaryDirectory(prefix=".page-", dir=out) as folder:
+            made = Path(folder)
+            for name in (*files, *copied):
+                (made / name).parent.mkdir(parents=True, exist_ok=True)
+            for name, source in copied.items():
+                shutil.copyfile(source, made / name)
+            for name, content in files.items():
+                (made / name).write_bytes(content)
+            # First the file by which the folder is known to have a page.
+            for name in (_CONFIG, *(each for each in (*files, *copied) if each != _CONFIG)):
+                (out / name).parent.mkdir(parents=True, exist_ok=True)
+                os.replace(made / name, out / name)
+    except BaseException:
+        if is_new:
+            with suppress(OSError):  # has files
+                out.rmdir()
+        raise
+    for name in old:
+        (out / name).unlink(missing_ok=True)
+        with suppress(OSError):  # has other files
+            (out / name).parent.rmdir()
+
+
+def _page_files(out: Path) -> set[str] | None:
+    """Files of the page in a folder that another page may lack; None if there is no page."""
+    try:
+        config: Any = parse_json(read_file(out / _CONFIG, _MAX_CONFIG))
+        networks = [name for name, kind in config["agents"].items() if kind == "network"]
+        names = [f"game/{name}" for name in config["files"]]
+        names += [f"agents/{name}" for name in networks]
+        if config["pyodide"] == _COPIED:
+            names += [f"{_COPIED}{each.name}" for each in (out / _COPIED).iterdir()]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+    root = out.resolve()
+    return {each for each in names if (root / each).resolve().is_relative_to(root)}
 
 
 def require_page_folder(out: Path) -> None:
@@ -145,7 +199,7 @@ def require_page_folder(out: Path) -> None:
     """
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out} is a file: name a folder")
-    if out.is_dir() and any(out.iterdir()) and not (out / _CONFIG).is_file():
+    if out.is_dir() and any(out.iterdir()) and _page_files(out) is None:
         raise UsageError(f"--out {out} has other files, and no page: name a new folder")
 
 
@@ -185,7 +239,8 @@ _WEB_FILES: Final = (".html", ".js", ".css")
 
 def _index(options: PageOptions, pyodide: Pyodide) -> str:
     html = template(_WEB / "index.html")
-    html = html.replace("@TITLE@", escape(options.title)).replace("@ABOUT@", options.about)
+    texts = {"TITLE": escape(options.title), "ABOUT": options.about}
+    html = re.sub("@(TITLE|ABOUT)@", lambda found: texts[found[1]], html)
     elsewhere = [_origin(url) for url in (pyodide.url, options.send or "") if "://" in url]
     sources = " ".join(["'self'", *elsewhere])
     policy = content_policy(
@@ -194,7 +249,7 @@ def _index(options: PageOptions, pyodide: Pyodide) -> str:
         worker="'self' blob:",
         connect=sources,
     )
-    return html.replace("@POLICY@", policy)
+    return html.replace("@POLICY@", policy, 1)
 
 
 def _origin(url: str) -> str:

@@ -99,6 +99,11 @@ class PageContents:
     packages: tuple[str, ...]
 
     @property
+    def package(self) -> Path | None:
+        """The folder of the package that the game is in; None for a single file."""
+        return _package(self.folder, self.file, self.module)
+
+    @property
     def config(self) -> dict[str, Json]:
         """The part of a page's configuration that says which game it is."""
         return config_of(self.file, self.module, self.name, self.settings)
@@ -119,6 +124,7 @@ def find_obstacles(
     game: Game,
     *,
     available: Collection[str] = (),
+    bots: Collection[Path] = (),
     play: Play | None = None,
     episodes: int = 10,
     num_decisions: int = 2000,
@@ -134,6 +140,7 @@ def find_obstacles(
     Args:
         game: with its settings; defined at the top level of a file.
         available: names of the packages in the Pyodide folder.
+        bots: files of agents, which have only what the game has.
         play: plays the game in the process as the page does, given its configuration and folder;
             pickled. None = random agents play it, and what they observe is drawn.
         episodes, num_decisions, time_s: the game is stopped after so many episodes, decisions of
@@ -148,6 +155,7 @@ def find_obstacles(
     job = trial_job(game)
     job = job._replace(
         available=frozenset(available),
+        roots=(*job.roots, *(str(each.resolve()) for each in bots)),
         play=b"" if play is None else pickle.dumps(partial(play, _config(job), job.folder)),
         episodes=episodes,
         num_decisions=num_decisions,
@@ -228,21 +236,25 @@ def _played(game: Game, job: TrialJob, timeout_s: float) -> Trial:
 
 
 def _contents(job: TrialJob, trial: Trial, obstacles: Iterable[Obstacle]) -> PageContents:
-    found = set(trial.files)
-    if job.file and os.path.dirname(job.file) != job.folder:
-        package = Path(job.folder, job.module.partition(".")[0])
+    found = {each for each in trial.files if Path(each).is_relative_to(job.folder)}
+    folder, file = Path(job.folder) if job.file else None, _relative(job.file, job)
+    if (package := _package(folder, file, job.module)) is not None:
         found.update(map(str, package.rglob("*.py")))
     return PageContents(
         tuple(obstacles),
-        Path(job.folder) if job.file else None,
+        folder,
         tuple(sorted(_relative(each, job) for each in found)) if job.file else (),
-        _relative(job.file, job),
+        file,
         job.module,
         job.name,
         job.settings,
         tuple(sorted(trial.modules)),
         tuple(trial.packages),
     )
+
+
+def _package(folder: Path | None, file: str, module: str) -> Path | None:
+    return folder / module.partition(".")[0] if folder is not None and "/" in file else None
 
 
 def _obstacle(job: TrialJob, lack: Lack) -> Obstacle:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from entity_env.core.files import parse_json, read_file
 from entity_env.errors import UsageError
@@ -40,6 +40,22 @@ _SIZE: Final = 13_531_207
 _MAX_LOCK: Final = 4 << 20
 
 
+class Wheel(NamedTuple):
+    """A package for Pyodide, such as numpy.
+
+    Args:
+        file: its name in the folder of Pyodide.
+        modules: that it contains.
+        needs: names of other packages that are loaded with it.
+        size: in bytes.
+    """
+
+    file: str
+    modules: Sequence[str]
+    needs: Sequence[str]
+    size: int
+
+
 @dataclass(frozen=True)
 class Pyodide:
     """Where a page gets Python from.
@@ -47,9 +63,8 @@ class Pyodide:
     Args:
         folder: whose files are copied; None = from the server.
         url: of the files, relative to the page or absolute.
-        size: bytes that a page loads.
-        packages: available packages, such as numpy: names of their modules by package.
-        files: names of the copied files.
+        size: bytes that a page loads, without packages.
+        packages: by name, those whose files are in the folder.
         hashes: expected hashes by file, in the form of the attribute `integrity`; empty for a
             folder.
     """
@@ -57,14 +72,33 @@ class Pyodide:
     folder: Path | None
     url: str
     size: int
-    packages: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    files: Sequence[str] = ()
+    packages: Mapping[str, Wheel] = field(default_factory=dict)
     hashes: Mapping[str, str] = field(default_factory=dict)
 
-    def packages_of(self, modules: Iterable[str]) -> list[str]:
-        """The available packages that have these modules."""
+    @property
+    def modules(self) -> list[str]:
+        """Modules of all packages."""
+        return [module for wheel in self.packages.values() for module in wheel.modules]
+
+    def packages_of(self, modules: Iterable[str]) -> dict[str, Wheel]:
+        """The packages that have these modules, and those that they need, by name.
+
+        Raises:
+            UsageError: the file of one of them is missing.
+        """
         wanted = {*modules}
-        return [name for name, found in self.packages.items() if wanted & {*found}]
+        left = [name for name, wheel in self.packages.items() if wanted & {*wheel.modules}]
+        found: dict[str, Wheel] = {}
+        while left:
+            name = left.pop()
+            if name not in self.packages:
+                raise UsageError(
+                    f"--pyodide {self.folder}: the file of the package {name} is missing, which "
+                    f"{', '.join(found)} needs: add it, as pyodide-lock.json names it"
+                )
+            found[name] = self.packages[name]
+            left += [each for each in found[name].needs if each not in found]
+        return found
 
     @classmethod
     def find(cls, place: str | None) -> Self:
@@ -88,15 +122,8 @@ class Pyodide:
                 f"--pyodide {folder}: expected the files of Pyodide, as `npm pack "
                 f"pyodide@{VERSION}` has them; {', '.join(missing)} missing"
             )
-        packages = _packages(folder)
-        files = [*FILES, *(file for file, _ in packages.values())]
-        return cls(
-            folder,
-            "pyodide/",
-            sum((folder / name).stat().st_size for name in files),
-            {name: modules for name, (_, modules) in packages.items()},
-            files,
-        )
+        size = sum((folder / name).stat().st_size for name in FILES)
+        return cls(folder, "pyodide/", size, _packages(folder))
 
 
 def cache_folder() -> Path:
@@ -108,15 +135,14 @@ def cache_folder() -> Path:
     return base / "entity_env" / f"pyodide-{VERSION}"
 
 
-def _packages(folder: Path) -> dict[str, tuple[str, list[str]]]:
-    """File and modules of each package that is in a folder, by name."""
+def _packages(folder: Path) -> dict[str, Wheel]:
     try:
         lock: Any = parse_json(read_file(folder / "pyodide-lock.json", _MAX_LOCK))
-        listed = lock["packages"].values()
+        files = {each.name: each for each in folder.iterdir() if each.is_file()}
         return {
-            each["name"]: (each["file_name"], each["imports"])
-            for each in listed
-            if (folder / each["file_name"]).is_file()
+            name: Wheel(file, each["imports"], each.get("depends", []), files[file].stat().st_size)
+            for name, each in lock["packages"].items()
+            if (file := each["file_name"]) in files
         }
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UsageError(

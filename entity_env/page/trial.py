@@ -70,13 +70,15 @@ class _Visitor:
         return json.dumps({"answer": answer})
 
 
-def play_trial(bots: Sequence[str], config: Mapping[str, Json], folder: str, seed: int = 0) -> None:
-    """Plays an episode of a page's game with people, and one with each bot in the first seat.
+def play_trial(
+    agents: Mapping[str, str], config: Mapping[str, Json], folder: str, seed: int = 0
+) -> None:
+    """Plays an episode of a page's game with people, and one with each agent in the first seat.
 
     Of each episode, at most 300 decisions; and draws it.
 
     Args:
-        bots: files `FILE.py:CLASS` of bots.
+        agents: kinds of agents by name, as in `PageWorker`; without networks.
         config: see `PageContents.config`.
         folder: with the game's own files.
 
@@ -85,10 +87,10 @@ def play_trial(bots: Sequence[str], config: Mapping[str, Json], folder: str, see
     """
     game = page_game(config, Path(folder))
     people = [HUMAN] * game.num_agents
-    for seats in (people, *([bot, *people[1:]] for bot in bots)):
+    for seats in (people, *([name, *people[1:]] for name in agents)):
         visitor = _Visitor(seats, seed)
         worker = PageWorker(
-            {**config, "agents": dict.fromkeys(bots, "bot")},
+            {**config, "agents": agents},
             Path(folder),
             post=visitor.post,
             receive=visitor.receive,

@@ -56,7 +56,7 @@ def test_every_game_with_a_page_has_the_comment_of_its_button() -> None:
 def test_games_with_a_page_are_those_that_need_no_numpy(name: str) -> None:
     if name.startswith("pixel"):
         pytest.importorskip("warp")
-    found = find_obstacles(GAMES_BY_NAME[name], available=(), play=partial(play_trial, ()))
+    found = find_obstacles(GAMES_BY_NAME[name], available=(), play=partial(play_trial, {}))
     assert (not found.obstacles) == (name in play.GAMES), found.obstacles
 
 

@@ -1,64 +1,26 @@
 """Pages of games in Chromium, with the real Pyodide; skipped without them."""
 
-import base64
 import json
 import shutil
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from entity_env import games
 from entity_env.agents import load_agent
-from entity_env.cli.app import main
-from entity_env.cli.commands.page import PageFiles
 from entity_env.page import pyodide
 from entity_env.page.collect import ReplayCollector
 from entity_env.page.pyodide import FILES, cache_folder
 from entity_env.replay import Replay, ReplayWriter
-from tests.helpers.chromium import PROGRAM, Chromium
+from tests.helpers.chromium import Chromium
+from tests.page.browser import IN_CHROMIUM, begin, saved_replay, served, submit, text, write
 
 ROOT = Path(__file__).parents[2]
 SNAKE = ROOT / "examples" / "ship" / "snake.agent"
-HAS_PYODIDE = all((cache_folder() / name).is_file() for name in FILES)
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(PROGRAM is None, reason="needs Chromium"),
-    pytest.mark.skipif(not HAS_PYODIDE, reason="needs Pyodide: make pyodide"),
-]
-
-
-def write(out: Path, *words: str) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["page", *words, "--out", str(out)])
-    assert ended.value.code == 0
-
-
-class SharedFiles(PageFiles):
-    """Files that pages of other addresses may read."""
-
-    def end_headers(self) -> None:
-        self.send_header("Access-Control-Allow-Origin", "*")
-        super().end_headers()
-
-
-@contextmanager
-def served(folder: Path, origin: str = "") -> Iterator[str]:
-    handler = partial(SharedFiles if origin else PageFiles, directory=str(folder))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+pytestmark = IN_CHROMIUM
 
 
 @pytest.fixture(scope="module")
@@ -70,40 +32,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]
     write(folder / "my_game", str(folder / "my_game.py"), "--edit")
     with served(folder) as url:
         yield folder, url
-
-
-@pytest.fixture
-def profile(tmp_path: Path) -> Path:
-    return tmp_path / "profile"
-
-
-def submit(page: Chromium) -> None:
-    page.wait_for("config")
-    page.value("document.getElementById('setup').requestSubmit()")
-
-
-def begin(page: Chromium) -> None:
-    submit(page)
-    page.wait_for("document.body.classList.contains('begun') && frame?.seats")
-
-
-def text(page: Chromium, selector: str) -> str:
-    found: str = page.value(f"document.querySelector({json.dumps(selector)}).textContent")
-    return found
-
-
-KEEP = """
-window.saved = [];
-keep = (name, base64) => saved.push([name, base64]);
-"""
-
-
-def saved_replay(page: Chromium) -> Replay:
-    page.value(KEEP)
-    page.value("document.getElementById('save').click()")
-    name, content = page.wait_for("saved[0]")
-    assert name.endswith(".replay")
-    return Replay.from_bytes(base64.b64decode(content))
 
 
 def test_a_game_is_played_with_keys_watched_again_and_its_replay_verified(

@@ -274,7 +274,7 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 from entity_env.page.trial import play_trial
 config = {config_of(f"entity_env.games.{name}", name)!r}
-play_trial([], config, "")
+play_trial({{}}, config, "")
 print("played")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

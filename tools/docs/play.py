@@ -21,7 +21,7 @@ from entity_env.authoring.load_module import load_module
 from entity_env.page.folder import PageAgent, PageOptions, write_page
 from entity_env.page.live.worker import RANDOM
 from entity_env.page.obstacles import PageContents, find_obstacles
-from entity_env.page.pyodide import Pyodide
+from entity_env.page.pyodide import FILES, Pyodide
 from entity_env.page.trial import play_trial
 from tools.docs.gallery import TRAINED
 from tools.docs.pyodide import is_there
@@ -84,7 +84,7 @@ def files() -> Iterator[tuple[str, bytes]]:
     found = Pyodide.find(None)
     if found.folder is None:
         raise FileNotFoundError("the cache has a folder")
-    for name in found.files:
+    for name in FILES:
         yield f"{_PYODIDE}/{name}", (found.folder / name).read_bytes()
     shared = replace(found, folder=None, url="../pyodide/")
     with TemporaryDirectory() as folder:
@@ -102,7 +102,7 @@ def files() -> Iterator[tuple[str, bytes]]:
 
 def _contents(folder: Path) -> Iterator[tuple[str, PageContents]]:
     for name, game in {**_games(), TUTORIAL: _tutorial(folder)}.items():
-        contents = find_obstacles(game, available=(), play=partial(play_trial, ()))
+        contents = find_obstacles(game, available=(), play=partial(play_trial, {}))
         if contents.obstacles:
             raise ValueError(f"{name} cannot run in a page: {contents.obstacles[0]}")
         yield name, contents

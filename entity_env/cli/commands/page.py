@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, Final
-from urllib.parse import urlsplit
 
 from markdown_it import MarkdownIt
 
@@ -26,7 +26,7 @@ from entity_env.cli.display.console import echo
 from entity_env.cli.load_game import AgentLoader, load_game
 from entity_env.cli.options import Clock, Folder, GameName, GameSettings
 from entity_env.core.files import read_file
-from entity_env.errors import CheckpointError, UsageError
+from entity_env.errors import CheckpointError, UsageError, shown
 from entity_env.page.folder import PageAgent, PageOptions, require_page_folder, write_page
 from entity_env.page.live.worker import RANDOM
 from entity_env.page.obstacles import find_obstacles, trial_job
@@ -35,6 +35,7 @@ from entity_env.page.trial import play_trial
 
 _MAX_ABOUT: Final = 1 << 20
 _FAILED: Final = 1
+_ADDRESS: Final = re.compile(r"https?://[\w.:\[\]-]+(/[^\s\"'<>]*)?", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,18 +75,37 @@ class WritePage:
     settings: GameSettings
 
     def run(self) -> None:
-        if self.send is not None and urlsplit(self.send).scheme not in ("http", "https"):
-            raise UsageError(f"--send needs an address that begins with https://, got {self.send}")
+        if self.send is not None and not _ADDRESS.fullmatch(self.send):
+            raise UsageError(
+                f"--send needs an address such as https://example.com/key, got {shown(self.send)}"
+            )
         require_page_folder(self.out)
         pyodide = Pyodide.find(self.pyodide)
         about = "" if self.about is None else _html_of(self.about)
         game = load_game(self.game, self.settings.texts)
-        folder = Path(trial_job(game).folder)
-        agents = _named([_agent(game, folder, text) for text in self.agents])
-        bots = [each.name for each in agents if each.kind == "bot"]
-        inside = [name for name in bots if (folder / name.partition(":")[0]).is_file()]
-        available = [module for modules in pyodide.packages.values() for module in modules]
-        found = find_obstacles(game, available=available, play=partial(play_trial, inside))
+        agents, bots = _agents(game, Path(trial_job(game).folder), self.agents)
+        # The trial plays the files of bots where they are.
+        kinds = {
+            f"{bots.get(each.file, '')}{each.name.removeprefix(each.file)}": each.kind
+            for each in agents
+            if each.kind != "network"
+        }
+        found = find_obstacles(
+            game,
+            available=pyodide.modules,
+            bots=bots.values(),
+            play=partial(play_trial, kinds),
+        )
+        if found.package is not None and self.out.resolve().is_relative_to(found.package):
+            raise UsageError(
+                f"--out {self.out} is in the package of the game, all of which a page contains: "
+                "name a folder elsewhere"
+            )
+        if self.edit and not found.file:
+            raise UsageError(
+                f"--edit: {game.name} is part of this package; copy it to a file of yours, and "
+                "name that"
+            )
         if found.obstacles:
             echo(f"{game.name} cannot run in a page:", err=True)
             for obstacle in found.obstacles:
@@ -115,17 +135,41 @@ def _seats(game: Game, agents: Sequence[PageAgent]) -> list[str]:
     return [HUMAN, *[opponent] * (game.num_agents - 1)]
 
 
-def _agent(game: Game, folder: Path, text: str) -> PageAgent:
-    label, _, source = text.rpartition("=")
+def _agents(
+    game: Game, folder: Path, texts: Sequence[str]
+) -> tuple[list[PageAgent], dict[str, Path]]:
+    """The agents, with different names and labels; and the files of bots, by name in the page.
+
+    Args:
+        folder: of the game.
+    """
+    found: list[PageAgent] = []
+    bots: dict[str, Path] = {}
+    for text in texts:
+        agent, file = _agent(game, text)
+        if file is not None:
+            place = _place(file, folder, bots)
+            bots[place] = file
+            agent = replace(agent, name=f"{place}{agent.name}", file=place)
+        names, words = [each.name for each in found], [each.words for each in found]
+        if agent.kind != "network" and agent.name in names:
+            raise UsageError(f"--agent {text}: this agent is named twice")
+        name, label = _free(agent.name, names, SUFFIX), _free(agent.words, words)
+        found.append(replace(agent, name=name, words=label))
+    return found, bots
+
+
+def _agent(game: Game, text: str) -> tuple[PageAgent, Path | None]:
+    """An agent; for a bot its file, and as its name what follows that of the file."""
+    is_whole = "=" not in text or _file(text).exists()
+    label, _, source = ("", "", text) if is_whole else text.partition("=")
     if source in game_agents(game).names:
-        return PageAgent(source, label or source, "own")
-    if (file := split_file_name(source)) is not None:
-        path, inner = file
+        return PageAgent(source, label or source, "own"), None
+    if (place := split_file_name(source)) is not None:
+        path, inner = place
         AgentLoader()(source, 0)  # an error for a bad file
-        whole = path.resolve()
-        own = whole.relative_to(folder).as_posix() if whole.is_relative_to(folder) else path.name
-        name = f"{own}:{inner}" if inner else own
-        return PageAgent(name, label or inner or path.stem, "bot", path.read_bytes())
+        words, name = label or inner or path.stem, f":{inner}" if inner else ""
+        return PageAgent(name, words, "bot", path.read_bytes()), path.resolve()
     if source in (HUMAN, RANDOM):
         raise UsageError(f"--agent {source}: visitors can always choose {source}")
     weights = read_network(Path(source))
@@ -133,22 +177,31 @@ def _agent(game: Game, folder: Path, text: str) -> PageAgent:
         NumpyAgent(weights).require_game(game.schema)
     except CheckpointError as error:
         raise CheckpointError(f"--agent {source}: {error}") from error
-    name = re.sub(r"[^A-Za-z0-9_-]+", "_", Path(source).stem) or "agent"
-    return PageAgent(f"{name}{SUFFIX}", label or Path(source).stem, "network", agent_bytes(weights))
+    words = label or Path(source).resolve().stem
+    name = re.sub(r"[^A-Za-z0-9_-]+", "_", Path(source).resolve().stem) or "agent"
+    return PageAgent(f"{name}{SUFFIX}", words, "network", agent_bytes(weights)), None
 
 
-def _named(agents: Sequence[PageAgent]) -> list[PageAgent]:
-    """The agents under different names; equal ones have numbers."""
-    taken: set[str] = set()
-    found = []
-    for agent in agents:
-        stem, number, name = agent.name.removesuffix(SUFFIX), 1, agent.name
-        while name in taken:
-            number += 1
-            name = f"{stem}-{number}{SUFFIX}"
-        taken.add(name)
-        found.append(PageAgent(name, agent.words, agent.kind, agent.content))
-    return found
+def _file(source: str) -> Path:
+    place = split_file_name(source)
+    return Path(source) if place is None else place[0]
+
+
+def _place(file: Path, folder: Path, taken: Mapping[str, Path]) -> str:
+    """The name in the page of a bot's file: as in the game's folder, or one that is free there."""
+    if file.is_relative_to(folder):
+        return file.relative_to(folder).as_posix()
+    places = (f"bots/{i}/{file.name}" if i > 1 else file.name for i in count(1))
+    return next(
+        each for each in places if taken.get(each, file) == file and not (folder / each).exists()
+    )
+
+
+def _free(name: str, taken: Collection[str], suffix: str = "") -> str:
+    """A name that is not taken: with a number, if needed."""
+    stem = name.removesuffix(suffix)
+    names = (name, *(f"{stem}-{i}{suffix}" for i in range(2, len(taken) + 2)))
+    return next(each for each in names if each not in taken)
 
 
 def _html_of(path: Path) -> str:

@@ -48,10 +48,10 @@ class PageWorker:
     """Plays a game as its page asks for, with people and agents; a `Browser` of `GamePage`.
 
     Messages of the page are JSON objects with one key. "start": who plays, see `_play`; ends the
-    current episode. "answer": to a question, see `GamePage.answer`; the event "answered" says why
-    it was refused, or "". "fps": turns per second for spectators, 0 = paused. "get": "watch" or
-    "save", the last episode as an animation or a replay, in an event of that name. "step": a turn
-    of the last episode, see `_show_step`.
+    current episode; the event "begun" confirms it. "answer": to a question, see `GamePage.answer`;
+    the event "answered" says why it was refused, or "". "fps": turns per second for spectators,
+    0 = paused. "get": "watch" or "save", the last episode as an animation or a replay, in an event
+    of that name. "step": a turn of the last episode, see `_show_step`.
 
     Args:
         config: see `PageConfig`.
@@ -95,6 +95,7 @@ class PageWorker:
                 configuration. Optional: "seed" of the first run, "clock_s" per decision of a
                 person, "fps", "think", "greedy", and "files", new texts of files of the game.
         """
+        self.send("begun", None)
         for name, text in start.get("files", {}).items():
             (self._folder / name).write_text(text, encoding="utf-8")
         game = self._game = page_game(self._config, self._folder, is_new="files" in start)
@@ -173,16 +174,19 @@ class PageWorker:
     def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
         """Takes messages until the predicate is true; False on timeout.
 
+        Takes those that have come also if the timeout is 0.
+
         Raises:
             KeyboardInterrupt: the page asks for another start.
         """
         end_s = math.inf if timeout is None else monotonic() + timeout
         while not predicate():
-            left_s = end_s - monotonic()
-            if left_s <= 0:
-                return False
-            if text := self._receive(1000 * min(left_s, 3600.0)):
+            left_s = max(0.0, end_s - monotonic())
+            text = self._receive(1000 * min(left_s, 3600.0))
+            if text:
                 self._take(json.loads(text))
+            elif not left_s:
+                return False
         return True
 
     def send(self, name: str, data: Json) -> None:

@@ -438,7 +438,8 @@ function press(event) {
 
 addEventListener("keydown", event => {
   const isControl = ["BUTTON", "A", "SUMMARY"].includes(event.target.tagName);
-  if (event.altKey || event.ctrlKey || event.metaKey || event.target.tagName == "INPUT") return;
+  if (event.altKey || event.ctrlKey || event.metaKey) return;
+  if (["INPUT", "SELECT", "TEXTAREA"].includes(event.target.tagName)) return;
   if (isControl && ["Enter", " "].includes(event.key)) return;
   if (isSent && !event.repeat && frame?.asked?.left_s != null) later = event;
   if (!isSent) press(event);

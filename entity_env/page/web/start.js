@@ -7,7 +7,11 @@ let isReady = false;
 let wanted = null;
 let giveAnswer = null;
 let film = null;
-let isSending = false, mustSend = false;
+// What the requested replays are for: "file" or "send".
+const purposes = [];
+let mustSend = false;
+// True from the begin of a game until the visitor asks for another one.
+let isShown = false;
 let patience = null;
 let original = "";
 
@@ -29,7 +33,11 @@ function showAnimation(into) {
 
 function saveReplay(event) {
   event.preventDefault();
-  isSending = false;
+  getReplay("file");
+}
+
+function getReplay(purpose) {
+  purposes.push(purpose);
   tell({get: "save"});
 }
 
@@ -41,7 +49,7 @@ function asks(word) {
 }
 
 function tell(message) {
-  worker.postMessage(message);
+  worker?.postMessage(message);
 }
 
 // A worker of its own that inherits the page's Content-Security-Policy: one from a file has none.
@@ -49,6 +57,7 @@ function startWorker() {
   const code = `import ${JSON.stringify(new URL("worker.mjs", location.href).href)};`;
   const url = URL.createObjectURL(new Blob([code], {type: "text/javascript"}));
   isReady = false;
+  purposes.length = 0;
   worker = new Worker(url, {type: "module"});
   worker.onmessage = ({data: [name, text]}) => take(name, JSON.parse(text));
   worker.onerror = () => fail({error: "The worker of this page cannot be started.", trace: ""});
@@ -61,10 +70,9 @@ function stopWorker() {
   worker = null;
 }
 
-// Starts a game; a program that does not respond is replaced.
+// Starts a game; replaces a program that is busy with another game and does not respond.
 function begin() {
   const data = new FormData(setup);
-  mustSend = data.has("send");
   wanted = {
     seats: seatsOf(),
     fps: pace(),
@@ -72,25 +80,24 @@ function begin() {
     think: data.has("think"),
     ...config.start,
   };
+  mustSend = false;
   if (original) wanted.files = {[config.editable]: $("source").value};
   $("failure").textContent = $("sent").textContent = "";
   $("speed").hidden = wanted.seats.includes("human");
   if (!worker) startWorker();
-  else if (isReady) beginNow();
-}
-
-function beginNow() {
-  tell({start: wanted});
-  clearTimeout(patience);
-  patience = setTimeout(() => {
-    stopWorker();
-    startWorker();
-  }, waitMs);
+  else if (isReady) {
+    tell({start: wanted});
+    clearTimeout(patience);
+    patience = setTimeout(() => {
+      stopWorker();
+      startWorker();
+    }, waitMs);
+  }
 }
 
 function take(name, data) {
   if (name in events) {
-    clearTimeout(patience);
+    if (!isShown) return;
     document.body.classList.add("begun");
     $("loading").textContent = "";
     events[name](data);
@@ -98,15 +105,15 @@ function take(name, data) {
       document.title = $("title").textContent = config.title;
       offerReview();
       afterStep();
-    }
-    if (frame?.over && mustSend && name == "frame") {
-      mustSend = false;
-      isSending = true;
-      tell({get: "save"});
+      sendOnce();
     }
   } else if (name == "ready") {
     isReady = true;
-    beginNow();
+    tell({start: wanted});
+  } else if (name == "begun") {
+    clearTimeout(patience);
+    isShown = true;
+    $("loading").textContent = "Starting the game …";
   } else if (name == "answered") {
     giveAnswer?.(data);
   } else if (name == "watch") {
@@ -114,6 +121,9 @@ function take(name, data) {
   } else if (name == "save") {
     keep(...data);
   } else if (name == "failed") {
+    fail(data);
+  } else if (name == "ended") {
+    isReady = false;
     fail(data);
   }
 }
@@ -128,6 +138,7 @@ function fail({error, line, trace}) {
 }
 
 function showStart() {
+  isShown = false;
   document.body.classList.remove("begun");
 }
 
@@ -144,9 +155,9 @@ function showPace() {
 
 // Selects the line of an error in the edited file.
 function showLine(words) {
-  const found = original && words?.match(/(?:[:]|line )(\d+)\b/);
-  if (!found) return;
-  const lines = $("source").value.split("\n"), at = Math.min(+found[1], lines.length) - 1;
+  const found = original && words?.match(/([^\s(]*)(?:[:]|, line )(\d+)\b/);
+  if (!found || !config.editable.endsWith(found[1])) return;
+  const lines = $("source").value.split("\n"), at = Math.min(+found[2], lines.length) - 1;
   const start = lines.slice(0, at).join("\n").length + (at > 0);
   $("edit").open = true;
   $("source").focus();
@@ -216,9 +227,18 @@ for (const name of ["pointerup", "pointercancel"]) board.addEventListener(name, 
 
 // ---------------------------------------------------------------- replays
 
+// Sends each finished episode, after consent.
+function sendOnce() {
+  if (!frame.over) mustSend = new FormData(setup).has("send");
+  else if (mustSend && frame.over.actions.includes("save")) {
+    mustSend = false;
+    getReplay("send");
+  }
+}
+
 async function keep(name, base64) {
   const bytes = Uint8Array.from(atob(base64), each => each.charCodeAt(0));
-  if (isSending) {
+  if (purposes.shift() == "send") {
     await sendReplay(bytes);
     return;
   }
@@ -263,14 +283,21 @@ function showSetup() {
     const words = `Send finished games to ${new URL(config.send).host}, where they may be used to train agents`;
     $("sending").lastChild.textContent = words;
   }
-  $("size").textContent = `loads ${config.mb} MB once`;
+  $("size").textContent = `The first visit loads up to ${config.mb} MB.`;
 }
 
 setup.onsubmit = event => {
   event.preventDefault();
   begin();
 };
-$("new").onclick = showStart;
+$("new").onclick = () => {
+  tell({fps: 0});
+  showStart();
+};
+// Keys are for the form, and not for the game behind it.
+addEventListener("keydown", event => {
+  if (!document.body.classList.contains("begun")) event.stopImmediatePropagation();
+}, true);
 $("speed").oninput = () => {
   showPace();
   tell({fps: pace()});

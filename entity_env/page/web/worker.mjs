@@ -85,12 +85,19 @@ if "/library" not in sys.path:
 import entity_env.page.live.worker, entity_env.views.animation`);
   if (isNew && store) {
     try {
-      store.put(key, new Response(pyodide.makeMemorySnapshot())).catch(() => {});
+      keepPicture(store, key, pyodide.makeMemorySnapshot()).catch(() => {});
     } catch {
       // Every visit starts like the first one.
     }
   }
   return pyodide;
+}
+
+// Keeps a picture of the memory, and of the others of this site only the latest.
+async function keepPicture(store, key, picture) {
+  const others = (await store.keys()).filter(({url}) => url != key);
+  await Promise.all(others.slice(0, -1).map(each => store.delete(each)));
+  await store.put(key, new Response(picture));
 }
 
 async function load(config) {
@@ -125,5 +132,5 @@ run_in_pyodide`);
   post("ready", "null");
   await run.callPromising(JSON.stringify(await begun), post, receive, think);
 } catch (error) {
-  post("failed", JSON.stringify({error: String(error.message ?? error).trim(), line: "", trace: ""}));
+  post("ended", JSON.stringify({error: String(error.message ?? error).trim(), line: "", trace: ""}));
 }
