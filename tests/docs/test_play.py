@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tarfile
 from functools import partial
 from pathlib import Path
@@ -13,8 +14,10 @@ import pytest
 from entity_env.page.obstacles import find_obstacles
 from entity_env.page.pyodide import CDN, FILES, VERSION, Pyodide
 from entity_env.page.trial import play_trial
+from tests.helpers.chromium import PROGRAM, Chromium
+from tests.page.browser import begin, served, submit
 from tools.docs import games, play, pyodide
-from tools.golden_replays import GAMES_BY_NAME
+from tools.golden_replays import GAMES_BY_NAME, ROOT
 
 BUTTON = '<button type="button" class="play-here" data-title="'
 
@@ -64,7 +67,8 @@ def test_games_with_a_page_are_those_that_need_no_numpy(name: str) -> None:
 def test_the_games_of_the_site_share_python_and_the_package(cache: Path) -> None:
     files = dict(play.files())
     configs = {
-        name: json.loads(files[f"play/{name}/game.json"]) for name in (*play.GAMES, play.TUTORIAL)
+        name: json.loads(files[f"play/{name}/game.json"])
+        for name in (*play.GAMES, *play.EXAMPLES, play.TUTORIAL)
     }
     assert {config["pyodide"] for config in configs.values()} == {"../pyodide/"}
     assert len({config["version"] for config in configs.values()}) == 1
@@ -72,6 +76,45 @@ def test_the_games_of_the_site_share_python_and_the_package(cache: Path) -> None
     assert configs["crystals"]["editable"] == "crystals.py"
     assert files["play/crystals/game/crystals.py"].decode() == play.tutorial_game()
     assert "play/tic_tac_toe/agents/tic_tac_toe.agent" in files
+    assert {"play/skirmish/game/skirmish.py", "play/skirmish/game/skirmish_look.py"} <= {*files}
+    assert configs["skirmish"]["seats"] == ["human", "random"]
+
+
+def test_every_button_of_the_written_pages_has_a_game() -> None:
+    pages = [path.read_text("utf-8") for path in (ROOT / "docs").rglob("*.md")]
+    found = {name for text in pages for name in re.findall(r"^<!--play: (\w+)-->$", text, re.M)}
+    assert found == {"snake", *play.EXAMPLES, play.TUTORIAL}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(PROGRAM is None, reason="needs Chromium")
+@pytest.mark.skipif(not pyodide.is_there(), reason="needs Pyodide: make pyodide")
+def test_the_game_of_the_tutorial_is_edited_and_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(play, "GAMES", ())
+    monkeypatch.setattr(play, "EXAMPLES", ())
+    for name, content in play.files():
+        path = tmp_path / "site" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    button = play.with_buttons("<!--play: crystals-->", "tutorials/first_game.md")
+    place = button.partition('data-src="../')[2].partition('"')[0]
+    with (
+        served(tmp_path / "site") as url,
+        Chromium(f"{url}/{place}", tmp_path / "profile") as page,
+    ):
+        page.wait_for("document.getElementById('edit').open")
+        assert page.value("source.value") == play.tutorial_game()
+        page.value("source.value = original.replace('def play(', 'def play(:')")
+        submit(page)
+        assert "crystals.py" in page.wait_for("document.getElementById('failure').textContent")
+        selected = "source.value.slice(source.selectionStart, source.selectionEnd)"
+        assert page.value(selected).startswith("def play(:")
+        page.value("source.value = original.replace('crystals = Game(', 'crystals = Game(\\n')")
+        begin(page)
+        page.wait_for("frame.asked")
+        assert page.problems == []
 
 
 # ------------------------------------------------------------------ the download

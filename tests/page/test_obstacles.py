@@ -451,3 +451,9 @@ def test_the_command_fails_and_writes_nothing_if_there_is_an_obstacle(
     assert ended.value.code == 1
     assert "catch.py:9: import random, numpy: a page has no package" in capsys.readouterr().err
     assert not out.exists()
+
+
+@pytest.mark.slow
+def test_azul_needs_only_numpy() -> None:
+    """Neither what draws it in a terminal, nor compilers."""
+    assert find_obstacles(GAMES["azul"], available=("numpy",), episodes=1).obstacles == ()

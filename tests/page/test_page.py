@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from entity_env.page.pyodide import FILES, cache_folder
 from entity_env.replay import Replay, ReplayWriter
 from tests.helpers.chromium import Chromium
 from tests.page.browser import IN_CHROMIUM, begin, saved_replay, served, submit, text, write
+from tools.docs.check_site import axe_core
 
 ROOT = Path(__file__).parents[2]
 SNAKE = ROOT / "examples" / "ship" / "snake.agent"
@@ -182,6 +184,49 @@ def test_dragging_shows_what_the_network_would_do(site: tuple[Path, str], profil
         page.wait_for(f"JSON.stringify(frame.think) != {json.dumps(before)}")
         mouse(type="mouseReleased", x=to_x, y=from_y)
         assert page.problems == []
+
+
+AXE = """
+axe.run(document, {runOnly: [
+  "wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]})
+  .then(found => found.violations.map(each => [each.id, each.nodes.map(node => node.html)]))
+"""
+
+
+def test_every_state_is_accessible_and_fits_a_phone(site: tuple[Path, str], profile: Path) -> None:
+    script = axe_core() or pytest.skip("needs axe-playwright-python")
+    _, url = site
+
+    def check(page: Chromium, state: str) -> None:
+        for width, scheme in product((390, 1280), ("light", "dark")):
+            page.emulate(width, 844, is_mobile=width == 390, prefers_color_scheme=scheme)
+            page.value(
+                "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+            )
+            assert page.value(AXE) == [], (state, width, scheme)
+            assert page.value("document.documentElement.scrollWidth") <= width, state
+
+    with Chromium(f"{url}/snake/", profile) as page:
+        page.value(f"{script};0")
+        page.wait_for("config")
+        check(page, "form")
+        page.value("document.querySelector('[name=clock]').click()")
+        page.value("document.querySelector('[name=think]').click()")
+        begin(page)
+        page.wait_for("frame.asked")
+        check(page, "turn")
+        page.value("document.getElementById('new').click(); frame = null")
+        page.value("document.querySelector('select').value = 'snake.agent'")
+        page.value("document.querySelector('#speed input').value = 31")
+        begin(page)
+        page.wait_for("frame.over && frame.asked")
+        check(page, "end")
+        page.value("slider.value = 3; slider.oninput()")
+        page.wait_for("frame.think && frame.episode.startsWith('step 4 of')")
+        check(page, "look back")
+        page.value("document.getElementById('watch').click()")
+        page.wait_for("document.getElementById('film').srcdoc.length > 1000")
+        check(page, "watch")
 
 
 def test_nothing_else_can_be_reached(site: tuple[Path, str], profile: Path) -> None:

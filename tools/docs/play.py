@@ -36,6 +36,8 @@ GAMES: Final = (
     "tic_tac_toe",
 )
 """Games of the package that run in a page; all others need numpy."""
+EXAMPLES: Final = ("skirmish",)
+"""Games of the folder `examples`."""
 TUTORIAL: Final = "crystals"
 """The game that readers edit, see `_TUTORIAL_PAGE`."""
 _TUTORIAL_PAGE: Final = ROOT / "docs" / "tutorials" / "first_game.md"
@@ -109,7 +111,8 @@ def _contents(folder: Path) -> Iterator[tuple[str, PageContents]]:
 
 
 def _games() -> Mapping[str, Game]:
-    return {name: GAMES_BY_NAME[name] for name in GAMES}
+    found = {name: GAMES_BY_NAME[name] for name in GAMES}
+    return found | {name: _game_of(ROOT / "examples" / f"{name}.py") for name in EXAMPLES}
 
 
 @cache
@@ -124,9 +127,13 @@ def tutorial_game() -> str:
 def _tutorial(folder: Path) -> Game:
     path = folder / f"{TUTORIAL}.py"
     path.write_text(tutorial_game(), "utf-8")
-    game = getattr(load_module(path), TUTORIAL)
+    return _game_of(path)
+
+
+def _game_of(path: Path) -> Game:
+    game = getattr(load_module(path), path.stem)
     if not isinstance(game, Game):
-        raise TypeError(f"{TUTORIAL}.py defines no game")
+        raise TypeError(f"{path} defines no game {path.stem}")
     return game
 
 
@@ -140,7 +147,7 @@ def _agents(name: str) -> list[PageAgent]:
 def _options(name: str) -> PageOptions:
     if name == TUTORIAL:
         return PageOptions(title=name, seats=["human"], editable=True)
-    num_agents = GAMES_BY_NAME[name].num_agents
+    num_agents = _games()[name].num_agents
     opponent = f"{name}.agent" if name in TRAINED else RANDOM
     # With opponents, the most probable action every time would be easy to learn.
     return PageOptions(

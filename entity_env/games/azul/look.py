@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from rich.text import Text
 
 from entity_env.games.azul.engine.actions import Action, ActionEncoder
 from entity_env.games.azul.engine.rules import (
@@ -39,6 +38,9 @@ from entity_env.games.azul.picture import (
 )
 from entity_env.games.azul.viewer import UNKNOWN, describe_move, draw_state
 from entity_env.views import Chosen, Look, Scene, SeenEntity, SeenObservation, Spot
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _MAX_NAME: Final = 16
 
@@ -141,6 +143,8 @@ def _draw_text(seen: SeenObservation, width: int) -> Text | None:
     names = seen.agent_names or None
     viewer = seen.viewer if seen.viewer < state.num_players else 0
     drawn = draw_state(state, colours=True, viewpoint=viewer, names=names, width=width)
+    from rich.text import Text  # pages have no rich, and draw only pictures
+
     return Text.from_ansi(drawn)
 
 

@@ -4,6 +4,7 @@
 
 import { readAgent } from "./network.mjs";
 
+const storeMs = 1000;
 const inbox = [];
 let wake = null;
 let begin = null;
@@ -61,7 +62,8 @@ async function checkedImport({hashes}, home) {
 // later visits start in a fraction of the time.
 async function startPython(config, home, library) {
   const load = config.hashes["pyodide.mjs"] ? await checkedImport(config, home) : name => import(home + name);
-  const {loadPyodide} = await load("pyodide.mjs"), {default: createPyodideModule} = await load("pyodide.asm.mjs");
+  const [{loadPyodide}, {default: createPyodideModule}] = await Promise.all(
+    ["pyodide.mjs", "pyodide.asm.mjs"].map(name => load(name)));
   const options = {indexURL: home, packages: config.packages, createPyodideModule};
   const store = config.packages.length ? null : await self.caches?.open("entity_env").catch(() => null);
   const key = `${home}memory-${config.version}`, kept = await store?.match(key);
@@ -75,7 +77,7 @@ async function startPython(config, home, library) {
   }
   const isNew = !pyodide;
   pyodide ??= await loadPyodide({...options, _makeSnapshot: Boolean(store)});
-  pyodide.FS.writeFile("/library.zip", library);
+  pyodide.FS.writeFile("/library.zip", await library);
   pyodide.runPython(`
 import random, sys, zipfile
 zipfile.ZipFile("/library.zip").extractall("/library")
@@ -85,7 +87,9 @@ if "/library" not in sys.path:
 import entity_env.page.live.worker, entity_env.views.animation`);
   if (isNew && store) {
     try {
-      keepPicture(store, key, pyodide.makeMemorySnapshot()).catch(() => {});
+      const picture = pyodide.makeMemorySnapshot();
+      // Stored later: writing it would delay the first picture of the game.
+      setTimeout(() => keepPicture(store, key, picture).catch(() => {}), storeMs);
     } catch {
       // Every visit starts like the first one.
     }
@@ -106,7 +110,7 @@ async function load(config) {
   const files = Object.entries(config.files);
   const texts = Promise.all(files.map(([, url]) => content(at(url))));
   const agents = Promise.all(networks.map(([name]) => content(at(`agents/${name}`))));
-  const pyodide = await startPython(config, at(config.pyodide), await content(at("entity_env.zip")));
+  const pyodide = await startPython(config, at(config.pyodide), content(at("entity_env.zip")));
   pyodide.FS.mkdirTree("/game");
   for (const [i, bytes] of (await texts).entries()) {
     const path = `/game/${files[i][0]}`;
