@@ -105,18 +105,7 @@ def write_page(
     Raises:
         UsageError: the file of a package is missing.
     """
-    own = {f"game/{name}": _content(contents, name) for name in contents.files}
-    bots = {f"game/{each.file}": each.content for each in agents if each.kind == "bot"}
-    networks = {f"agents/{each.name}": each.content for each in agents if each.kind == "network"}
-    files = {
-        **own,
-        **bots,
-        **networks,
-        "entity_env.zip": _library(contents.modules),
-        "network.mjs": _script(_NETWORK),
-        "worker.mjs": _script(_WORKER),
-        _NO_JEKYLL: b"",
-    }
+    in_game, files = _own_files(contents, agents)
     packages = pyodide.packages_of(contents.packages)
     wheels = [wheel.file for wheel in packages.values()]
     copied = (
@@ -134,7 +123,7 @@ def write_page(
         "seats": options.seats,
         "clock_s": options.clock_s,
         "start": {"greedy": options.greedy},
-        "files": {name.removeprefix("game/"): quote(name) for name in (*own, *bots)},
+        "files": {name.removeprefix("game/"): quote(name) for name in in_game},
         "pyodide": pyodide.url,
         "hashes": pyodide.hashes,
         "version": sha256(files["entity_env.zip"]).hexdigest()[:16],
@@ -147,6 +136,25 @@ def write_page(
     files["index.html"] = _index(options, pyodide).encode()
     _write(out, files, copied)
     return {name: (out / name).stat().st_size for name in (*files, *copied)}
+
+
+def _own_files(
+    contents: PageContents, agents: Sequence[PageAgent]
+) -> tuple[list[str], dict[str, bytes]]:
+    """Names of the files in the game's folder, and all files but Python, configuration and page."""
+    own = {f"game/{name}": _content(contents, name) for name in contents.files}
+    bots = {f"game/{each.file}": each.content for each in agents if each.kind == "bot"}
+    networks = {f"agents/{each.name}": each.content for each in agents if each.kind == "network"}
+    in_game = {**own, **bots}
+    files = {
+        **in_game,
+        **networks,
+        "entity_env.zip": _library(contents.modules),
+        "network.mjs": _script(_NETWORK),
+        "worker.mjs": _script(_WORKER),
+        _NO_JEKYLL: b"",
+    }
+    return [*in_game], files
 
 
 def _write(out: Path, files: Mapping[str, bytes], copied: Mapping[str, Path]) -> None:
