@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
+from importlib import metadata
 from pathlib import Path
 from typing import Any, get_args
 
@@ -42,3 +45,17 @@ def test_every_link(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_settings_that_it_refuses() -> None:
     message = require_failure(game_of("snake"), board_size=1)
     assert "board_size must be at least 2" in message
+
+
+def test_the_package_has_the_version_and_all_names() -> None:
+    package = json.loads((FOLDER / "package.json").read_text())
+    assert package["version"] == metadata.version("entity-env")
+    exported = re.findall(
+        r"^export (?:async )?(?:class|const|function) (\w+)",
+        (FOLDER / "entity-env.mjs").read_text(),
+        re.MULTILINE,
+    )
+    declared = (FOLDER / "entity-env.d.mts").read_text()
+    assert len(exported) == 8
+    for name in exported:
+        assert re.search(rf"^export (?:class|function) {name}\b", declared, re.MULTILINE), name
