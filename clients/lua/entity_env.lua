@@ -1,0 +1,249 @@
+-- Games in Lua 5.4 that entity_env plays, trains and records. README.md has an example.
+local entity_env = {}
+local MAGIC, ENTRY = "ENE1", "<c4I4I8"
+local HELLO, START, READY, RESET, ACT, STEP, ERROR, CLOSE = 1, 2, 3, 4, 5, 6, 7, 8
+local TERMINATED, TRUNCATED, FAILED, NEW = 1, 2, 4, 8
+
+local Random = {}
+Random.__index = Random
+-- SplitMix64: equal seeds give equal numbers in every language.
+function entity_env.random(seed) return setmetatable({state = seed}, Random) end
+
+function Random:draw()
+  local z = self.state + 0x9E3779B97F4A7C15
+  self.state = z
+  z = (z ~ (z >> 30)) * 0xBF58476D1CE4E5B9
+  z = (z ~ (z >> 27)) * 0x94D049BB133111EB
+  return z ~ (z >> 31)
+end
+
+-- An integer from 0 to limit - 1.
+function Random:below(limit) return ((self:draw() >> 32) * limit) >> 32 end
+
+local function encode(value)
+  if type(value) == "string" then
+    return '"' .. value:gsub('[%c"\\]', function(c) return ("\\u%04x"):format(c:byte()) end) .. '"'
+  end
+  if type(value) ~= "table" then return tostring(value) end
+  local parts = {}
+  if #value > 0 or next(value) == nil and not value.is_object then
+    for _, item in ipairs(value) do parts[#parts + 1] = encode(item) end
+    return "[" .. table.concat(parts, ",") .. "]"
+  end
+  for key, item in pairs(value) do
+    if key ~= "is_object" then parts[#parts + 1] = encode(key) .. ":" .. encode(item) end
+  end
+  return "{" .. table.concat(parts, ",") .. "}"
+end
+
+-- The settings of a START: an object of booleans, numbers and plain texts.
+local function settings_of(json, defaults)
+  local found, values = json:match('"settings"%s*:%s*(%b{})') or "{}", {}
+  for name, default in pairs(defaults) do
+    local text = found:match('"' .. name .. '"%s*:%s*("[^"]*")') or found:match('"' .. name .. '"%s*:%s*([^,}%s]+)')
+    if text == nil then values[name] = default
+    elseif type(default) == "boolean" then values[name] = text == "true"
+    else values[name] = math.tointeger(tonumber(text)) or tonumber(text) or text:sub(2, -2) end
+  end
+  return values
+end
+
+local function padded(text, fill) return text .. fill:rep(-#text % 8) end
+local function send(kind, payload)
+  io.stdout:write(ENTRY:pack(MAGIC, kind, #payload), payload)
+  io.stdout:flush()
+end
+
+local function receive()
+  local header = io.stdin:read(16)
+  if header == nil or #header < 16 then os.exit(0) end -- the host is gone
+  local magic, kind, size = ENTRY:unpack(header)
+  if magic ~= MAGIC or size > 1 << 28 then error("the host sent something else than a message") end
+  local payload = size == 0 and "" or io.stdin:read(size)
+  if payload == nil or #payload < size then os.exit(0) end
+  return kind, payload
+end
+
+-- An observation: {score = 0, Head = {{1, 2}}, Food = {...}}, the features of each entity in order.
+-- `mask` allows only some choices: {true, false, ...}.
+local Agent = {}
+Agent.__index = Agent
+-- Asks for the action of the game; returns a label, or nil if the game must return.
+function Agent:act(obs)
+  self.obs, self.waits, self.is_playing = obs, true, true
+  return coroutine.yield()
+end
+
+-- Ends the agent's episode; `is_truncated` if the rules did not end it.
+function Agent:game_over(obs, is_truncated)
+  local flags = (is_truncated and TRUNCATED or TERMINATED) + (self.copy.is_new and NEW or 0)
+  table.insert(self.copy.ends, {agent = self.index, flags = flags, obs = obs, asks = is_truncated})
+  self.is_playing = false
+end
+
+local function after(server, copy, row, ok, problem)
+  if ok and coroutine.status(copy.thread) == "suspended" then return end
+  for _, agent in ipairs(copy.agents) do
+    if ok and agent.is_playing then ok, problem = false, "play returned without game_over" end
+  end
+  if not ok then
+    for i, agent in ipairs(copy.agents) do
+      if agent.is_playing or i == 1 then
+        table.insert(copy.ends, {agent = agent.index, flags = FAILED + (copy.is_new and NEW or 0)})
+        table.insert(server.failures, {row = row + agent.index, message = tostring(problem)})
+      end
+    end
+  end
+  copy.is_playing = false
+  for _, agent in ipairs(copy.agents) do agent.waits, agent.is_playing = false, false end
+end
+
+local function start(server, copy, seed, row)
+  copy.flags, copy.is_new, copy.is_playing = 1, true, true
+  copy.agents = {}
+  for i = 1, server.game.num_agents or 1 do
+    copy.agents[i] = setmetatable({copy = copy, index = i - 1}, Agent)
+  end
+  copy.thread = coroutine.create(server.game.play)
+  local first = #copy.agents == 1 and copy.agents[1] or copy.agents
+  after(server, copy, row, coroutine.resume(copy.thread, first, seed, server.settings))
+end
+
+-- Observations as a frame; false = an empty row. `asks` tells which ask for the action.
+local function frame(server, rows, asks)
+  local game, lengths, slots, present = server.game, {}, {}, {}
+  local function slot(parts)
+    present[#present + 1] = parts and "\1" or "\0"
+    slots[#slots + 1] = padded(table.concat(parts or {}), "\0")
+  end
+  for _, name in ipairs(game.entity_names) do
+    local values, format = {}, ("<" .. ("f"):rep(#game.entities[name]))
+    for _, obs in ipairs(rows) do
+      local entities = obs and obs[name] or {}
+      lengths[#lengths + 1] = ("<i8"):pack(#entities)
+      for _, entity in ipairs(entities) do values[#values + 1] = format:pack(table.unpack(entity)) end
+    end
+    slot(#game.entities[name] > 0 and values or nil)
+    slot(nil)
+  end
+  local has_mask, mask = false, {}
+  for _, obs in ipairs(rows) do lengths[#lengths + 1] = ("<i8"):pack(obs and 1 or 0) end
+  for i, obs in ipairs(rows) do
+    local is_asked = obs and asks[i]
+    lengths[#lengths + 1] = ("<i8"):pack(is_asked and 1 or 0)
+    if is_asked then
+      has_mask = has_mask or obs.mask ~= nil
+      for k = 1, #game.labels do mask[#mask + 1] = (obs.mask == nil or obs.mask[k]) and "\1" or "\0" end
+    end
+  end
+  slot(nil) slot(nil) -- features and flags of `Global`
+  slot(nil) slot(has_mask and mask or nil) slot(nil)
+  return padded(table.concat(present), "\0") .. table.concat(lengths) .. table.concat(slots)
+end
+
+local function answer(server, copies)
+  local flags, rows, asks, scores, ends = {}, {}, {}, {}, {}
+  local num_agents = server.game.num_agents or 1
+  for c, copy in ipairs(copies) do
+    flags[c] = string.char(copy.flags + (copy.is_playing and 0 or 2))
+    for _, agent in ipairs(copy.agents) do
+      rows[#rows + 1] = agent.waits and agent.obs
+      asks[#asks + 1] = agent.waits
+      scores[#scores + 1] = ("<d"):pack(agent.waits and agent.obs.score or 0)
+    end
+    table.sort(copy.ends, function(a, b) return a.agent < b.agent or a.agent == b.agent and a.flags < b.flags end)
+    for _, last in ipairs(copy.ends) do
+      last.row = (c - 1) * num_agents + last.agent
+      ends[#ends + 1] = last
+    end
+  end
+  local text = #server.failures > 0 and padded(encode(server.failures), " ") or ""
+  local are_asked = {}
+  for i, row in ipairs(rows) do are_asked[i] = row and "\1" or "\0" end
+  local parts = {
+    ("<I8I8"):pack(#ends, #text), padded(table.concat(flags), "\0"),
+    padded(table.concat(are_asked), "\0"), table.concat(scores), frame(server, rows, asks),
+  }
+  if #ends > 0 then
+    local lasts, ask_lasts, columns = {}, {}, {{}, {}, {}}
+    for i, last in ipairs(ends) do
+      lasts[i], ask_lasts[i] = last.obs or false, last.asks
+      columns[1][i], columns[2][i] = ("<i8"):pack(last.row), ("<i8"):pack(last.flags)
+      columns[3][i] = ("<d"):pack(last.obs and last.obs.score or 0)
+    end
+    for _, column in ipairs(columns) do parts[#parts + 1] = table.concat(column) end
+    parts[#parts + 1] = frame(server, lasts, ask_lasts)
+  end
+  parts[#parts + 1] = text
+  send(STEP, table.concat(parts))
+end
+
+local function act(server, payload)
+  local num_agents, at = server.game.num_agents or 1, 8 * #server.copies + 1
+  for c, copy in ipairs(server.copies) do
+    local seed, row, given = ("<i8"):unpack(payload, 8 * c - 7), (c - 1) * num_agents, nil
+    copy.flags, copy.is_new, copy.ends = 0, false, {}
+    for _, agent in ipairs(copy.agents) do
+      if agent.waits then
+        given, agent.waits = server.game.labels[("<i8"):unpack(payload, at) + 1], false
+        if given == nil then error("ACT has an invalid choice") end
+        at = at + 8
+      end
+    end
+    local waited = not copy.is_playing
+    if not waited then after(server, copy, row, coroutine.resume(copy.thread, given)) end
+    if not copy.is_playing and (waited or not server.hold) then start(server, copy, seed, row) end
+  end
+  answer(server, server.copies)
+end
+
+local function reset(server, payload)
+  local count, chosen = ("<I8"):unpack(payload), {}
+  if #payload ~= 8 + 16 * count then error("RESET has a wrong size") end
+  for i = 1, count do
+    local copy = server.copies[("<i8"):unpack(payload, 8 * i + 1) + 1]
+    if copy == nil then error("RESET names an unknown copy") end
+    copy.ends = {}
+    if copy.thread and copy.is_playing then coroutine.close(copy.thread) end
+    start(server, copy, ("<i8"):unpack(payload, 8 * (count + i) + 1), (i - 1) * (server.game.num_agents or 1))
+    chosen[i] = copy
+  end
+  answer(server, chosen)
+end
+
+local function begin(server, json)
+  local game = server.game
+  server.settings, server.hold = settings_of(json, game.settings or {}), json:match('"hold"%s*:%s*true') ~= nil
+  local entities = {}
+  for i, name in ipairs(game.entity_names) do entities[i] = {name = name, features = game.entities[name]} end
+  local action = {name = game.action, kind = "global_categorical", labels = game.labels}
+  send(READY, padded(encode({
+    num_agents = game.num_agents or 1,
+    spaces = {global_features = {}, entities = entities, actions = {action}},
+  }), " "))
+  for i = 1, tonumber(json:match('"num_envs"%s*:%s*(%d+)')) do server.copies[i] = {flags = 0, ends = {}, agents = {}} end
+end
+
+-- Serves a game until the host closes the connection. A game is a table with `name`, `play(agent,
+-- seed, settings)`, `entities` (features by type), `entity_names` (their order), and one action for
+-- the whole observation: its name `action` and its `labels`; optional are `num_agents`, whose agents
+-- take turns, and `settings` with their defaults.
+function entity_env.serve(game)
+  print = function(...) io.stderr:write(table.concat({...}, "\t"), "\n") end -- games may print
+  local settings = game.settings or {}
+  settings.is_object = true -- `encode` would write an empty table as a list
+  send(HELLO, padded(encode({protocol = 1, name = game.name, token = os.getenv("ENTITY_ENV_TOKEN") or "", settings = settings}), " "))
+  local server = {game = game, copies = {}, failures = {}}
+  local handlers = {[START] = begin, [RESET] = reset, [ACT] = act}
+  while true do
+    local kind, payload = receive()
+    if kind == CLOSE then os.exit(0) end
+    server.failures = {}
+    local ok, problem = pcall(handlers[kind] or function() error("message " .. kind .. " is not due") end, server, payload)
+    if not ok then
+      send(ERROR, padded(encode({message = tostring(problem)}), " "))
+      os.exit(1)
+    end
+  end
+end
+return entity_env
