@@ -262,7 +262,7 @@ def test_every_obstacle_is_listed_with_its_line(tmp_path: Path) -> None:
         import pwd
         sys.path.append(__file__.rpartition("game")[0] + "elsewhere")
         import outside_of_it
-        from helper import started
+        from own_helper import started
         WORDS = pathlib.Path(__file__.rpartition("game")[0], "levels.txt").read_text()
         FILES = __import__("os").listdir(__file__.rpartition("game")[0])
 
@@ -274,14 +274,14 @@ def test_every_obstacle_is_listed_with_its_line(tmp_path: Path) -> None:
             return float(input())
         """,
     )
-    (tmp_path / "game" / "helper.py").write_text("import rich\nstarted = 1")
+    (tmp_path / "game" / "own_helper.py").write_text("import rich\nstarted = 1")
     found = check(file)
     words = [
         *((1, "package numpy"), (2, "module pwd"), (4, "outside_of_it"), (0, "package rich")),
         *((6, "levels.txt"), (7, str(tmp_path)), (10, "threads"), (11, "programs")),
         *((12, "network"), (13, "libm.so.6"), (14, "no terminal")),
     ]
-    assert [each.file for each in found.obstacles].count("helper.py") == 1
+    assert [each.file for each in found.obstacles].count("own_helper.py") == 1
     assert [each.line for each in found.obstacles] == [
         1 if i == 3 else FIRST + line for i, (line, _) in enumerate(words)
     ]

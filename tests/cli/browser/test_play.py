@@ -239,7 +239,7 @@ def test_actors_are_asked_one_after_another() -> None:
         for actor, last in enumerate((["A", "C"], ["B", "C"])):
             for number, title, labels in (
                 (1, "Side", last),
-                (2, "SelectTarget", ["Target power=7", "hidden", *["Target power=9"] * actor]),
+                (2, "Select target", ["Target power=7", "hidden", *["Target power=9"] * actor]),
             ):
                 asked, frame = page.question(), page.events["frame"]
                 title = f"{title} {actor + 1} of 2: Unit x={actor}"

@@ -108,7 +108,7 @@ def test_answers_of_a_turn_can_be_undone_until_it_is_sent() -> None:
         assert (first["progress"], first["can_undo"]) == ([1, 6], False)
         assert page.post({"number": first["number"], "undo": True})[0] == 409
         page.answer(choice=0)
-        assert page.question()["title"] == "SelectTarget 1 of 2: Unit x=0 y=0"
+        assert page.question()["title"] == "Select target 1 of 2: Unit x=0 y=0"
         page.answer(undo=True)
         again = page.question()
         assert (again["title"], again["choices"]) == (first["title"], first["choices"])
