@@ -264,21 +264,22 @@ def _started(
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Starts a program and connects it."""
     require_choice("link", link, ("unix", "tcp", "stdio"))
-    if link != "tcp" and not hasattr(socket, "AF_UNIX"):
+    if link == "tcp":
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            address = f"tcp:127.0.0.1:{server.getsockname()[1]}"
+            process = _popen(command, folder, address, token)
+            return process, _accepted(server, process, shlex.join(command), deadline)
+    family = getattr(socket, "AF_UNIX", None)
+    if family is None:
         raise UsageError(f"this system has no Unix sockets: use link='tcp' instead of {link!r}")
     if link == "stdio":
         ours, theirs = socket.socketpair()
         with theirs:
             process = _popen(command, folder, "stdio", token, theirs)
         return process, ours
-    if link == "tcp":
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            address = f"tcp:127.0.0.1:{server.getsockname()[1]}"
-            process = _popen(command, folder, address, token)
-            return process, _accepted(server, process, shlex.join(command), deadline)
     with (
         tempfile.TemporaryDirectory(prefix="entity_env-") as private,
-        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server,
+        socket.socket(family, socket.SOCK_STREAM) as server,
     ):
         path = str(Path(private, "s"))
         server.bind(path)
@@ -357,9 +358,7 @@ def _end(
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
     """Kills a program, and the processes that it has started."""
-    if sys.platform == "win32":
-        process.kill()
-        return
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+    if sys.platform != "win32":
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
     process.kill()
