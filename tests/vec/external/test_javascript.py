@@ -29,7 +29,7 @@ def game_of(name: str, link: Link = "unix", **settings: Any) -> ExternalGame:  #
 
 
 @pytest.mark.parametrize("autoreset", get_args(Autoreset))
-@pytest.mark.parametrize("name", GAMES)
+@pytest.mark.parametrize("name", sorted({*GAMES, "multi_snake"}))
 def test_it_equals_its_twin(
     name: str, autoreset: Autoreset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
