@@ -5,13 +5,18 @@
        #define ENTITY_ENV_IMPLEMENTATION
 
    describes its game in an `ee_game`, and calls `ee_serve`. README.md has an example. The header
-   needs C99 or C++11 and POSIX, and speaks version 1 of the protocol. It is not thread-safe.
+   needs C99 or C++11 and POSIX, and speaks version 1 of the protocol. It is not thread-safe, and
+   needs the decimal point of the locale "C". Include it before the headers of the system.
 
    A game either owns its loop (`play`, each copy on its own stack) or is called for each step
    (`start` and `step`), which is faster. Both show observations with the functions below. */
 
 #ifndef ENTITY_ENV_H
 #define ENTITY_ENV_H
+
+#if defined(ENTITY_ENV_IMPLEMENTATION) && !defined(_DEFAULT_SOURCE)
+#define _DEFAULT_SOURCE 1 /* POSIX, also with -std=c99 */
+#endif
 
 #include <stddef.h>
 #include <stdint.h>
@@ -46,7 +51,8 @@ typedef struct ee_action {
 
 typedef enum ee_type { EE_INT, EE_FLOAT, EE_BOOL } ee_type;
 
-/* A setting; `value` is its default, and after START its value. */
+/* A setting; `value` is its default until the host has sent another one. The header refuses values
+   of the wrong type: the value of an EE_INT is an int, that of an EE_BOOL 0 or 1. */
 typedef struct ee_setting {
     const char *name;
     ee_type type;
@@ -59,8 +65,9 @@ typedef struct ee_agent ee_agent;
 /* A game. Lists of names end with NULL, and may be NULL. */
 typedef struct ee_game {
     const char *name;
-    const char *version;
-    int num_agents; /* 0 means 1 */
+    const char *version; /* of the rules; may be NULL */
+    const char *doc;     /* rules and goal for players; may be NULL */
+    int num_agents;      /* 0 means 1 */
     const ee_entity *entities;
     int num_entities;
     const char *const *global_features;
@@ -80,7 +87,9 @@ typedef struct ee_game {
     void (*step)(ee_copy *copy);
 } ee_game;
 
-/* Serves the game until the host closes the connection. Returns the exit status of the program. */
+/* Serves the game until the host closes the connection, then returns 0, the exit status of the
+   program. Exits with status 1 after a message that is invalid, or a call that is: the reason is
+   sent to the host and printed to standard error. Ignores SIGPIPE. */
 int ee_serve(ee_game *game);
 
 /* ------------------------------------------------------------------ for games */
@@ -96,11 +105,13 @@ void ee_observe(ee_agent *agent, double score);
 int ee_add(ee_agent *agent, int entity, const float *features);
 /* Like `ee_add`, for an entity that the policy must not see. */
 int ee_add_hidden(ee_agent *agent, int entity, const float *features);
+/* Sets the global features, which are 0 otherwise. */
 void ee_globals(ee_agent *agent, const float *features);
 void ee_metric(ee_agent *agent, int metric, double value);
 /* Asks for a global action. */
 void ee_ask(ee_agent *agent, int action);
-/* Asks an entity for an action; in order of types and numbers. Its answers have the same order. */
+/* Asks an entity that was added for an action; in order of types and numbers. The answers have the
+   same order. */
 void ee_actor(ee_agent *agent, int action, int entity, int number);
 /* Flags of the choices of the last actor, all 1 at first: set those that are not allowed to 0.
    There is one per label, or per entity of type `selects`: add those first. At least one must stay
@@ -113,13 +124,15 @@ void ee_wait(ee_agent *agent);
 int ee_yield(ee_copy *copy);
 /* `ee_wait` and `ee_yield` in one. */
 int ee_act(ee_agent *agent);
-/* The observation is the agent's last: ends its episode. If `is_truncated`, ask the actions that
-   would be asked next. */
+/* The observation is the agent's last: ends its episode. If `is_truncated`, first ask for the
+   actions that would be asked for next; otherwise the last observation asks for nothing. */
 void ee_end(ee_agent *agent, int is_truncated);
-/* Ends the episode with an error, which the host reports. The text is copied. Return afterwards. */
+/* Ends the episode with an error, which the host reports. The text is copied. Return afterwards.
+   In C++, an exception that leaves the game does the same. */
 void ee_fail(ee_copy *copy, const char *message);
 
-/* Number of answers to an action, one per actor. */
+/* Number of answers to an action, one per actor; 0 if the agent did not wait. Answers can be read
+   until the game waits again. */
 int ee_num_answers(const ee_agent *agent, int action);
 /* Answer of an actor: index of a label, or number of an entity of type `selects`. */
 int ee_choice(const ee_agent *agent, int action, int actor);
@@ -148,24 +161,58 @@ double ee_uniform(ee_random *random);
 #undef ENTITY_ENV_IMPLEMENTATION
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <arpa/inet.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <ucontext.h>
 #include <unistd.h>
 
-#define EE__STACK_BYTES (256 * 1024)
-#define EE__MAX_BYTES (256u << 20)
+#ifndef EE_STACK_BYTES
+#define EE_STACK_BYTES (256 * 1024) /* of each copy of a game that owns its loop */
+#endif
+
+/* Copies switch stacks with a few instructions where that is known to work, else with <ucontext.h>,
+   which is much slower, because it also makes system calls. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define EE_UCONTEXT
+#endif
+#endif
+#if !defined(__x86_64__) || !defined(__linux__) || defined(__ILP32__) || \
+    defined(__SANITIZE_ADDRESS__)
+#define EE_UCONTEXT
+#endif
+#ifdef EE_UCONTEXT
+#include <ucontext.h>
+#endif
+
+#if defined(__cplusplus) && defined(__EXCEPTIONS)
+#include <exception>
+#endif
+
+#define EE__MAX_BYTES (256u << 20) /* of a payload */
+#define EE__MAX_JSON (1u << 20)
+#define EE__MAX_ROWS (EE__MAX_BYTES / 16)
+#define EE__PIECE (1u << 20) /* memory for a payload grows with the bytes that have arrived */
+#define EE__MAX_ACTS 1000    /* calls of `ee_act` after it has returned 0 */
 enum { EE__HELLO = 1, EE__START, EE__READY, EE__RESET, EE__ACT, EE__STEP, EE__ERROR, EE__CLOSE };
 enum { EE__TERMINATED = 1, EE__TRUNCATED = 2, EE__FAILED = 4, EE__NEW = 8 };
 
-static void ee__die(const char *reason) {
+#ifdef __GNUC__
+#define EE__NORETURN __attribute__((noreturn))
+#else
+#define EE__NORETURN
+#endif
+
+EE__NORETURN static void ee__die(const char *reason) {
     fprintf(stderr, "entity_env.h: %s\n", reason);
     exit(1);
 }
@@ -191,17 +238,17 @@ static void *ee__zeros(size_t count, size_t size) {
 
 /* Makes room for `size` more bytes and returns the first of them. */
 static unsigned char *ee__grow(ee__bytes *bytes, size_t size) {
-    size_t wanted = bytes->size + size;
-    if (wanted > bytes->capacity) {
-        bytes->capacity = 2 * wanted + 64;
+    if (size > bytes->capacity - bytes->size) {
+        if (size > SIZE_MAX / 4 - bytes->size) ee__die("out of memory");
+        bytes->capacity = 2 * (bytes->size + size) + 64;
         bytes->data = (unsigned char *)ee__resized(bytes->data, bytes->capacity);
     }
-    bytes->size = wanted;
-    return bytes->data + wanted - size;
+    bytes->size += size;
+    return bytes->data + bytes->size - size;
 }
 
 static void ee__append(ee__bytes *bytes, const void *data, size_t size) {
-    if (size) memcpy(ee__grow(bytes, size), data, size);
+    if (data && size) memcpy(ee__grow(bytes, size), data, size);
 }
 
 static void ee__fill(ee__bytes *bytes, int value, size_t size) {
@@ -214,19 +261,37 @@ static void ee__pad(ee__bytes *bytes, int value) {
 
 static void ee__text(ee__bytes *bytes, const char *text) { ee__append(bytes, text, strlen(text)); }
 
-/* Appends a JSON string. */
+/* Number of bytes of the next character in UTF-8, or 0 if it is none. */
+static size_t ee__num_utf8(const unsigned char *c) {
+    size_t i, num = 0;
+    if (*c < 0x80) return 1;
+    if (*c >= 0xC2 && *c < 0xF5) num = *c < 0xE0 ? 2 : *c < 0xF0 ? 3 : 4;
+    for (i = 1; i < num; i++) {
+        if ((c[i] & 0xC0) != 0x80) return 0;
+    }
+    if ((*c == 0xE0 && c[1] < 0xA0) || (*c == 0xED && c[1] > 0x9F)) return 0; /* surrogates */
+    if ((*c == 0xF0 && c[1] < 0x90) || (*c == 0xF4 && c[1] > 0x8F)) return 0;
+    return num;
+}
+
+/* Appends a JSON string; bytes that are not UTF-8 become '?'. */
 static void ee__quoted(ee__bytes *bytes, const char *text) {
-    char escaped[8];
+    char escaped[16];
     ee__text(bytes, "\"");
-    for (; *text; text++) {
-        if (*text == '"' || *text == '\\') {
-            escaped[0] = '\\', escaped[1] = *text, escaped[2] = 0;
-        } else if ((unsigned char)*text < 32) {
-            snprintf(escaped, sizeof escaped, "\\u%04x", *text);
+    while (*text) {
+        size_t size = ee__num_utf8((const unsigned char *)text);
+        if (!size) {
+            ee__text(bytes, "?");
+        } else if (*text == '"' || *text == '\\') {
+            ee__text(bytes, "\\");
+            ee__append(bytes, text, 1);
+        } else if (size == 1 && *text < 32) {
+            snprintf(escaped, sizeof escaped, "\\u%04x", (unsigned)*text);
+            ee__text(bytes, escaped);
         } else {
-            escaped[0] = *text, escaped[1] = 0;
+            ee__append(bytes, text, size);
         }
-        ee__text(bytes, escaped);
+        text += size ? size : 1;
     }
     ee__text(bytes, "\"");
 }
@@ -236,6 +301,7 @@ static void ee__quoted(ee__bytes *bytes, const char *text) {
 typedef struct ee__asked {
     ee__bytes entity, number; /* int: type and number of each actor */
     ee__bytes mask;           /* flags of the actors up to the last one with a mask */
+    size_t width;             /* flags per actor in the mask */
     int count, has_mask;
 } ee__asked;
 
@@ -260,8 +326,8 @@ struct ee_agent {
     ee__obs obs;
     ee__last ends[2]; /* at most: of an episode, and of one that started in the same step */
     int num_ends;
-    int waits, is_playing;
-    int64_t **choices; /* by action: answers in the message, or NULL */
+    int waits, is_playing, has_ended; /* has_ended: its last episode */
+    int64_t **choices;                /* by action: answers in the message, if there are any */
     float **numbers;
     int *num_answers;
 };
@@ -272,10 +338,14 @@ struct ee_copy {
     ee__server *server;
     ee_agent *agents;
     void *state;
-    int flags, is_new, is_playing, has_returned, is_leaving;
+    int flags, is_new, is_playing, has_returned, is_leaving, num_acts;
     ee__bytes failure;
-    ucontext_t context;
     char *stack;
+#ifdef EE_UCONTEXT
+    ucontext_t context;
+#else
+    void *context;
+#endif
     uint64_t seed;
 };
 
@@ -293,16 +363,29 @@ typedef struct ee__frame {
 struct ee__server {
     ee_game *game;
     ee_copy *copies;
-    int num_envs, hold, input, output;
+    int num_envs, hold, input, output, is_started, is_gone;
     int num_agents, num_types, num_lengths, num_slots, num_globals, num_metrics, has_global;
     int *widths, *num_labels; /* features by type, labels by action */
     ee__frame rows, lasts;
     ee__bytes payload, out, head, asks, scores, metrics, end_rows, end_flags, end_scores;
     ee__bytes end_metrics, failures;
     int num_ends;
+    ee_copy *entered; /* the copy whose stack was used last */
+#ifdef EE_UCONTEXT
     ucontext_t main;
-    ee_copy *entering;
+#else
+    void *main;
+#endif
 };
+
+static ee__server *ee__running;
+
+EE__NORETURN static void ee__send_error(ee__server *server, const char *message);
+
+/* Ends the program because the game called a function wrongly. */
+EE__NORETURN static void ee__misuse(const char *problem) {
+    ee__send_error(ee__running, problem);
+}
 
 static int ee__num_names(const char *const *names) {
     int count = 0;
@@ -331,6 +414,7 @@ static void ee__clear_obs(const ee__server *server, ee__obs *obs, double score) 
         asked->entity.size = asked->number.size = asked->mask.size = 0;
         asked->count = asked->has_mask = 0;
     }
+    for (i = 0; i < server->num_globals; i++) obs->globals[i] = 0;
     for (i = 0; i < server->num_metrics; i++) obs->metrics[i] = NAN;
     obs->score = score;
     obs->has_hidden = 0;
@@ -338,7 +422,11 @@ static void ee__clear_obs(const ee__server *server, ee__obs *obs, double score) 
 
 void *ee_state(ee_copy *copy) { return copy->state; }
 const ee_game *ee_game_of(const ee_copy *copy) { return copy->server->game; }
-ee_agent *ee_agent_of(ee_copy *copy, int agent) { return &copy->agents[agent]; }
+
+ee_agent *ee_agent_of(ee_copy *copy, int agent) {
+    if (agent < 0 || agent >= copy->server->num_agents) ee__misuse("ee_agent_of: no such agent");
+    return &copy->agents[agent];
+}
 
 void ee_observe(ee_agent *agent, double score) {
     ee__clear_obs(agent->copy->server, &agent->obs, score);
@@ -347,7 +435,10 @@ void ee_observe(ee_agent *agent, double score) {
 static int ee__add(ee_agent *agent, int entity, const float *features, unsigned char visible) {
     ee__obs *obs = &agent->obs;
     const ee__server *server = agent->copy->server;
-    if (entity < 0 || entity >= server->game->num_entities) ee__die("ee_add: no such entity type");
+    if (entity < 0 || entity >= server->game->num_entities) {
+        ee__misuse("ee_add: no such entity type");
+    }
+    if (!features && server->widths[entity]) ee__misuse("ee_add: features is NULL");
     ee__append(&obs->values[entity], features, sizeof(float) * (size_t)server->widths[entity]);
     *ee__grow(&obs->visible[entity], 1) = visible;
     obs->has_hidden |= !visible;
@@ -364,22 +455,40 @@ int ee_add_hidden(ee_agent *agent, int entity, const float *features) {
 
 void ee_globals(ee_agent *agent, const float *features) {
     size_t count = (size_t)agent->copy->server->num_globals;
+    if (count && !features) ee__misuse("ee_globals: features is NULL");
     if (count) memcpy(agent->obs.globals, features, sizeof(float) * count);
 }
 
-void ee_metric(ee_agent *agent, int metric, double value) { agent->obs.metrics[metric] = value; }
+void ee_metric(ee_agent *agent, int metric, double value) {
+    if (metric < 0 || metric >= agent->copy->server->num_metrics) {
+        ee__misuse("ee_metric: no such metric");
+    }
+    agent->obs.metrics[metric] = value;
+}
 
-static ee__asked *ee__asked_of(ee_agent *agent, int action) {
+static void ee__require_action(const ee_agent *agent, int action) {
     if (action < 0 || action >= agent->copy->server->game->num_actions) {
-        ee__die("no such action");
+        ee__misuse("the game named an action that does not exist");
+    }
+}
+
+/* What an observation asks for; the action must be global, or must not be. */
+static ee__asked *ee__asked_of(ee_agent *agent, int action, int is_global) {
+    ee__require_action(agent, action);
+    if ((agent->copy->server->game->actions[action].kind == EE_GLOBAL_CATEGORICAL) != is_global) {
+        ee__misuse("call ee_ask for an action of the kind EE_GLOBAL_CATEGORICAL, else ee_actor");
     }
     return &agent->obs.asked[action];
 }
 
-void ee_ask(ee_agent *agent, int action) { ee__asked_of(agent, action)->count = 1; }
+void ee_ask(ee_agent *agent, int action) { ee__asked_of(agent, action, 1)->count = 1; }
 
 void ee_actor(ee_agent *agent, int action, int entity, int number) {
-    ee__asked *asked = ee__asked_of(agent, action);
+    ee__asked *asked = ee__asked_of(agent, action, 0);
+    if (entity < 0 || entity >= agent->copy->server->game->num_entities || number < 0 ||
+        number >= agent->obs.counts[entity]) {
+        ee__misuse("ee_actor: no such entity: add it first");
+    }
     ee__append(&asked->entity, &entity, sizeof entity);
     ee__append(&asked->number, &number, sizeof number);
     asked->count++;
@@ -393,41 +502,73 @@ static size_t ee__num_choices(const ee__server *server, const ee__obs *obs, int 
 }
 
 unsigned char *ee_mask(ee_agent *agent, int action) {
-    ee__asked *asked = ee__asked_of(agent, action);
-    size_t width = ee__num_choices(agent->copy->server, &agent->obs, action);
-    size_t wanted = width * (size_t)asked->count;
-    if (!asked->count) ee__die("ee_mask: ask for the action first");
+    ee__asked *asked;
+    size_t width, wanted;
+    ee__require_action(agent, action);
+    asked = &agent->obs.asked[action];
+    width = ee__num_choices(agent->copy->server, &agent->obs, action);
+    wanted = width * (size_t)asked->count;
+    if (!asked->count) ee__misuse("ee_mask: ask for the action first");
+    if (agent->copy->server->game->actions[action].kind == EE_CONTINUOUS) {
+        ee__misuse("ee_mask: an action of the kind EE_CONTINUOUS has no mask");
+    }
+    if (asked->has_mask && asked->width != width) {
+        ee__misuse("ee_mask: add all entities that can be selected before the first mask");
+    }
     asked->has_mask = 1;
+    asked->width = width;
     if (asked->mask.size < wanted) ee__fill(&asked->mask, 1, wanted - asked->mask.size);
     return asked->mask.data + (wanted - width);
 }
 
-void ee_wait(ee_agent *agent) { agent->waits = agent->is_playing = 1; }
+void ee_wait(ee_agent *agent) {
+    if (agent->copy->is_leaving) return;
+    if (agent->has_ended) ee__misuse("ee_wait: the agent has ended its episode");
+    agent->waits = agent->is_playing = 1;
+}
 
 void ee_end(ee_agent *agent, int is_truncated) {
     ee__last *last;
     ee__obs shown = agent->obs;
-    if (agent->num_ends == 2) ee__die("ee_end: the agent has ended its episode already");
+    int i;
+    if (agent->copy->is_leaving) return; /* the episode was abandoned */
+    if (agent->has_ended) ee__misuse("ee_end: the agent has ended its episode already");
     last = &agent->ends[agent->num_ends++];
     last->flags = (is_truncated ? EE__TRUNCATED : EE__TERMINATED) +
                   (agent->copy->is_new ? EE__NEW : 0);
     agent->obs = last->obs;
     last->obs = shown;
+    for (i = 0; !is_truncated && i < agent->copy->server->game->num_actions; i++) {
+        last->obs.asked[i].count = last->obs.asked[i].has_mask = 0;
+    }
     agent->waits = agent->is_playing = 0;
+    agent->has_ended = 1;
 }
 
 void ee_fail(ee_copy *copy, const char *message) {
+    if (!message) message = "the game failed";
     copy->failure.size = 0;
     ee__append(&copy->failure, message, strlen(message) + 1);
 }
 
-int ee_num_answers(const ee_agent *agent, int action) { return agent->num_answers[action]; }
+int ee_num_answers(const ee_agent *agent, int action) {
+    ee__require_action(agent, action);
+    return agent->num_answers[action];
+}
+
+static void ee__require_answer(const ee_agent *agent, int action, int actor) {
+    if (actor < 0 || actor >= ee_num_answers(agent, action)) {
+        ee__misuse("ee_choice, ee_numbers: the agent was not asked, or has fewer actors");
+    }
+}
 
 int ee_choice(const ee_agent *agent, int action, int actor) {
+    ee__require_answer(agent, action, actor);
     return (int)agent->choices[action][actor];
 }
 
 const float *ee_numbers(const ee_agent *agent, int action, int actor) {
+    ee__require_answer(agent, action, actor);
     return agent->numbers[action] + (size_t)actor * (size_t)agent->copy->server->num_labels[action];
 }
 
@@ -446,17 +587,123 @@ double ee_uniform(ee_random *random) { return (double)(ee_draw(random) >> 11) / 
 
 /* ------------------------------------------------------------------ a copy's own stack */
 
-static ee__server *ee__running;
+/* Starts an episode, or continues it in a game that is called for each step. */
+static void ee__call_game(ee_copy *copy, void (*step)(ee_copy *copy)) {
+    const ee_game *game = copy->server->game;
+#if defined(__cplusplus) && defined(__EXCEPTIONS)
+    try {
+#endif
+        if (step) {
+            step(copy);
+        } else if (game->play) {
+            game->play(copy, copy->seed);
+        } else {
+            game->start(copy, copy->seed);
+        }
+#if defined(__cplusplus) && defined(__EXCEPTIONS)
+    } catch (const std::exception &error) {
+        ee_fail(copy, error.what());
+    } catch (...) {
+        ee_fail(copy, "the game threw something that is not a std::exception");
+    }
+#endif
+}
+
+static void ee__to_main(ee_copy *copy);
 
 static void ee__enter(void) {
-    ee_copy *copy = ee__running->entering;
-    copy->server->game->play(copy, copy->seed);
+    ee_copy *copy = ee__running->entered;
+    ee__call_game(copy, NULL);
     copy->has_returned = 1;
-    setcontext(&copy->server->main);
+    ee__to_main(copy);
+}
+
+/* Memory for a stack; a page below it turns an overflow into a crash of the program. */
+static char *ee__new_stack(void) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    void *found = mmap(
+        NULL, page + EE_STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0
+    );
+    if (found == MAP_FAILED) ee__die("out of memory");
+    mprotect(found, page, PROT_NONE); /* may fail with many copies, because mappings are limited */
+    return (char *)found + page;
+}
+
+#ifdef EE_UCONTEXT
+
+static void ee__prepare_stack(ee_copy *copy) {
+    if (getcontext(&copy->context)) ee__die("getcontext failed");
+    copy->context.uc_stack.ss_sp = copy->stack;
+    copy->context.uc_stack.ss_size = EE_STACK_BYTES;
+    copy->context.uc_link = &copy->server->main;
+    makecontext(&copy->context, ee__enter, 0);
+}
+
+static void ee__to_copy(ee_copy *copy) { swapcontext(&copy->server->main, &copy->context); }
+static void ee__to_main(ee_copy *copy) { swapcontext(&copy->context, &copy->server->main); }
+
+#else
+
+#ifdef __cplusplus
+extern "C"
+#endif
+/* Keeps the registers that calls preserve on this stack, whose pointer it stores in `from`, and
+   returns on the stack `to`. */
+void ee__switch(void **from, void *to) __attribute__((visibility("hidden")));
+
+__asm__(
+    ".pushsection .text\n"
+    ".p2align 4\n"
+    ".globl ee__switch\n"
+    ".hidden ee__switch\n"
+    ".type ee__switch, @function\n"
+    "ee__switch:\n"
+    "    pushq %rbp\n"
+    "    pushq %rbx\n"
+    "    pushq %r12\n"
+    "    pushq %r13\n"
+    "    pushq %r14\n"
+    "    pushq %r15\n"
+    "    movq %rsp, (%rdi)\n"
+    "    movq %rsi, %rsp\n"
+    "    popq %r15\n"
+    "    popq %r14\n"
+    "    popq %r13\n"
+    "    popq %r12\n"
+    "    popq %rbx\n"
+    "    popq %rbp\n"
+    "    ret\n"
+    ".size ee__switch, .-ee__switch\n"
+    ".popsection\n"
+);
+
+/* The first switch to the stack pops six registers and returns to `ee__enter`. */
+static void ee__prepare_stack(ee_copy *copy) {
+    void (*enter)(void) = ee__enter;
+    char *top = copy->stack + (EE_STACK_BYTES & ~15);
+    memset(top - 64, 0, 64);
+    memcpy(top - 16, &enter, sizeof enter);
+    copy->context = top - 64;
+}
+
+static void ee__to_copy(ee_copy *copy) { ee__switch(&copy->server->main, copy->context); }
+static void ee__to_main(ee_copy *copy) { ee__switch(&copy->context, copy->server->main); }
+
+#endif
+
+static void ee__resume(ee_copy *copy) {
+    copy->server->entered = copy;
+    ee__to_copy(copy);
 }
 
 int ee_yield(ee_copy *copy) {
-    if (!copy->is_leaving) swapcontext(&copy->context, &copy->server->main);
+    if (!copy->server->game->play || copy->server->entered != copy) {
+        ee__misuse("ee_act, ee_yield: only the `play` of this copy can wait");
+    }
+    if (!copy->is_leaving) ee__to_main(copy);
+    if (copy->is_leaving && copy->num_acts++ == EE__MAX_ACTS) {
+        ee__misuse("the game does not return although ee_act returned 0");
+    }
     return !copy->is_leaving;
 }
 
@@ -464,8 +711,6 @@ int ee_act(ee_agent *agent) {
     ee_wait(agent);
     return ee_yield(agent->copy);
 }
-
-static void ee__resume(ee_copy *copy) { swapcontext(&copy->server->main, &copy->context); }
 
 /* ------------------------------------------------------------------ episodes */
 
@@ -477,72 +722,76 @@ static void ee__after(ee_copy *copy) {
     }
     if (!copy->server->game->play) copy->has_returned = !waits;
     if (!copy->failure.size && copy->has_returned && is_playing) {
-        ee_fail(copy, "play returned, but an agent has not ended its episode: call ee_end");
+        ee_fail(copy, "the game returned, but an agent has not ended its episode: call ee_end");
     } else if (!copy->failure.size && !copy->has_returned && !waits) {
         ee_fail(copy, "ee_yield was called, but no agent waits: call ee_wait");
     }
     if (copy->failure.size || copy->has_returned) copy->is_playing = 0;
 }
 
-/* Lets a game that owns its loop return. */
+/* Abandons an episode: lets a game that owns its loop return. */
 static void ee__leave(ee_copy *copy) {
-    int i;
+    int i, k;
+    for (i = 0; i < copy->server->num_agents; i++) {
+        ee_agent *agent = &copy->agents[i];
+        agent->waits = agent->is_playing = 0;
+        for (k = 0; k < copy->server->game->num_actions; k++) agent->num_answers[k] = 0;
+    }
     if (copy->server->game->play && !copy->has_returned) {
         copy->is_leaving = 1;
+        copy->num_acts = 0;
         ee__resume(copy);
         copy->is_leaving = 0;
         copy->has_returned = 1;
     }
-    for (i = 0; i < copy->server->num_agents; i++) {
-        copy->agents[i].waits = copy->agents[i].is_playing = 0;
-    }
     copy->is_playing = 0;
+    copy->failure.size = 0;
 }
 
 static void ee__start(ee_copy *copy, uint64_t seed) {
     ee__server *server = copy->server;
+    int i;
     copy->flags |= 1;
     copy->is_new = copy->is_playing = 1;
     copy->seed = seed;
+    for (i = 0; i < server->num_agents; i++) copy->agents[i].has_ended = 0;
     if (server->game->play) {
         copy->has_returned = 0;
-        if (!copy->stack) copy->stack = (char *)ee__resized(NULL, EE__STACK_BYTES);
-        if (getcontext(&copy->context)) ee__die("getcontext failed");
-        copy->context.uc_stack.ss_sp = copy->stack;
-        copy->context.uc_stack.ss_size = EE__STACK_BYTES;
-        copy->context.uc_link = &server->main;
-        makecontext(&copy->context, ee__enter, 0);
-        server->entering = copy;
+        if (!copy->stack) copy->stack = ee__new_stack();
+        ee__prepare_stack(copy);
         ee__resume(copy);
     } else {
-        server->game->start(copy, seed);
+        ee__call_game(copy, NULL);
     }
     ee__after(copy);
 }
 
-/* Reports a failure of every agent that has not ended its episode. */
+static void ee__add_failure(ee__server *server, int row, const char *message) {
+    char text[32];
+    snprintf(text, sizeof text, "{\"row\": %d, ", row);
+    ee__text(&server->failures, server->failures.size ? ", " : "[");
+    ee__text(&server->failures, text);
+    ee__text(&server->failures, "\"message\": ");
+    ee__quoted(&server->failures, message);
+    ee__text(&server->failures, "}");
+}
+
+/* Reports the failure for all agents that have not ended the episode; for the last one if all
+   have. */
 static void ee__report(ee_copy *copy, int first_row) {
     ee__server *server = copy->server;
-    char row[32];
-    int i, has_any = 0;
+    const char *message = (const char *)copy->failure.data;
+    int i, num_reported = 0;
     for (i = 0; i < server->num_agents; i++) {
         ee_agent *agent = &copy->agents[i];
-        ee__last *last = &agent->ends[agent->num_ends];
-        if (agent->num_ends == 2 || (!agent->is_playing && (has_any || i + 1 < server->num_agents))) {
-            continue;
-        }
-        has_any = 1;
-        agent->num_ends++;
-        ee__clear_obs(server, &last->obs, 0);
-        last->flags = EE__FAILED + (copy->is_new ? EE__NEW : 0);
-        snprintf(row, sizeof row, "{\"row\": %d, ", first_row + i);
-        ee__text(&server->failures, server->failures.size ? ", " : "[");
-        ee__text(&server->failures, row);
-        ee__text(&server->failures, "\"message\": ");
-        ee__quoted(&server->failures, (const char *)copy->failure.data);
-        ee__text(&server->failures, "}");
+        int is_last = i + 1 == server->num_agents && !num_reported;
+        if (agent->has_ended && (!is_last || agent->num_ends == 2)) continue;
+        ee__clear_obs(server, &agent->ends[agent->num_ends].obs, 0);
+        agent->ends[agent->num_ends++].flags = EE__FAILED + (copy->is_new ? EE__NEW : 0);
+        ee__add_failure(server, first_row + i, message);
+        num_reported++;
     }
-    copy->failure.size = 0;
+    if (!num_reported) fprintf(stderr, "entity_env.h: %s\n", message);
     ee__leave(copy);
 }
 
@@ -555,7 +804,7 @@ static void ee__continue(ee_copy *copy, uint64_t seed, int first_row) {
         if (copy->server->game->play) {
             ee__resume(copy);
         } else {
-            copy->server->game->step(copy);
+            ee__call_game(copy, copy->server->game->step);
         }
         ee__after(copy);
         if (copy->failure.size) ee__report(copy, first_row);
@@ -615,6 +864,9 @@ static void ee__add_asked(
     }
     if (kind->kind != EE_CONTINUOUS) {
         size_t wanted = width * (size_t)asked->count;
+        if (asked->has_mask && asked->width != width) {
+            ee__misuse("ee_mask: add all entities that can be selected before the first mask");
+        }
         if (asked->has_mask && asked->mask.size < wanted) {
             ee__fill(&asked->mask, 1, wanted - asked->mask.size);
         }
@@ -637,9 +889,11 @@ static void ee__add_row(ee__server *server, ee__frame *frame, const ee__obs *obs
     memset(lengths, 0, size);
     if (!obs) return;
     for (i = 0; i < num_entities; i++, slot += 2) {
+        const ee__bytes *visible = &obs->visible[i];
+        int is_hidden = obs->has_hidden && visible->size && memchr(visible->data, 0, visible->size);
         lengths[i] = obs->counts[i];
         ee__append(&slot[0].bytes, obs->values[i].data, obs->values[i].size);
-        ee__add_flags(&slot[1], obs->has_hidden ? obs->visible[i].data : NULL, obs->visible[i].size);
+        ee__add_flags(&slot[1], is_hidden ? visible->data : NULL, visible->size);
     }
     lengths += num_entities;
     if (server->has_global) {
@@ -656,15 +910,16 @@ static void ee__add_row(ee__server *server, ee__frame *frame, const ee__obs *obs
 static void ee__write_frame(ee__server *server, ee__frame *frame, int num_rows) {
     ee__bytes *out = &server->out;
     const int64_t *lengths = (const int64_t *)(const void *)frame->lengths.data;
+    size_t line, row, num_lines = (size_t)server->num_lengths, width = (size_t)num_rows;
     int64_t *matrix;
-    int i, row, num = server->num_lengths;
+    int i;
     for (i = 0; i < server->num_slots; i++) {
         *ee__grow(out, 1) = (unsigned char)frame->slots[i].is_present;
     }
     ee__pad(out, 0);
-    matrix = (int64_t *)(void *)ee__grow(out, sizeof(int64_t) * (size_t)(num * num_rows));
-    for (row = 0; row < num_rows; row++) {
-        for (i = 0; i < num; i++) matrix[i * num_rows + row] = *lengths++;
+    matrix = (int64_t *)(void *)ee__grow(out, sizeof(int64_t) * num_lines * width);
+    for (row = 0; row < width; row++) {
+        for (line = 0; line < num_lines; line++) matrix[line * width + row] = *lengths++;
     }
     for (i = 0; i < server->num_slots; i++) {
         if (!frame->slots[i].is_present) continue;
@@ -677,24 +932,32 @@ static void ee__write_frame(ee__server *server, ee__frame *frame, int num_rows) 
 
 static void ee__write(ee__server *server, const void *data, size_t size) {
     const char *next = (const char *)data;
-    while (size) {
+    while (size && !server->is_gone) {
         ssize_t count = write(server->output, next, size);
         if (count < 0 && errno == EINTR) continue;
-        if (count <= 0) exit(0); /* the host is gone */
-        next += count;
-        size -= (size_t)count;
+        if (count <= 0) {
+            server->is_gone = 1;
+        } else {
+            next += count;
+            size -= (size_t)count;
+        }
     }
 }
 
-static void ee__read(ee__server *server, void *data, size_t size) {
+/* Returns 0 if the connection has ended. */
+static int ee__read(ee__server *server, void *data, size_t size) {
     char *next = (char *)data;
-    while (size) {
+    while (size && !server->is_gone) {
         ssize_t count = read(server->input, next, size);
         if (count < 0 && errno == EINTR) continue;
-        if (count <= 0) exit(0); /* the host is gone */
-        next += count;
-        size -= (size_t)count;
+        if (count <= 0) {
+            server->is_gone = 1;
+        } else {
+            next += count;
+            size -= (size_t)count;
+        }
     }
+    return !server->is_gone;
 }
 
 static void ee__begin(ee__bytes *out) {
@@ -721,40 +984,45 @@ static void ee__send_error(ee__server *server, const char *message) {
     ee__die(message);
 }
 
-/* Receives a message; the payload ends with a zero byte that does not count. */
+/* Receives a message, and returns its kind. A zero byte follows the payload. The end of the
+   connection counts as CLOSE. */
 static uint32_t ee__receive(ee__server *server) {
+    ee__bytes *payload = &server->payload;
     unsigned char header[16];
     uint32_t kind;
     uint64_t size;
-    ee__read(server, header, sizeof header);
+    payload->size = 0;
+    if (!ee__read(server, header, sizeof header)) return EE__CLOSE;
     memcpy(&kind, header + 4, 4);
     memcpy(&size, header + 8, 8);
-    if (memcmp(header, "ENE1", 4)) ee__die("the host sent something else than a message");
-    if (size > EE__MAX_BYTES || size % 8) ee__die("the host sent a message of an invalid size");
-    server->payload.size = 0;
-    *(ee__grow(&server->payload, (size_t)size + 1) + size) = 0;
-    server->payload.size--;
-    ee__read(server, server->payload.data, (size_t)size);
+    if (memcmp(header, "ENE1", 4)) ee__send_error(server, "a message does not start with ENE1");
+    if (size % 8 || size > (server->is_started ? EE__MAX_BYTES : EE__MAX_JSON)) {
+        ee__send_error(server, "the size of a message is not a multiple of 8, or too large");
+    }
+    while (size) {
+        size_t piece = size < EE__PIECE ? (size_t)size : EE__PIECE;
+        if (!ee__read(server, ee__grow(payload, piece), piece)) return EE__CLOSE;
+        size -= piece;
+    }
+    *ee__grow(payload, 1) = 0;
+    payload->size--;
     return kind;
 }
 
-/* The value of a key of a JSON object, or NULL; only for objects as the host writes them. */
+static const char *ee__skip_space(const char *json) { return json + strspn(json, " \t\r\n"); }
+
+/* The value of a key of a JSON object, or NULL. */
 static const char *ee__find(const char *json, const char *key) {
     int depth = 0;
     size_t length = strlen(key);
-    for (; json && *json; json++) {
+    for (json = ee__skip_space(json); *json; json++) {
         if (*json == '{' || *json == '[') depth++;
         if (*json == '}' || *json == ']') depth--;
-        if (depth == 0) return NULL;
+        if (depth <= 0) return NULL;
         if (*json != '"') continue;
         if (depth == 1 && !strncmp(json + 1, key, length) && json[length + 1] == '"') {
-            const char *value = json + length + 2;
-            while (*value == ' ') value++;
-            if (*value == ':') {
-                do value++;
-                while (*value == ' ');
-                return value;
-            }
+            const char *value = ee__skip_space(json + length + 2);
+            if (*value == ':') return ee__skip_space(value + 1);
         }
         for (json++; *json && *json != '"'; json++) {
             if (*json == '\\' && json[1]) json++;
@@ -764,9 +1032,20 @@ static const char *ee__find(const char *json, const char *key) {
     return NULL;
 }
 
-static double ee__value(const char *json) {
-    if (!strncmp(json, "true", 4)) return 1;
-    return !strncmp(json, "false", 5) ? 0 : strtod(json, NULL);
+/* Reads a value; returns 0 if it does not have this type. */
+static int ee__read_value(const char *json, ee_type type, double *value) {
+    char *end;
+    double found;
+    if (type == EE_BOOL) {
+        *value = !strncmp(json, "true", 4);
+        return *value != 0 || !strncmp(json, "false", 5);
+    }
+    if (*json != '-' && (*json < '0' || *json > '9')) return 0;
+    found = strtod(json, &end);
+    if (!isfinite(found) || !*end || !strchr(",}] \t\r\n", *end)) return 0;
+    if (type == EE_INT && (found < INT_MIN || found > INT_MAX || found != floor(found))) return 0;
+    *value = found;
+    return 1;
 }
 
 static void ee__names(ee__bytes *out, const char *key, const char *const *names) {
@@ -808,6 +1087,10 @@ static void ee__say_hello(ee__server *server) {
     }
     ee__text(out, ", \"token\": ");
     ee__quoted(out, token ? token : "");
+    if (game->doc) {
+        ee__text(out, ", \"doc\": ");
+        ee__quoted(out, game->doc);
+    }
     ee__text(out, ", \"settings\": {");
     for (i = 0; i < game->num_settings; i++) {
         ee_setting *setting = &game->settings[i];
@@ -921,20 +1204,69 @@ static void ee__make_copies(ee__server *server) {
     }
 }
 
+/* What is wrong with the description of a game, or NULL. */
+static const char *ee__problem_of(const ee__server *server) {
+    const ee_game *game = server->game;
+    int i;
+    if (game->num_actions < 1) return "ee_game: a game needs an action";
+    for (i = 0; i < game->num_actions; i++) {
+        const ee_action *action = &game->actions[i];
+        if (action->kind == EE_SELECT_ENTITY) {
+            if (action->selects < 0 || action->selects >= game->num_entities) {
+                return "ee_action: selects must be the number of an entity type";
+            }
+        } else if (!server->num_labels[i]) {
+            return "ee_action: an action needs labels";
+        }
+        if (action->kind == EE_CONTINUOUS && (!action->low || !action->high)) {
+            return "ee_action: an action of the kind EE_CONTINUOUS needs low and high";
+        }
+    }
+    return server->num_envs > (int)EE__MAX_ROWS / server->num_agents
+               ? "START: num_envs is too large"
+               : NULL;
+}
+
+static void ee__read_settings(ee__server *server) {
+    const char *json = (const char *)server->payload.data, *found, *settings;
+    double value = 0;
+    int i;
+    found = ee__find(json, "protocol");
+    if (!found || !ee__read_value(found, EE_INT, &value) || value != 1) {
+        ee__send_error(server, "START: the version of the protocol must be 1");
+    }
+    found = ee__find(json, "num_envs");
+    if (!found || !ee__read_value(found, EE_INT, &value) || value < 1) {
+        ee__send_error(server, "START: num_envs must be at least 1");
+    }
+    server->num_envs = (int)value;
+    value = 0;
+    found = ee__find(json, "hold");
+    if (found && !ee__read_value(found, EE_BOOL, &value)) {
+        ee__send_error(server, "START: hold must be true or false");
+    }
+    server->hold = value != 0;
+    settings = ee__find(json, "settings");
+    for (i = 0; settings && i < server->game->num_settings; i++) {
+        static const char *const types[] = {"an int", "a number", "true or false"};
+        ee_setting *setting = &server->game->settings[i];
+        found = ee__find(settings, setting->name);
+        if (found && !ee__read_value(found, setting->type, &setting->value)) {
+            char text[160];
+            snprintf(
+                text, sizeof text, "START: the setting %.99s must be %s", setting->name,
+                types[setting->type]
+            );
+            ee__send_error(server, text);
+        }
+    }
+}
+
 static void ee__start_game(ee__server *server) {
     ee_game *game = server->game;
-    const char *json = (const char *)server->payload.data, *found, *settings, *problem = NULL;
+    const char *problem = NULL;
     int i;
-    found = ee__find(json, "num_envs");
-    server->num_envs = found ? (int)ee__value(found) : 0;
-    found = ee__find(json, "hold");
-    server->hold = found ? ee__value(found) != 0 : 0;
-    settings = ee__find(json, "settings");
-    if (server->num_envs < 1) ee__send_error(server, "START: num_envs must be at least 1");
-    for (i = 0; settings && i < game->num_settings; i++) {
-        found = ee__find(settings, game->settings[i].name);
-        if (found) game->settings[i].value = ee__value(found);
-    }
+    ee__read_settings(server);
     if (game->configure) problem = game->configure(game);
     if (problem) ee__send_error(server, problem);
     server->num_agents = game->num_agents > 0 ? game->num_agents : 1;
@@ -951,12 +1283,14 @@ static void ee__start_game(ee__server *server) {
         server->has_global |= game->actions[i].kind == EE_GLOBAL_CATEGORICAL;
         server->num_lengths += game->actions[i].kind == EE_SELECT_ENTITY ? 2 : 1;
     }
+    problem = ee__problem_of(server);
+    if (problem) ee__send_error(server, problem);
     server->num_types = game->num_entities + server->has_global;
     server->num_lengths += server->num_types;
     server->num_slots = 2 * server->num_types + 3 * game->num_actions;
     ee__make_frame(server, &server->rows);
     ee__make_frame(server, &server->lasts);
-    ee__make_copies(server);
+    server->is_started = 1;
 }
 
 /* Points the agents that waited to their answers in an ACT. */
@@ -977,29 +1311,43 @@ static void ee__read_answers(ee__server *server) {
                 agent->choices[k] = (int64_t *)(void *)(first + size);
                 agent->numbers[k] = (float *)(void *)(first + size);
                 size += width * (size_t)count;
+                if (size > (size_t)(end - first)) ee__send_error(server, "ACT: too few actions");
             }
         }
-        if (size > (size_t)(end - first)) ee__send_error(server, "ACT: too few actions");
         next = first + size + (size_t)(-(int64_t)size & 7);
     }
     if (next != end) ee__send_error(server, "ACT: the size does not match the actors that wait");
 }
 
+/* What is wrong with the answers of an agent to an action, or NULL. */
+static const char *ee__problem_of_answers(const ee__server *server, ee_agent *agent, int action) {
+    const ee__asked *asked = &agent->obs.asked[action];
+    size_t i, num = (size_t)agent->num_answers[action];
+    size_t width = ee__num_choices(server, &agent->obs, action);
+    if (server->game->actions[action].kind == EE_CONTINUOUS) {
+        for (i = 0; i < num * width; i++) {
+            if (!isfinite(agent->numbers[action][i])) return "ACT: a number is not finite";
+        }
+        return NULL;
+    }
+    for (i = 0; i < num; i++) {
+        uint64_t choice = (uint64_t)agent->choices[action][i];
+        if (choice >= width) return "ACT: a choice is out of range";
+        if (asked->has_mask && !asked->mask.data[i * width + (size_t)choice]) {
+            return "ACT: a choice is not allowed";
+        }
+    }
+    return NULL;
+}
+
 static void ee__check_answers(ee__server *server) {
-    const ee_game *game = server->game;
-    int i, j, k, n;
+    int i, j, k;
     for (i = 0; i < server->num_envs; i++) {
         for (j = 0; j < server->num_agents; j++) {
-            ee_agent *agent = &server->copies[i].agents[j];
-            for (k = 0; k < game->num_actions; k++) {
-                int64_t limit = (int64_t)ee__num_choices(server, &agent->obs, k);
-                if (game->actions[k].kind == EE_CONTINUOUS) continue;
-                for (n = 0; n < agent->num_answers[k]; n++) {
-                    int64_t choice = agent->choices[k][n];
-                    if (choice < 0 || choice >= limit) {
-                        ee__send_error(server, "ACT: a choice is out of range");
-                    }
-                }
+            for (k = 0; k < server->game->num_actions; k++) {
+                ee_agent *agent = &server->copies[i].agents[j];
+                const char *problem = ee__problem_of_answers(server, agent, k);
+                if (problem) ee__send_error(server, problem);
             }
         }
     }
@@ -1041,10 +1389,10 @@ static void ee__add_copy(ee__server *server, ee_copy *copy, int first_row) {
 /* Writes metrics, which were gathered row by row, metric by metric. */
 static void ee__write_metrics(ee__server *server, const ee__bytes *gathered, int num_rows) {
     const double *values = (const double *)(const void *)gathered->data;
-    int m, row;
-    for (m = 0; m < server->num_metrics; m++) {
-        for (row = 0; row < num_rows; row++) {
-            ee__append(&server->out, &values[row * server->num_metrics + m], sizeof(double));
+    size_t m, row, num = (size_t)server->num_metrics;
+    for (m = 0; m < num; m++) {
+        for (row = 0; row < (size_t)num_rows; row++) {
+            ee__append(&server->out, &values[row * num + m], sizeof(double));
         }
     }
 }
@@ -1096,12 +1444,20 @@ static void ee__begin_answer(ee__server *server) {
 
 static void ee__reset(ee__server *server) {
     uint64_t count = 0, i;
+    int64_t last = -1;
     const unsigned char *ids = server->payload.data + 8, *seeds;
     if (server->payload.size >= 8) memcpy(&count, server->payload.data, 8);
     if (!count || count > (uint64_t)server->num_envs || server->payload.size != 8 + 16 * count) {
         ee__send_error(server, "RESET: the size does not match the number of copies");
     }
     seeds = ids + 8 * count;
+    if (!server->copies) {
+        /* Only now, because the host has sent as much as the copies need. */
+        if (count != (uint64_t)server->num_envs) {
+            ee__send_error(server, "RESET: the first one must be of all copies");
+        }
+        ee__make_copies(server);
+    }
     ee__begin_answer(server);
     for (i = 0; i < count; i++) {
         int64_t id;
@@ -1109,7 +1465,10 @@ static void ee__reset(ee__server *server) {
         ee_copy *copy;
         memcpy(&id, ids + 8 * i, 8);
         memcpy(&seed, seeds + 8 * i, 8);
-        if (id < 0 || id >= server->num_envs) ee__send_error(server, "RESET: no such copy");
+        if (id <= last || id >= server->num_envs) {
+            ee__send_error(server, "RESET: the numbers of copies must exist and increase");
+        }
+        last = id;
         copy = &server->copies[id];
         ee__begin_copy(server, copy);
         ee__leave(copy);
@@ -1139,61 +1498,90 @@ static void ee__act(ee__server *server) {
     ee__answer(server, server->num_envs);
 }
 
+static int ee__connect_socket(int family, const void *place, size_t size) {
+    int found = socket(family, SOCK_STREAM, 0);
+    if (found < 0 || connect(found, (const struct sockaddr *)place, (socklen_t)size)) {
+        fprintf(stderr, "entity_env.h: %s\n", strerror(errno));
+        ee__die("cannot connect to ENTITY_ENV_ADDRESS");
+    }
+    return found;
+}
+
+static void ee__connect_unix(ee__server *server, const char *path) {
+    struct sockaddr_un place;
+    memset(&place, 0, sizeof place);
+    place.sun_family = AF_UNIX;
+    if (strlen(path) >= sizeof place.sun_path) ee__die("ENTITY_ENV_ADDRESS is too long");
+    memcpy(place.sun_path, path, strlen(path));
+    server->input = server->output = ee__connect_socket(AF_UNIX, &place, sizeof place);
+}
+
+static void ee__connect_tcp(ee__server *server, const char *port) {
+    struct sockaddr_in place;
+    long number = strtol(port, NULL, 10);
+    int one = 1;
+    if (number < 1 || number > 65535) ee__die("ENTITY_ENV_ADDRESS has an invalid port");
+    memset(&place, 0, sizeof place);
+    place.sin_family = AF_INET;
+    place.sin_port = htons((uint16_t)number);
+    place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    server->input = server->output = ee__connect_socket(AF_INET, &place, sizeof place);
+    setsockopt(server->input, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+}
+
+/* The game may print and read: messages use copies of the descriptors. */
+static void ee__connect_stdio(ee__server *server) {
+    int nothing = open("/dev/null", O_RDONLY);
+    server->input = dup(0);
+    server->output = dup(1);
+    if (nothing < 0 || server->input < 0 || server->output < 0 || dup2(nothing, 0) < 0 ||
+        dup2(2, 1) < 0) {
+        ee__die("cannot use standard input and output");
+    }
+    close(nothing);
+}
+
 static void ee__connect(ee__server *server) {
     const char *address = getenv("ENTITY_ENV_ADDRESS");
-    int one = 1;
     if (!address) ee__die("ENTITY_ENV_ADDRESS is not set: entity_env starts this program");
     if (!strcmp(address, "stdio")) {
-        server->input = dup(0);
-        server->output = dup(1);
-        dup2(2, 1); /* the game may print */
+        ee__connect_stdio(server);
     } else if (!strncmp(address, "unix:", 5)) {
-        struct sockaddr_un place;
-        memset(&place, 0, sizeof place);
-        place.sun_family = AF_UNIX;
-        strncpy(place.sun_path, address + 5, sizeof place.sun_path - 1);
-        server->input = server->output = socket(AF_UNIX, SOCK_STREAM, 0);
-        if (connect(server->input, (struct sockaddr *)&place, sizeof place)) {
-            ee__die("cannot connect to ENTITY_ENV_ADDRESS");
-        }
+        ee__connect_unix(server, address + 5);
     } else if (!strncmp(address, "tcp:127.0.0.1:", 14)) {
-        struct sockaddr_in place;
-        memset(&place, 0, sizeof place);
-        place.sin_family = AF_INET;
-        place.sin_port = htons((uint16_t)atoi(address + 14));
-        place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        server->input = server->output = socket(AF_INET, SOCK_STREAM, 0);
-        if (connect(server->input, (struct sockaddr *)&place, sizeof place)) {
-            ee__die("cannot connect to ENTITY_ENV_ADDRESS");
-        }
-        setsockopt(server->input, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        ee__connect_tcp(server, address + 14);
     } else {
         ee__die("ENTITY_ENV_ADDRESS has an unknown form");
     }
+    fcntl(server->input, F_SETFD, FD_CLOEXEC);
+    fcntl(server->output, F_SETFD, FD_CLOEXEC);
+    signal(SIGPIPE, SIG_IGN);
 }
 
 int ee_serve(ee_game *game) {
     ee__server *server = (ee__server *)ee__zeros(1, sizeof(ee__server));
-    int is_reset = 0;
+    int i;
+    if (!game->play && !(game->start && game->step)) ee__die("ee_game: set play or start and step");
     server->game = game;
     ee__running = server;
     ee__connect(server);
     ee__say_hello(server);
     for (;;) {
         uint32_t kind = ee__receive(server);
-        if (kind == EE__CLOSE) return 0;
-        if (kind == EE__START && !server->copies) {
+        if (kind == EE__CLOSE) break;
+        if (kind == EE__START && !server->is_started) {
             ee__start_game(server);
             ee__say_ready(server);
-        } else if (kind == EE__RESET && server->copies) {
+        } else if (kind == EE__RESET && server->is_started) {
             ee__reset(server);
-            is_reset = 1;
-        } else if (kind == EE__ACT && is_reset) {
+        } else if (kind == EE__ACT && server->copies) {
             ee__act(server);
         } else {
             ee__send_error(server, "this message is not due now");
         }
     }
+    for (i = 0; server->copies && i < server->num_envs; i++) ee__leave(&server->copies[i]);
+    return 0;
 }
 
 #endif /* ENTITY_ENV_IMPLEMENTATION */
