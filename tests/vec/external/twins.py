@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from math import floor
 from random import Random
 from typing import Any, Final
 
@@ -12,8 +16,8 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 import entity_env.games
-from entity_env import Game
-from entity_env.agents import random_actions
+from entity_env import Categorical, Continuous, Game, Obs, SelectEntity
+from entity_env.agents import Agent, random_actions
 from entity_env.core.seeding import GAMMA, splitmix64_int
 from entity_env.core.vec_obs import VecObs
 from entity_env.vec import Autoreset, VecEnv
@@ -101,3 +105,105 @@ def require_failure(game: ExternalGame, **settings: object) -> str:
     with pytest.raises(WorkerError) as caught:
         game.with_settings(**settings)
     return str(caught.value)
+
+
+# ------------------------------------------------------------------ actions of all kinds
+
+
+class Flag(Enum):
+    LOW = 0
+    MID = 1
+    HIGH = 2
+
+
+class Turn(Enum):
+    BACK = 0
+    ON = 1
+
+
+@dataclass(slots=True, eq=False)
+class Car:
+    x: float
+
+
+@dataclass(slots=True, eq=False)
+class Rock:
+    size: float
+
+
+@dataclass(slots=True)
+class Air:
+    wind: float
+
+
+TURN = Categorical(Turn)
+STEER = Continuous("Steer", low=(-1.0, 0.0), high=(1.0, 2.0), labels=("wheel", "gas"))
+PICK = SelectEntity(Rock)
+
+
+def play_kinds(agents: Sequence[Agent], *, seed: int) -> None:
+    """Asks two agents for all kinds of actions at once; each leaves at its own time."""
+    draws = SplitMix(seed)
+    scores = [0.0, 0.0]
+    left = [1 + draws.below(4) for _ in agents]
+    for turn in range(max(left) + 1):
+        pending = []
+        for i, agent in enumerate(agents):
+            if left[i] < turn:
+                continue
+            obs, rocks = _look(draws, scores[i])
+            if left[i] == turn:
+                agent.game_over(obs, truncated=bool(draws.below(2)))
+            else:
+                pending.append((i, rocks, agent.act_async(obs, Flag, TURN, STEER, PICK)))
+        for i, rocks, answer in pending:
+            answers = answer.get()
+            if answers is None:
+                return
+            scores[i] += _worth(answers, rocks)
+
+
+def _mask(draws: SplitMix, count: int) -> list[bool]:
+    allowed = [bool(draws.below(2)) for _ in range(count)]
+    allowed[draws.below(count)] = True
+    return allowed
+
+
+def _look(draws: SplitMix, score: float) -> tuple[Obs, list[Rock]]:
+    obs = Obs(score).globals(Air(draws.random()))
+    cars = [Car(draws.random()) for _ in range(1 + draws.below(3))]
+    rocks = [Rock(draws.random()) for _ in range(1 + draws.below(3))]
+    obs.actors(cars, TURN, PICK).actors(rocks, STEER)
+    if draws.below(2):
+        obs.visible(Rock, [bool(draws.below(2)) for _ in rocks])
+    if draws.below(2):
+        obs.metric("rocks", len(rocks))
+    flag, turn, pick = (draws.below(2) for _ in range(3))
+    if flag:
+        obs.mask(Flag, _mask(draws, len(Flag)))
+    if turn:
+        obs.mask(TURN, [_mask(draws, len(Turn)) for _ in cars])
+    if pick:
+        obs.mask(PICK, [_mask(draws, len(rocks)) for _ in cars])
+    return obs, rocks
+
+
+def _worth(answers: Any, rocks: list[Rock]) -> float:  # noqa: ANN401
+    """A number that differs between answers; exact in any order of the sums."""
+    flag, turns, pushes, picked = answers
+    found = float(flag.value)
+    for i, (turn, rock) in enumerate(zip(turns, picked, strict=True), 1):
+        found += i * (turn.value + 1) + 8 * i * rocks.index(rock)
+    for wheel, gas in pushes.tolist():
+        found += floor(16 * wheel) / 16 + floor(16 * gas) / 8
+    return found
+
+
+kinds: Final = Game(
+    play_kinds,
+    entities=(Car, Rock),
+    actions=(Flag, TURN, STEER, PICK),
+    global_features=Air,
+    num_agents=2,
+)
+"""A game with actions of all kinds, which `odd_games.c` also has."""

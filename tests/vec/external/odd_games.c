@@ -1,0 +1,200 @@
+/* Games for tests of the client for C: `odd_games kinds` has actions of all kinds, and the other
+   words are faults. */
+
+#define ENTITY_ENV_IMPLEMENTATION
+#include "entity_env.h"
+
+/* ------------------------------------------------------------------ actions of all kinds */
+
+enum { CAR, ROCK };
+enum { FLAG, TURN, STEER, PICK };
+
+static const char *const x[] = {"x", NULL}, *const size[] = {"size", NULL};
+static const char *const wind[] = {"wind", NULL}, *const metrics[] = {"rocks", NULL};
+static const ee_entity entities[] = {{"Car", x}, {"Rock", size}};
+static const char *const flags[] = {"LOW", "MID", "HIGH", NULL}, *const turns[] = {"BACK", "ON", NULL};
+static const char *const wheels[] = {"wheel", "gas", NULL};
+static const float low[] = {-1, 0}, high[] = {1, 2};
+static const ee_action actions[] = {
+    {"Flag", EE_GLOBAL_CATEGORICAL, flags, 0, NULL, NULL},
+    {"Turn", EE_CATEGORICAL, turns, 0, NULL, NULL},
+    {"Steer", EE_CONTINUOUS, wheels, 0, low, high},
+    {"SelectRock", EE_SELECT_ENTITY, NULL, ROCK, NULL, NULL},
+};
+static const char *word;
+
+static void draw_mask(ee_random *random, unsigned char *allowed, uint32_t count) {
+    uint32_t i;
+    for (i = 0; i < count; i++) allowed[i] = (unsigned char)ee_below(random, 2);
+    allowed[ee_below(random, count)] = 1;
+}
+
+static void look(ee_agent *agent, ee_random *random, double score) {
+    float sizes[3], value;
+    int is_shown[3] = {1, 1, 1}, i, num_cars, num_rocks, hides, counts, masks[3];
+    ee_observe(agent, score);
+    value = (float)ee_uniform(random);
+    ee_globals(agent, &value);
+    num_cars = 1 + (int)ee_below(random, 3);
+    for (i = 0; i < num_cars; i++) {
+        value = (float)ee_uniform(random);
+        ee_add(agent, CAR, &value);
+    }
+    num_rocks = 1 + (int)ee_below(random, 3);
+    for (i = 0; i < num_rocks; i++) sizes[i] = (float)ee_uniform(random);
+    hides = (int)ee_below(random, 2);
+    for (i = 0; hides && i < num_rocks; i++) is_shown[i] = (int)ee_below(random, 2);
+    for (i = 0; i < num_rocks; i++) (is_shown[i] ? ee_add : ee_add_hidden)(agent, ROCK, &sizes[i]);
+    counts = (int)ee_below(random, 2);
+    if (counts) ee_metric(agent, 0, num_rocks);
+    for (i = 0; i < 3; i++) masks[i] = (int)ee_below(random, 2);
+    ee_ask(agent, FLAG);
+    if (masks[0]) draw_mask(random, ee_mask(agent, FLAG), 3);
+    for (i = 0; i < num_cars; i++) {
+        ee_actor(agent, TURN, CAR, i);
+        if (masks[1]) draw_mask(random, ee_mask(agent, TURN), 2);
+    }
+    for (i = 0; i < num_rocks; i++) ee_actor(agent, STEER, ROCK, i);
+    for (i = 0; i < num_cars; i++) {
+        ee_actor(agent, PICK, CAR, i);
+        if (masks[2]) draw_mask(random, ee_mask(agent, PICK), (uint32_t)num_rocks);
+    }
+}
+
+static double worth(const ee_agent *agent) {
+    double found = ee_choice(agent, FLAG, 0);
+    int i, num = ee_num_answers(agent, TURN);
+    for (i = 0; i < num; i++) found += (i + 1) * (ee_choice(agent, TURN, i) + 1);
+    for (i = 0; i < num; i++) found += 8 * (i + 1) * ee_choice(agent, PICK, i);
+    for (i = 0; i < ee_num_answers(agent, STEER); i++) {
+        const float *numbers = ee_numbers(agent, STEER, i);
+        found += floor(16 * (double)numbers[0]) / 16 + floor(16 * (double)numbers[1]) / 8;
+    }
+    return found;
+}
+
+static void play_kinds(ee_copy *copy, uint64_t seed) {
+    ee_random random;
+    double scores[2] = {0, 0};
+    int left[2], i, turn;
+    random.state = seed;
+    for (i = 0; i < 2; i++) left[i] = 1 + (int)ee_below(&random, 4);
+    for (turn = 0; left[0] >= turn || left[1] >= turn; turn++) {
+        for (i = 0; i < 2; i++) {
+            if (left[i] < turn) continue;
+            look(ee_agent_of(copy, i), &random, scores[i]);
+            if (left[i] == turn) {
+                ee_end(ee_agent_of(copy, i), (int)ee_below(&random, 2));
+            } else {
+                ee_wait(ee_agent_of(copy, i));
+            }
+        }
+        if (left[0] <= turn && left[1] <= turn) return;
+        if (!ee_yield(copy)) return;
+        for (i = 0; i < 2; i++) {
+            if (left[i] > turn) scores[i] += worth(ee_agent_of(copy, i));
+        }
+    }
+}
+
+/* ------------------------------------------------------------------ faults */
+
+enum { DOT };
+enum { MOVE };
+
+static const ee_entity dots[] = {{"Dot", x}};
+static const char *const moves[] = {"LEFT", "RIGHT", NULL};
+static const ee_action move_only[] = {{"Move", EE_CATEGORICAL, moves, 0, NULL, NULL}};
+
+static int is(const char *name) { return !strcmp(word, name); }
+
+static void show(ee_agent *agent, double score) {
+    float zero = 0;
+    ee_observe(agent, score);
+    ee_add(agent, DOT, &zero);
+    ee_actor(agent, MOVE, DOT, 0);
+}
+
+static void call_wrongly(ee_copy *copy, ee_agent *agent) {
+    float zero = 0;
+    if (is("agent_of")) ee_agent_of(copy, 2);
+    if (is("add")) ee_add(agent, 1, &zero);
+    if (is("add_null")) ee_add(agent, DOT, NULL);
+    if (is("actor")) ee_actor(agent, MOVE, DOT, 7);
+    if (is("actor_type")) ee_actor(agent, MOVE, 7, 0);
+    if (is("ask")) ee_ask(agent, MOVE);
+    if (is("action")) ee_actor(agent, 7, DOT, 0);
+    if (is("mask")) ee_observe(agent, 0), ee_mask(agent, MOVE);
+    if (is("metric")) ee_metric(agent, 0, 0);
+    if (is("choice")) ee_choice(agent, MOVE, 1);
+    if (is("numbers")) ee_numbers(agent, 1, 0);
+    if (is("other_copy")) ee_yield(copy + 1);
+    if (is("end")) ee_end(agent, 0), ee_end(agent, 0);
+    if (is("wait")) ee_end(agent, 0), ee_wait(agent);
+}
+
+/* Each agent acts twice in turn, then the episode ends. */
+static void play_faults(ee_copy *copy, uint64_t seed) {
+    int turn;
+    (void)seed;
+    if (is("fails_at_once")) {
+        ee_fail(copy, "no wheels");
+        return;
+    }
+    for (turn = 0; turn < 4; turn++) {
+        ee_agent *agent = ee_agent_of(copy, turn % 2);
+        if (is("prints")) printf("Is this a message? %d\n", getchar()), fflush(stdout);
+        show(agent, turn);
+        if (!ee_act(agent) && !is("deaf")) {
+            if (is("late")) ee_end(agent, 0), ee_fail(copy, "too late"), ee_act(agent);
+            return;
+        }
+        while (is("deaf") && turn == 1) show(agent, 0), ee_act(agent);
+        if (turn == 2) call_wrongly(copy, agent);
+        if (is("fails") && turn == 2) {
+            ee_end(ee_agent_of(copy, 1), 0);
+            ee_fail(copy, "a \"wheel\"\n\tcame off: \xff \xc3\xa9 \xed\xa0\x80");
+            return;
+        }
+        if (is("returns") && turn == 2) return;
+        if (is("yields") && turn == 2) ee_yield(copy);
+#ifdef __cplusplus
+        if (is("throws") && turn == 2) throw std::exception();
+#endif
+    }
+    for (turn = 0; turn < 2; turn++) {
+        show(ee_agent_of(copy, turn), 4);
+        ee_end(ee_agent_of(copy, turn), 0);
+    }
+}
+
+static void start(ee_copy *copy, uint64_t seed) {
+    (void)seed;
+    show(ee_agent_of(copy, 0), 0);
+    ee_act(ee_agent_of(copy, 0)); /* only `play` may */
+}
+
+static void step(ee_copy *copy) { (void)copy; }
+
+int main(int num_words, char **words) {
+    ee_game game;
+    word = num_words > 1 ? words[1] : "";
+    memset(&game, 0, sizeof game);
+    game.num_agents = 2;
+    game.name = "odd";
+    game.version = "2";
+    game.doc = "Rules with \"quotes\" and \xc3\xa9.";
+    if (is("kinds")) {
+        game.entities = entities, game.num_entities = 2;
+        game.global_features = wind;
+        game.actions = actions, game.num_actions = 4;
+        game.metrics = metrics;
+        game.play = play_kinds;
+    } else {
+        game.entities = dots, game.num_entities = 1;
+        game.actions = move_only, game.num_actions = is("no_action") ? 0 : 1;
+        game.play = play_faults;
+    }
+    if (is("callback")) game.play = NULL, game.start = start, game.step = step;
+    return ee_serve(&game);
+}
