@@ -776,16 +776,15 @@ static void ee__add_failure(ee__server *server, int row, const char *message) {
     ee__text(&server->failures, "}");
 }
 
-/* Reports the failure for all agents that have not ended the episode; for the last one if all
-   have. */
+/* Reports the failure for all agents that have not ended the episode. If all have, there is no end
+   left for it in the message, so it is only printed. */
 static void ee__report(ee_copy *copy, int first_row) {
     ee__server *server = copy->server;
     const char *message = (const char *)copy->failure.data;
     int i, num_reported = 0;
     for (i = 0; i < server->num_agents; i++) {
         ee_agent *agent = &copy->agents[i];
-        int is_last = i + 1 == server->num_agents && !num_reported;
-        if (agent->has_ended && (!is_last || agent->num_ends == 2)) continue;
+        if (agent->has_ended) continue;
         ee__clear_obs(server, &agent->ends[agent->num_ends].obs, 0);
         agent->ends[agent->num_ends++].flags = EE__FAILED + (copy->is_new ? EE__NEW : 0);
         ee__add_failure(server, first_row + i, message);
