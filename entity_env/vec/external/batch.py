@@ -338,7 +338,7 @@ def _spliced(layout: FrameLayout, frames: Sequence[Frame], order: NDArray[np.int
     flags = np.zeros(count, dtype=np.bool_)
     obs = VecObs(
         dict(batch.features),
-        dict(batch.visible),
+        {name: flags for name, flags in batch.visible.items() if not flags.values.all()},
         dict(batch.action_masks),
         np.zeros(count, dtype=np.float32),
         flags,

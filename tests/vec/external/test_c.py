@@ -224,9 +224,11 @@ def test_a_game_that_prints_and_reads(link: Link, sanitized: Compile) -> None:
     ],
 )
 def test_a_wrong_call_is_an_error(word: str, message: str, sanitized: Compile) -> None:
-    with pytest.raises(WorkerError) as caught:
-        with VecEnv(odd(sanitized("odd_games"), word), 4) as vec:
-            acted(vec, vec.reset(), 9)
+    with (
+        pytest.raises(WorkerError) as caught,
+        VecEnv(odd(sanitized("odd_games"), word), 4) as vec,
+    ):
+        acted(vec, vec.reset(), 9)
     assert message in str(caught.value)
 
 

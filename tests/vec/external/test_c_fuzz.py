@@ -48,7 +48,7 @@ def recorded(game: ExternalGame, monkeypatch: pytest.MonkeyPatch) -> list[Messag
 
     with monkeypatch.context() as patch:
         patch.setattr(Program, "_send", keep)
-        with VecEnv(game, 3, seed=1, autoreset="disabled") as vec:
+        with VecEnv(game, 3, seed=1) as vec:
             rng = np.random.default_rng(0)
             obs = vec.reset()
             for step in range(8):
@@ -135,9 +135,7 @@ def mutated(rng: Random, messages: Sequence[Message]) -> bytes:
 
 
 @pytest.mark.parametrize("name", [*C_GAMES, "odd_games"])
-def test_mutated_messages(
-    name: str, sanitized: Compile, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mutated_messages(name: str, sanitized: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
     path = sanitized(name)
     game = odd(path, "kinds") if name == "odd_games" else ExternalGame([str(path)])
     messages = recorded(game, monkeypatch)

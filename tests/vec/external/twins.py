@@ -155,7 +155,8 @@ def play_kinds(agents: Sequence[Agent], *, seed: int) -> None:
             if left[i] == turn:
                 agent.game_over(obs, truncated=bool(draws.below(2)))
             else:
-                pending.append((i, rocks, agent.act_async(obs, Flag, TURN, STEER, PICK)))
+                act_async: Any = agent.act_async  # its overloads have up to three actions
+                pending.append((i, rocks, act_async(obs, Flag, TURN, STEER, PICK)))
         for i, rocks, answer in pending:
             answers = answer.get()
             if answers is None:
@@ -175,7 +176,9 @@ def _look(draws: SplitMix, score: float) -> tuple[Obs, list[Rock]]:
     rocks = [Rock(draws.random()) for _ in range(1 + draws.below(3))]
     obs.actors(cars, TURN, PICK).actors(rocks, STEER)
     if draws.below(2):
-        obs.visible(Rock, [bool(draws.below(2)) for _ in rocks])
+        visible = [bool(draws.below(2)) for _ in rocks]
+        if not all(visible):  # flags without effect would be in frames of Python only
+            obs.visible(Rock, visible)
     if draws.below(2):
         obs.metric("rocks", len(rocks))
     flag, turn, pick = (draws.below(2) for _ in range(3))
