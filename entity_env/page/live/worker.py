@@ -48,10 +48,10 @@ class PageWorker:
     """Plays a game as its page asks for, with people and agents; a `Browser` of `GamePage`.
 
     Messages of the page are JSON objects with one key. "start": who plays, see `_play`; ends the
-    current episode; the event "begun" confirms it. "answer": to a question, see `GamePage.answer`;
-    the event "answered" says why it was refused, or "". "fps": turns per second for spectators,
-    0 = paused. "get": "watch" or "save", the last episode as an animation or a replay, in an event
-    of that name. "step": a turn of the last episode, see `_show_step`.
+    current episode; the event "begun" confirms it with its "id". "answer": to a question, see
+    `GamePage.answer`; the event "answered" says why it was refused, or "". "fps": turns per second
+    for spectators, 0 = paused. "get": "watch" or "save", the last episode as an animation or a
+    replay, in an event of that name. "step": a turn of the last episode, see `_show_step`.
 
     Args:
         config: see `PageConfig`.
@@ -92,10 +92,11 @@ class PageWorker:
 
         Args:
             start: "seats", a name per agent: "human", "random", or that of an agent in the
-                configuration. Optional: "seed" of the first run, "clock_s" per decision of a
-                person, "fps", "think", "greedy", and "files", new texts of files of the game.
+                configuration. Optional: "id", a number; "seed" of the first run; "clock_s" per
+                decision of a person; "fps", "think", "greedy"; "files", new texts of files of the
+                game.
         """
-        self.send("begun", None)
+        self.send("begun", start.get("id"))
         for name, text in start.get("files", {}).items():
             (self._folder / name).write_text(text, encoding="utf-8")
         game = self._game = page_game(self._config, self._folder, is_new="files" in start)

@@ -13,6 +13,7 @@ let mustSend = false;
 // True from the begin of a game until the visitor asks for another one.
 let isShown = false;
 let patience = null;
+let numStarts = 0;
 let original = "";
 
 const setup = $("setup"), seatsOf = () => [...$("players").querySelectorAll("select")].map(each => each.value);
@@ -74,6 +75,7 @@ function stopWorker() {
 function begin() {
   const data = new FormData(setup);
   wanted = {
+    id: ++numStarts,
     seats: seatsOf(),
     fps: pace(),
     clock_s: data.has("clock") ? config.clock_s : null,
@@ -111,6 +113,7 @@ function take(name, data) {
     isReady = true;
     tell({start: wanted});
   } else if (name == "begun") {
+    if (data != wanted.id) return;
     clearTimeout(patience);
     isShown = true;
     $("loading").textContent = "Starting the game …";
