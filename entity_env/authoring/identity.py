@@ -47,11 +47,10 @@ def identity_of(game: Game) -> dict[str, str | int]:
     source. Unknown values are omitted.
     """
     found: dict[str, str | int | None] = {"source": source_of(game), "version": game.version}
+    module = _module_of(game)
     if hasattr(game, "code_digest"):  # the rules are in a program
         found["sha256"] = game.code_digest()
-        return {name: value for name, value in found.items() if value not in (None, "")}
-    module = _module_of(game)
-    if module is not None and (path := _code_of(module)) is not None:
+    elif module is not None and (path := _code_of(module)) is not None:
         with suppress(OSError, ValueError):
             found["sha256"] = code_digest(path)
         found |= {"package": _distribution_of(module, path), "git": _commit_of(path)}

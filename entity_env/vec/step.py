@@ -119,7 +119,7 @@ class BatchStep:
         ended = self.ended + self.lost
         final = None
         if self.final is not None or lost:
-            no_actors = {name: _without_actors(mask) for name, mask in masks.items()}
+            no_actors = {name: without_actors(mask) for name, mask in masks.items()}
             parts = [replace(each, action_masks=no_actors) for each in lost or ()]
             if (last := self.final) is not None:
                 parts.insert(0, EntityBatch(last.features, last.visible, last.action_masks))
@@ -223,8 +223,9 @@ def _final_obs(batch: EntityBatch, ended: FinishedEpisodes, env_id: NDArray[np.i
     )
 
 
-def _without_actors(mask: VecActionMask) -> VecActionMask:
-    empty = RaggedArray.unchecked(np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64))
+def without_actors(mask: VecActionMask, num_rows: int = 1) -> VecActionMask:
+    """A mask of the same kind, for rows without actors."""
+    empty = RaggedArray.unchecked(np.zeros(0, dtype=np.int64), np.zeros(num_rows, dtype=np.int64))
     if isinstance(mask, VecSelectEntityActionMask):
         return VecSelectEntityActionMask(empty, empty)
     return type(mask)(empty)

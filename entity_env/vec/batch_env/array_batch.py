@@ -121,15 +121,15 @@ class ShownStep:
 
     def written(self, memory: StepMemory) -> BatchStep:
         before = perf_counter()
-        obs, layout, arrays = self.obs, self.batch.layout, memory.arrays
+        obs, layout, arrays, last = self.obs, self.batch.layout, memory.arrays, self.obs.final
         arrays.reward[:] = obs.reward
         arrays.terminated[:] = obs.terminated
         arrays.truncated[:] = obs.truncated
         arrays.is_over[:] = self.is_over
         step = BatchStep(
-            write_frame(obs, layout, memory.rows),
+            write_frame(obs, len(obs), layout, memory.rows),
             *arrays,
-            final=None if obs.final is None else write_frame(obs.final, layout, memory.final),
+            final=None if last is None else write_frame(last, len(last), layout, memory.final),
             ended=self.batch.ended(obs),
             metrics=dict(obs.metrics),
         )
@@ -137,9 +137,9 @@ class ShownStep:
         return step
 
 
-def write_frame(obs: VecObs, layout: FrameLayout, memory: FrameMemory) -> Frame:
+def write_frame(obs: EntityBatch, num_rows: int, layout: FrameLayout, memory: FrameMemory) -> Frame:
     """Copies observations and masks to memory."""
-    lengths = memory.lengths(layout, len(obs))
+    lengths = memory.lengths(layout, num_rows)
     slots: list[NDArray[Any] | None] = [None] * len(layout.slots)
 
     def put(slot: Slot, rows: RaggedArray[Any]) -> None:

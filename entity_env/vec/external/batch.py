@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from operator import itemgetter
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,24 +15,25 @@ from numpy.typing import NDArray
 from entity_env.batching.frame import Frame, FrameLayout, FrameMemory, LocalMemory
 from entity_env.core.episode_stats import NUM_METRICS, EpisodeCollector, FinishedEpisodes
 from entity_env.core.seeding import Run
-from entity_env.core.spaces import ContinuousActionSpace, SelectEntityActionSpace
-from entity_env.core.vec_obs import EntityBatch, Metric, VecObs, concat_entities, merge_metrics
+from entity_env.core.vec_obs import EntityBatch, Metric, concat_entities, merge_metrics
 from entity_env.errors import ProtocolError, WorkerError
 from entity_env.vec.batch_env.array_batch import write_frame
 from entity_env.vec.external.episodes import CopyEpisodes, Noted
 from entity_env.vec.external.frames import (
     FAILED,
+    STARTED,
     TERMINATED,
     TRUNCATED,
+    UNKNOWN_FAILURE,
     Ends,
-    GameFailure,
     StepMessage,
     StepParser,
+    packed,
 )
-from entity_env.vec.external.messages import Kind, aligned
+from entity_env.vec.external.messages import Kind
 from entity_env.vec.in_process.base import ERROR_METRIC
 from entity_env.vec.process_batch import ActionValues, ProcessBatch
-from entity_env.vec.step import BatchStep, StepArrays, StepMemory
+from entity_env.vec.step import BatchStep, StepArrays, StepMemory, without_actors
 
 if TYPE_CHECKING:
     from entity_env.vec.external.game import ExternalGame
@@ -101,10 +104,7 @@ class ProgramBatch(ProcessBatch):
         self.is_whole = False
         self._episodes.act()
         parts = [self._episodes.next_seed.tobytes()]
-        for name, space in self.spaces[1].items():
-            dtype = "<f4" if isinstance(space, ContinuousActionSpace) else "<i8"
-            data = values[name].astype(dtype, copy=False).tobytes()
-            parts.append(data.ljust(aligned(len(data)), b"\0"))
+        parts += [packed(space, values[name]) for name, space in self.spaces[1].items()]
         self._flags[:] = 0
         try:
             message = self._request(Kind.ACT, parts, self.num_envs)
@@ -138,26 +138,19 @@ class ProgramBatch(ProcessBatch):
             payload = program.request(kind, parts, self._timeout_s)
         finally:
             self.games_s += perf_counter() - before
-        try:
-            return self._reader.read(payload, num_copies, program.place)
-        except BaseException:
-            program.kill()
-            raise
+        return program.read(payload, partial(self._reader.read, num_copies))
 
     def _request_reset(self, env_ids: NDArray[np.int64]) -> StepMessage:
         self._episodes.begin(env_ids)
         count = np.array([len(env_ids)], dtype="<u8").tobytes()
         seeds = self._episodes.next_seed[env_ids].tobytes()
         message = self._request(Kind.RESET, [count, env_ids.tobytes(), seeds], len(env_ids))
-        if not (message.copies & 1).all():
+        if not (message.copies & STARTED).all():
             self._refuse("a copy has not started an episode after RESET")
         return message
 
     def _refuse(self, problem: str) -> NoReturn:
-        """Ends a program whose messages contradict each other."""
-        place = self._program.place
-        self._program.kill()
-        place.refuse(problem)
+        self._program.refuse(problem)
 
     def _recover(self, error: WorkerError, arrays: StepArrays) -> BatchStep:
         """Starts a new program in place of one that died; its episodes are truncated."""
@@ -243,7 +236,7 @@ class ProgramBatch(ProcessBatch):
         step.truncated[ended.rows[ended.truncated]] = True
         step.final = ends.frame
         if has_failed.any():
-            step.final = _spliced(self.layout, [ends.frame], whole)
+            step.final = self._spliced([_entities(ends.frame)], whole)
         if not self._holds:
             self._add_metrics(step, ends.metrics)
 
@@ -252,9 +245,8 @@ class ProgramBatch(ProcessBatch):
     ) -> None:
         """Adds the episodes of games that raised, or raises the error of the first one."""
         lost = EpisodeCollector(0, self.num_agents)
-        reasons = {failure.row: failure for failure in message.failures}
         for i in np.flatnonzero(has_failed).tolist():
-            failure = reasons.get(noted.local_rows[i], GameFailure(0, "the game failed", ""))
+            failure = message.failures.get(int(noted.local_rows[i]), UNKNOWN_FAILURE)
             row, _, length, _, _, seed, number, _ = noted.ints[:, i].tolist()
             env_id = self.first_env + row // self.num_agents
             if not self._restarts:
@@ -280,9 +272,10 @@ class ProgramBatch(ProcessBatch):
         whole = np.flatnonzero((ends.flags & FAILED) == 0)
         order = np.arange(step.frame.lengths.shape[1])
         order[noted.local_rows[whole]] = len(order) + whole
-        step.frame = _spliced(
-            self.layout, [step.frame, _without_actors(self.layout, ends.frame)], order
-        )
+        last = _entities(ends.frame)
+        masks = {n: without_actors(mask, len(ends.rows)) for n, mask in last.action_masks.items()}
+        last = replace(last, action_masks=masks)
+        step.frame = self._spliced([_entities(step.frame), last], order)
         rows = noted.ints[0, whole]
         self._flags[rows] = ends.flags[whole] & (TERMINATED | TRUNCATED)
         self._metrics[:, rows] = ends.metrics[:, whole]
@@ -292,7 +285,7 @@ class ProgramBatch(ProcessBatch):
         rows = self._episodes.rows_of(env_ids)
         order = np.arange(self.num_envs * self.num_agents)
         order[rows] = len(order) + np.arange(len(rows))
-        step.frame = _spliced(self.layout, [shown, step.frame], order)
+        step.frame = self._spliced([_entities(shown), _entities(step.frame)], order)
         self._add_flags(step)
 
     def _add_metrics(self, step: BatchStep, values: NDArray[np.float64]) -> None:
@@ -303,6 +296,13 @@ class ProgramBatch(ProcessBatch):
                     len(known), float(known.sum()), float(known.min()), float(known.max())
                 )
                 merge_metrics(step.metrics, {name: metric})
+
+    def _spliced(self, parts: Sequence[EntityBatch], order: NDArray[np.int64]) -> Frame:
+        """The rows of several batches, one batch after another, in another order; a copy."""
+        rows = concat_entities(parts).map_arrays(itemgetter(order))
+        hidden = {name: flags for name, flags in rows.visible.items() if not flags.values.all()}
+        rows = replace(rows, visible=hidden)
+        return write_frame(rows, len(order), self.layout, LocalMemory())
 
     def _placed(self, step: BatchStep, memory: StepMemory) -> BatchStep:
         """The step in its memory; in this process it stays where it was received."""
@@ -317,46 +317,8 @@ class ProgramBatch(ProcessBatch):
 def _in_memory(frame: Frame, memory: FrameMemory) -> Frame:
     if isinstance(memory, LocalMemory):
         return frame
-    layout = frame.layout
-    lengths = memory.lengths(layout, frame.lengths.shape[1])
-    lengths[:] = frame.lengths
-    slots: list[NDArray[Any] | None] = [None] * len(layout.slots)
-    for slot, array in zip(layout.slots, frame.slots, strict=True):
-        if array is not None:
-            copy = slots[slot.index] = memory.allocate(slot, len(array) // slot.width)
-            copy[:] = array
-    return Frame(layout, lengths, slots)
+    return write_frame(_entities(frame), frame.lengths.shape[1], frame.layout, memory)
 
 
-def _spliced(layout: FrameLayout, frames: Sequence[Frame], order: NDArray[np.int64]) -> Frame:
-    """The rows of several frames, one frame after another, in another order; a copy."""
-    batch = concat_entities(
-        [EntityBatch(each.features, each.visible, each.action_masks) for each in frames]
-    ).map_arrays(itemgetter(order))
-    count = len(order)
-    ids: NDArray[np.int64] = np.zeros(count, dtype=np.int64)
-    flags = np.zeros(count, dtype=np.bool_)
-    obs = VecObs(
-        dict(batch.features),
-        {name: flags for name, flags in batch.visible.items() if not flags.values.all()},
-        dict(batch.action_masks),
-        np.zeros(count, dtype=np.float32),
-        flags,
-        flags,
-        ids,
-        ids,
-    )
-    return write_frame(obs, layout, LocalMemory())
-
-
-def _without_actors(layout: FrameLayout, frame: Frame) -> Frame:
-    lengths, slots = frame.lengths.copy(), frame.slots.copy()
-    for action in layout.actions.values():
-        lengths[action.row] = 0
-        slots[action.mask.index] = None
-        if slots[action.actors.index] is not None:
-            slots[action.actors.index] = np.zeros(0, dtype=np.int64)
-        if isinstance(action.space, SelectEntityActionSpace):
-            lengths[action.actee_row] = 0
-            slots[action.actees.index] = np.zeros(0, dtype=np.int64)
-    return Frame(layout, lengths, slots)
+def _entities(frame: Frame) -> EntityBatch:
+    return EntityBatch(frame.features, frame.visible, frame.action_masks)

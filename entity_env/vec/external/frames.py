@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite
 from struct import Struct
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from entity_env.batching.frame import ActionSlots, Frame, FrameLayout, Slot
 from entity_env.core.spaces import (
     GLOBAL_ENTITY,
+    ActionSpace,
     ContinuousActionSpace,
     GlobalCategoricalActionSpace,
     SelectEntityActionSpace,
@@ -54,13 +55,15 @@ class Ends:
     frame: Frame
 
 
-@dataclass
-class GameFailure:
-    """An exception of a game, for the row of an agent."""
+class GameFailure(NamedTuple):
+    """An exception of a game."""
 
-    row: int
     message: str
     traceback: str
+
+
+UNKNOWN_FAILURE: Final = GameFailure("the game failed", "")
+"""Of a row that failed without a reason."""
 
 
 @dataclass
@@ -73,6 +76,7 @@ class StepMessage:
         scores: `(num_rows,)` float64.
         metrics: `(num_metrics, num_rows)` float64, NaN = none.
         ends: None if no episode ended.
+        failures: by row of an agent.
     """
 
     copies: NDArray[np.uint8]
@@ -81,7 +85,7 @@ class StepMessage:
     metrics: NDArray[np.float64]
     frame: Frame
     ends: Ends | None = None
-    failures: Sequence[GameFailure] = ()
+    failures: Mapping[int, GameFailure] = field(default_factory=dict)
 
 
 class StepParser:
@@ -106,7 +110,7 @@ class StepParser:
             name: entities[selected].row for name, selected in ready.selects.items()
         }
 
-    def read(self, payload: memoryview, num_copies: int, place: Place) -> StepMessage:
+    def read(self, num_copies: int, payload: memoryview, place: Place) -> StepMessage:
         """Reads the answer to a request about `num_copies` copies."""
         num_ends, num_text = _COUNTS.unpack_from(payload) if len(payload) >= 16 else (0, 0)
         num_rows = num_copies * self._num_agents
@@ -121,7 +125,7 @@ class StepParser:
         _check_scores(plan.scores, plan.asks, "a score", place)
         cursor = _Cursor(payload, place, plan.end)
         ends = self._ends(cursor, num_ends, num_rows) if num_ends else None
-        failures = self._failures(cursor, num_text, num_rows) if num_text else ()
+        failures = self._failures(cursor, num_text, num_rows) if num_text else {}
         cursor.require_end()
         return StepMessage(
             plan.copies, plan.asks, plan.scores, plan.metrics, plan.frame, ends, failures
@@ -177,7 +181,7 @@ class StepParser:
             cursor.place.refuse("the last observation of a terminated episode has actors")
         return Ends(rows, flags, scores, metrics.reshape(self._num_metrics, num_ends), frame)
 
-    def _failures(self, cursor: _Cursor, size: int, num_rows: int) -> list[GameFailure]:
+    def _failures(self, cursor: _Cursor, size: int, num_rows: int) -> dict[int, GameFailure]:
         text = bytes(cursor.array(np.uint8, size))
         try:
             found = json.loads(text)
@@ -193,7 +197,7 @@ class StepParser:
         )
         if not is_list:
             cursor.place.refuse(f"failures must be a list of row and message, got {shown(found)}")
-        return [GameFailure(x["row"], x["message"], x.get("traceback", "")) for x in found]
+        return {x["row"]: GameFailure(x["message"], x.get("traceback", "")) for x in found}
 
     def _frame(self, cursor: _Cursor, num_rows: int, checks: list[Check]) -> tuple[Frame, int]:
         """The next frame, and the size of its flags and lengths; adds checks of its numbers."""
@@ -353,6 +357,13 @@ class StepParser:
             line = lengths[self._layout.entities[GLOBAL_ENTITY].row]
             if not np.array_equal(line, is_shown):
                 place.refuse(f"each observation must have exactly one {GLOBAL_ENTITY!r}")
+
+
+def packed(space: ActionSpace, values: ArrayLike) -> bytes:
+    """The values of an action in an `ACT`."""
+    dtype = "<f4" if isinstance(space, ContinuousActionSpace) else "<i8"
+    data = np.asarray(values, dtype).tobytes()
+    return data.ljust(aligned(len(data)), b"\0")
 
 
 def _is_required(layout: FrameLayout, slot: Slot) -> bool:

@@ -38,11 +38,13 @@ from entity_env.vec.external.frames import (
     FAILED,
     STARTED,
     TRUNCATED,
+    UNKNOWN_FAILURE,
     WAITS,
     StepMessage,
     StepParser,
+    packed,
 )
-from entity_env.vec.external.messages import HelloMessage, Kind, ReadyMessage, aligned
+from entity_env.vec.external.messages import HelloMessage, Kind, ReadyMessage
 from entity_env.vec.external.program import Link, Program
 
 PREFIX: Final = "exec"
@@ -89,22 +91,18 @@ class ExternalGame(Game):
         self.link: Link = link
         program = self.start_program()
         try:
-            self._begin(program, settings)
+            self.hello: HelloMessage = program.hello
+            self.name = self.hello.name
+            self.parameters = _parameters_of(self.hello)
+            self.settings = {name: self._checked(name, each) for name, each in settings.items()}
+            self._describe(program.start(1, self.values(), hold=True))
         finally:
             program.close()
 
-    def _begin(self, program: Program, settings: Mapping[str, object]) -> None:
-        self.hello: HelloMessage = program.hello
-        self.parameters = {
-            name: inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=type(value)
-            )
-            for name, value in self.hello.settings.items()
-        }
-        self.name = self.hello.name
-        checked = {name: self._checked(name, value) for name, value in settings.items()}
-        self.settings = checked
-        self.ready: ReadyMessage = program.start(1, self.values(), hold=True)
+    def _describe(self, ready: ReadyMessage) -> None:
+        """Makes the classes and actions of the program's spaces."""
+        self.ready = ready
+        settings = self.settings
         obs_space, action_space = self.ready.spaces
         classes = {n: class_of_features(n, e.features) for n, e in obs_space.entities.items()}
         global_features = (
@@ -129,8 +127,7 @@ class ExternalGame(Game):
             max_entities=self.ready.max_entities,
             version=self.hello.version,
         )
-        self.parameters = play.parameters
-        self.settings = checked
+        self.settings = settings
         self._obs_space = obs_space
 
     @classmethod
@@ -190,7 +187,8 @@ class ExternalGame(Game):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A worker generates the classes again: a pickled copy of such a dataclass has no fields.
-        return _again, (self.command, self.folder, self.link, dict(self.settings))
+        names = ("command", "folder", "link", "hello", "settings")
+        return _again, ({name: getattr(self, name) for name in names}, self.ready)
 
 
 def program_code(name: str) -> str:
@@ -254,10 +252,20 @@ def _options_of(path: Path) -> dict[str, Any]:
     }
 
 
-def _again(
-    command: Sequence[str], folder: Path | None, link: Link, settings: Mapping[str, Any]
-) -> ExternalGame:
-    return ExternalGame(command, folder=folder, link=link, **settings)
+def _parameters_of(hello: HelloMessage) -> dict[str, inspect.Parameter]:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return {
+        name: inspect.Parameter(name, kind, default=value, annotation=type(value))
+        for name, value in hello.settings.items()
+    }
+
+
+def _again(fields: Mapping[str, Any], ready: ReadyMessage) -> ExternalGame:
+    """A game that was described before, without another start of its program."""
+    game = ExternalGame.__new__(ExternalGame)
+    vars(game).update(fields, name=fields["hello"].name)
+    game._describe(ready)
+    return game
 
 
 class _Loop:
@@ -274,17 +282,15 @@ class _Loop:
         self._start = partial(Program, game.command, game.folder, game.link)
         self._values = game.values()
         self._ready = game.ready
-        self.parameters = game.parameters
         self._classes = classes
         self._globals = global_features
         self._kinds = kinds
-        self._layout = FrameLayout(*game.ready.spaces)
-        self._reader = StepParser(self._layout, game.ready)
+        self._reader = StepParser(FrameLayout(*game.ready.spaces), game.ready)
         self._idle: list[Program] = []
         parameters = [
             inspect.Parameter("agents", inspect.Parameter.POSITIONAL_ONLY),
             inspect.Parameter("seed", inspect.Parameter.KEYWORD_ONLY),
-            *game.parameters.values(),
+            *_parameters_of(game.hello).values(),
         ]
         self.__signature__ = inspect.Signature(parameters)
 
@@ -310,34 +316,22 @@ class _Loop:
         reset = np.array([1, 0, seed], dtype="<u8").tobytes()
         step = self._request(program, Kind.RESET, [reset])
         if not step.copies[0] & STARTED:
-            program.kill()
-            program.place.refuse("the copy has not started an episode after RESET")
-        scores = [0.0] * len(agents)
+            program.refuse("the copy has not started an episode after RESET")
         is_over = [False] * len(agents)
         while True:
-            self._end(step, agents, scores, is_over, program)
+            self._end(step, agents, is_over, program)
             if step.copies[0] & WAITS:
                 return
-            answers = self._ask(step, agents, scores)
+            answers = self._ask(step, agents)
             if answers is None:
                 return
             step = self._request(program, Kind.ACT, [bytes(8), *answers])
 
     def _request(self, program: Program, kind: Kind, parts: Sequence[bytes]) -> StepMessage:
-        payload = program.request(kind, parts)
-        try:
-            return self._reader.read(payload, 1, program.place)
-        except BaseException:
-            program.kill()
-            raise
+        return program.read(program.request(kind, parts), partial(self._reader.read, 1))
 
     def _end(
-        self,
-        step: StepMessage,
-        agents: Sequence[Agent],
-        scores: list[float],
-        is_over: list[bool],
-        program: Program,
+        self, step: StepMessage, agents: Sequence[Agent], is_over: list[bool], program: Program
     ) -> None:
         """Ends the episodes of agents, or raises the error of the game."""
         ends = step.ends
@@ -345,32 +339,25 @@ class _Loop:
             return
         for i, (row, flags) in enumerate(zip(ends.rows.tolist(), ends.flags.tolist(), strict=True)):
             if flags & FAILED:
-                failure = next((f for f in step.failures if f.row == row), None)
-                raise WorkerError(
-                    "the game failed" if failure is None else failure.message,
-                    game_traceback="" if failure is None else failure.traceback,
-                )
+                failure = step.failures.get(row, UNKNOWN_FAILURE)
+                raise WorkerError(failure.message, game_traceback=failure.traceback)
             if is_over[row]:
-                program.kill()
-                program.place.refuse(f"agent {row} has ended its episode twice")
+                program.refuse(f"agent {row} has ended its episode twice")
             is_over[row] = True
             obs, _ = self._obs(ends.frame, i, float(ends.scores[i]), ends.metrics[:, i])
             agents[row].game_over(obs, truncated=bool(flags & TRUNCATED))
 
-    def _ask(
-        self, step: StepMessage, agents: Sequence[Agent], scores: list[float]
-    ) -> list[bytes] | None:
+    def _ask(self, step: StepMessage, agents: Sequence[Agent]) -> list[bytes] | None:
         """The answers of all agents that are asked, for `ACT`; None if the game is to stop."""
         asked = np.flatnonzero(step.asks).tolist()
-        shown = []
-        for row in asked:
-            scores[row] = float(step.scores[row])
-            obs, kinds = self._obs(step.frame, row, scores[row], step.metrics[:, row])
-            shown.append((obs, kinds))
-        given: list[Any] = []
+        shown = [
+            self._obs(step.frame, row, float(step.scores[row]), step.metrics[:, row])
+            for row in asked
+        ]
+        given: list[Any]
         if len(asked) == 1:
             [(obs, kinds)] = shown
-            given.append(agents[asked[0]].act(obs, *map(_key_of, kinds)))
+            given = [agents[asked[0]].act(obs, *map(_key_of, kinds))]
         else:
             pending = [
                 agents[row].act_async(obs, *map(_key_of, kinds))
@@ -384,7 +371,7 @@ class _Loop:
             answers = (answer,) if len(kinds) == 1 else answer
             for kind, each in zip(kinds, answers, strict=True):
                 values[kind.name] += _values_of(kind, each)
-        return [_packed(kind, values[kind.name]) for kind in self._kinds]
+        return [packed(kind.space, values[kind.name]) for kind in self._kinds]
 
     def _obs(
         self, frame: Frame, row: int, score: float, metrics: NDArray[np.float64]
@@ -454,9 +441,3 @@ def _values_of(kind: ActionType[Any], answer: Any) -> list[Any]:  # noqa: ANN401
     if isinstance(kind.space, ContinuousActionSpace | SelectEntityActionSpace):
         return list(answer)
     return [each.value for each in answer]
-
-
-def _packed(kind: ActionType[Any], values: list[Any]) -> bytes:
-    is_continuous = isinstance(kind.space, ContinuousActionSpace)
-    data = np.array(values, dtype="<f4" if is_continuous else "<i8").tobytes()
-    return data.ljust(aligned(len(data)), b"\0")

@@ -29,7 +29,6 @@ MAX_BYTES: Final = 256 * 2**20
 MAX_JSON_BYTES: Final = 2**20
 _MAX_NAME: Final = 64
 _MAX_AGENTS: Final = 4096
-_MAX_SHOWN: Final = 16
 
 
 class Kind(IntEnum):
@@ -87,7 +86,7 @@ def size_of(header: bytes, due: Sequence[Kind], number: int) -> tuple[Kind, int]
             if all(32 <= byte < 127 or byte in b"\n\r\t" for byte in header[:4])
             else ""
         )
-        place.refuse(f"expected the bytes {MAGIC!r}, got {header[:_MAX_SHOWN]!r}{hint}")
+        place.refuse(f"expected the bytes {MAGIC!r}, got {header!r}{hint}")
     if code not in due:
         known = [kind.name for kind in Kind if kind == code]
         place.refuse(f"expected kind {names}, got {known[0] if known else code}")
@@ -245,7 +244,7 @@ def checksum_of(ready: ReadyMessage) -> str:
 
 
 def text_of_error(data: Mapping[str, Any]) -> tuple[str, str]:
-    """Message and traceback of an `ERROR` or a failure, as texts of bounded length."""
+    """Message and traceback of an `ERROR`."""
     message, trace = data.get("message"), data.get("traceback", "")
     return (
         message if isinstance(message, str) and message else "the program gave no reason",

@@ -14,10 +14,10 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import monotonic
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NoReturn, TypeAlias, TypeVar
 
 from entity_env.core.validation import require_choice
 from entity_env.errors import ClosedError, UsageError, WorkerError
@@ -37,6 +37,7 @@ from entity_env.vec.external.messages import (
     text_of_error,
 )
 
+Read = TypeVar("Read")
 Link: TypeAlias = Literal["unix", "tcp", "stdio"]
 """How the program is connected: a Unix socket, a TCP connection to this machine, or its standard
 input and output."""
@@ -88,7 +89,7 @@ class Program:
         try:
             self._configure()
             self._limit(timeout_s)
-            _, payload = self._receive((Kind.HELLO, Kind.ERROR), deadline)
+            payload = self._receive((Kind.HELLO, Kind.ERROR), deadline)
             self.hello: HelloMessage = hello_of(read_json(payload, self.place), token, self.place)
         except BaseException:
             self.kill()
@@ -112,11 +113,7 @@ class Program:
             "settings": settings,
         }
         payload = self.request(Kind.START, [json_payload(start)], timeout_s)
-        try:
-            return ready_of(read_json(payload, self.place), self.place)
-        except BaseException:
-            self.kill()
-            raise
+        return self.read(payload, lambda data, place: ready_of(read_json(data, place), place))
 
     def request(
         self, kind: Kind, parts: Sequence[bytes | memoryview], timeout_s: float | None = None
@@ -138,11 +135,23 @@ class Program:
         try:
             self._limit(limit_s)
             self._send(kind, parts)
-            _, payload = self._receive((due, Kind.ERROR), deadline)
+            return self._receive((due, Kind.ERROR), deadline)
         except BaseException:
             self.kill()
             raise
-        return payload
+
+    def read(self, payload: memoryview, reader: Callable[[memoryview, Place], Read]) -> Read:
+        """The last answer, read by a function; ends the program if that raises."""
+        try:
+            return reader(payload, self.place)
+        except BaseException:
+            self.kill()
+            raise
+
+    def refuse(self, problem: str) -> NoReturn:
+        """Ends the program and raises `MessageError` about the last answer."""
+        self.kill()
+        self.place.refuse(problem)
 
     @property
     def place(self) -> Place:
@@ -195,7 +204,7 @@ class Program:
         except OSError:
             self._fail_exited()
 
-    def _receive(self, due: Sequence[Kind], deadline: float) -> tuple[Kind, memoryview]:
+    def _receive(self, due: Sequence[Kind], deadline: float) -> memoryview:
         self._last_kind = due[0].name
         self.num_received += 1
         buffers = self._buffers
@@ -217,7 +226,7 @@ class Program:
         if kind is Kind.ERROR:
             message, trace = text_of_error(read_json(payload, self.place))
             raise WorkerError(f"{self.name}: {message}", game_traceback=trace)
-        return kind, payload
+        return payload
 
     def _fill(self, buffer: memoryview, done: int, wanted: int, deadline: float) -> int:
         """Receives bytes into a buffer until it has the wanted number; returns how many it has."""
@@ -242,9 +251,8 @@ class Program:
 
     def _fail_exited(self) -> None:
         reason = "closed the connection"
-        if self._process is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                reason = _reason_of(self._process.wait(_EXIT_TIMEOUT_S))
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            reason = _reason_of(self._process.wait(_EXIT_TIMEOUT_S))
         raise WorkerError(
             f"{self.name} {reason} before message {self.num_received} ({self._last_kind}) was "
             "complete; what it printed to standard error is above"
