@@ -14,7 +14,13 @@ import pytest
 from entity_env.vec import Autoreset
 from entity_env.vec.external.game import ExternalGame
 from entity_env.vec.external.program import Link
-from tests.vec.external.twins import GAMES, require_equal, require_failure, twin_of
+from tests.vec.external.twins import (
+    GAMES,
+    require_equal,
+    require_failure,
+    require_verified,
+    twin_of,
+)
 
 FOLDER = Path(__file__).parents[3] / "clients" / "javascript"
 pytestmark = [
@@ -29,16 +35,19 @@ def game_of(name: str, link: Link = "unix", **settings: Any) -> ExternalGame:  #
 
 
 @pytest.mark.parametrize("autoreset", get_args(Autoreset))
-@pytest.mark.parametrize("name", sorted({*GAMES, "multi_snake"}))
-def test_it_equals_its_twin(
-    name: str, autoreset: Autoreset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    require_equal(game_of(name), twin_of(name, monkeypatch), autoreset)
+@pytest.mark.parametrize("name", GAMES)
+def test_it_equals_its_twin(name: str, autoreset: Autoreset) -> None:
+    require_equal(game_of(name), twin_of(name), autoreset)
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_replays_are_those_of_its_twin(name: str) -> None:
+    require_verified(game_of(name))
 
 
 @pytest.mark.parametrize("link", get_args(Link))
-def test_every_link(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
-    twin = twin_of("snake", monkeypatch).with_settings(board_size=5)
+def test_every_link(link: Link) -> None:
+    twin = twin_of("snake").with_settings(board_size=5)
     require_equal(game_of("snake", link, board_size=5), twin, "same_step", num_steps=60)
 
 
