@@ -169,9 +169,9 @@ class ExternalGame(Game):
         """A value for every setting of the program."""
         return {**self.hello.settings, **self.settings}
 
-    def start_program(self) -> Program:
-        """Starts the program; errors as for the constructor."""
-        return Program(self.command, self.folder, self.link)
+    def start_program(self, *, quiet: bool = False) -> Program:
+        """Starts the program; arguments and errors as for `Program`."""
+        return Program(self.command, self.folder, self.link, quiet=quiet)
 
     def close(self) -> None:
         """Ends the programs that are kept for `run`; the next `run` starts a new one."""

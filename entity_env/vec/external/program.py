@@ -15,8 +15,9 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Final, Literal, NoReturn, TypeAlias, TypeVar
 
 from entity_env.core.validation import require_choice
@@ -47,6 +48,7 @@ STEP_TIMEOUT_S: Final = 300.0
 """Seconds until an answer counts as missing, if the caller sets no limit."""
 _EXIT_TIMEOUT_S: Final = 2.0
 _POLL_S: Final = 0.05
+_PAUSE_S: Final = 0.005
 _SOCKET_BYTES: Final = 2**20
 _FIRST_BYTES: Final = 2**16
 """Initial size of the memory for payloads."""
@@ -62,6 +64,7 @@ class Program:
         command: the program and its arguments.
         folder: its working folder; None = the current one.
         link: how it is connected.
+        quiet: True = discards what it prints to standard error.
 
     Raises:
         UsageError: the program cannot be started.
@@ -75,6 +78,8 @@ class Program:
         folder: Path | None = None,
         link: Link = "unix",
         timeout_s: float = START_TIMEOUT_S,
+        *,
+        quiet: bool = False,
     ) -> None:
         self.name = shlex.join(command)
         self.num_received = 0
@@ -84,7 +89,7 @@ class Program:
         self._buffers = [bytearray(_FIRST_BYTES), bytearray(_FIRST_BYTES)]
         deadline = monotonic() + timeout_s
         token = secrets.token_hex(16) if link == "tcp" else ""
-        self._process, self._socket = _started(command, folder, link, token, deadline)
+        self._process, self._socket = _started(command, folder, link, token, deadline, quiet=quiet)
         self._finalizer = weakref.finalize(self, _end, self._process, self._socket, 0.0)
         try:
             self._configure()
@@ -157,6 +162,44 @@ class Program:
     def place(self) -> Place:
         """The last message, for errors."""
         return Place(self.num_received, self._last_kind)
+
+    def last_words(
+        self,
+        sent: Sequence[bytes],
+        timeout_s: float,
+        *,
+        ends: bool,
+        is_enough: Callable[[bytes], bool],
+    ) -> tuple[bytes, int | None]:
+        """Sends bytes that need not be messages, and waits until the program exits; ends it.
+
+        Args:
+            sent: pieces, sent with pauses of 5 ms.
+            ends: end the connection after them.
+            is_enough: True for received bytes after which nothing else matters.
+
+        Returns:
+            The first bytes that it has sent, and its exit code, or None if it still runs.
+        """
+        self.is_closed = True
+        deadline, received = monotonic() + timeout_s, b""
+        try:
+            self._limit(timeout_s)
+            with contextlib.suppress(OSError):
+                for piece in sent:
+                    self._socket.sendall(piece)
+                    sleep(_PAUSE_S)
+                if ends:
+                    self._socket.shutdown(socket.SHUT_WR)
+                while (data := self._socket.recv(_FIRST_BYTES)) and monotonic() < deadline:
+                    received = (received + data)[:_FIRST_BYTES]
+                    if is_enough(received):
+                        return received, None
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return received, self._process.wait(max(deadline - monotonic(), 0.0))
+            return received, None
+        finally:
+            self.kill()
 
     def close(self) -> None:
         """Asks the program to exit, and ends it if it does not; may be called twice."""
@@ -252,14 +295,15 @@ class Program:
     def _fail_exited(self) -> None:
         reason = "closed the connection"
         with contextlib.suppress(subprocess.TimeoutExpired):
-            reason = _reason_of(self._process.wait(_EXIT_TIMEOUT_S))
+            reason = reason_of_exit(self._process.wait(_EXIT_TIMEOUT_S))
         raise WorkerError(
             f"{self.name} {reason} before message {self.num_received} ({self._last_kind}) was "
             "complete; what it printed to standard error is above"
         )
 
 
-def _reason_of(code: int) -> str:
+def reason_of_exit(code: int) -> str:
+    """How a program ended, from its exit code: "exited with code 1"."""
     if code >= 0:
         return f"exited with code {code}"
     with contextlib.suppress(ValueError):
@@ -268,14 +312,21 @@ def _reason_of(code: int) -> str:
 
 
 def _started(
-    command: Sequence[str], folder: Path | None, link: Link, token: str, deadline: float
+    command: Sequence[str],
+    folder: Path | None,
+    link: Link,
+    token: str,
+    deadline: float,
+    *,
+    quiet: bool,
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Starts a program and connects it."""
     require_choice("link", link, ("unix", "tcp", "stdio"))
+    popen = partial(_popen, command, folder, token, quiet=quiet)
     if link == "tcp":
         with socket.create_server(("127.0.0.1", 0)) as server:
             address = f"tcp:127.0.0.1:{server.getsockname()[1]}"
-            process = _popen(command, folder, address, token)
+            process = popen(address)
             return process, _accepted(server, process, shlex.join(command), deadline)
     family = getattr(socket, "AF_UNIX", None)
     if family is None:
@@ -283,7 +334,7 @@ def _started(
     if link == "stdio":
         ours, theirs = socket.socketpair()
         with theirs:
-            process = _popen(command, folder, "stdio", token, theirs)
+            process = popen("stdio", theirs)
         return process, ours
     with (
         tempfile.TemporaryDirectory(prefix="entity_env-") as private,
@@ -292,16 +343,18 @@ def _started(
         path = str(Path(private, "s"))
         server.bind(path)
         server.listen(1)
-        process = _popen(command, folder, f"unix:{path}", token)
+        process = popen(f"unix:{path}")
         return process, _accepted(server, process, shlex.join(command), deadline)
 
 
 def _popen(
     command: Sequence[str],
     folder: Path | None,
-    address: str,
     token: str,
+    address: str,
     stdio: socket.socket | None = None,
+    *,
+    quiet: bool,
 ) -> subprocess.Popen[bytes]:
     program = command[0]
     if folder is not None and not Path(program).is_absolute() and Path(folder, program).is_file():
@@ -317,6 +370,7 @@ def _popen(
             env={**os.environ, "ENTITY_ENV_ADDRESS": address, "ENTITY_ENV_TOKEN": token},
             stdin=subprocess.DEVNULL if stdio is None else stdio.fileno(),
             stdout=None if stdio is None else stdio.fileno(),
+            stderr=subprocess.DEVNULL if quiet else None,
             # Ctrl-C reaches this process only, which then ends the program.
             start_new_session=sys.platform != "win32",
         )
@@ -335,8 +389,8 @@ def _accepted(
                 return server.accept()[0]
             if (code := process.poll()) is not None:
                 raise WorkerError(
-                    f"{name} {_reason_of(code)} before it connected; what it printed to standard "
-                    "error is above"
+                    f"{name} {reason_of_exit(code)} before it connected; what it printed to "
+                    "standard error is above"
                 )
             if monotonic() > deadline:
                 raise WorkerError(f"{name} did not connect to ENTITY_ENV_ADDRESS in time")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from entity_env.check.program import program_violations
 from entity_env.errors import UsageError, WorkerError
 from entity_env.vec import VecEnv
 from entity_env.vec.external.game import ExternalGame
@@ -124,6 +125,28 @@ def test_restarts_truncate_the_lost_episodes() -> None:
         assert all(each.metrics == {"error": 1.0} for each in obs.episodes)
         obs = vec.act({"Move": np.zeros(2, dtype=np.int64)})
         assert vec.statistics().num_restarts == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "line"),
+    [
+        ("", ""),
+        ("shares", "one of 3 copies shows another reward in step 2"),
+        ("exit_code", "after CLOSE, it exited with code 3, expected the code 0"),
+        ("trusts", "after START with protocol 99, it sent an answer: it must exit"),
+        ("crashes", "after RESET of 2305843009213693952 copies, it was ended by SIGSEGV"),
+    ],
+)
+def test_a_check_plays_several_copies_and_sends_invalid_requests(fault: str, line: str) -> None:
+    found = " ".join(program_violations(liar(fault), 1, lambda stage: None, float("inf")))
+    assert line in found if line else not found
+
+
+def test_a_program_that_does_not_exit_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("entity_env.check.program._EXIT_S", 0.1)
+    found = [*program_violations(liar("stays"), 1, lambda stage: None, float("inf"))]
+    assert found == ["after CLOSE, it still runs after 5 s: it must exit"]
 
 
 def test_a_million_entities_arrive() -> None:
