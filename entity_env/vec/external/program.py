@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import logging
 import os
 import secrets
 import shlex
@@ -18,7 +20,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Final, Literal, NoReturn, TypeAlias, TypeVar
+from typing import Final, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from entity_env.core.validation import require_choice
 from entity_env.errors import ClosedError, UsageError, WorkerError
@@ -38,16 +40,20 @@ from entity_env.vec.external.messages import (
     text_of_error,
 )
 
+_LOGGER: Final = logging.getLogger("entity_env.vec.external")
 Read = TypeVar("Read")
 Link: TypeAlias = Literal["unix", "tcp", "stdio"]
 """How the program is connected: a Unix socket, a TCP connection to this machine, or its standard
 input and output."""
 
 START_TIMEOUT_S: Final = 60.0
+WAIT_TIMEOUT_S: Final = 600.0
+"""Seconds that a program which somebody else starts may take to connect."""
 STEP_TIMEOUT_S: Final = 300.0
 """Seconds until an answer counts as missing, if the caller sets no limit."""
 _EXIT_TIMEOUT_S: Final = 2.0
 _POLL_S: Final = 0.05
+_QUIET_S: Final = 1.0
 _PAUSE_S: Final = 0.005
 _SOCKET_BYTES: Final = 2**20
 _FIRST_BYTES: Final = 2**16
@@ -61,13 +67,14 @@ class Program:
     one arrives.
 
     Args:
-        command: the program and its arguments.
+        command: the program and its arguments; empty = somebody else starts it.
         folder: its working folder; None = the current one.
         link: how it is connected.
+        address: where to wait for a program that somebody else starts, see `Address`.
         quiet: True = discards what it prints to standard error.
 
     Raises:
-        UsageError: the program cannot be started.
+        UsageError: the program cannot be started, or the address cannot be used.
         MessageError: it says something else than the protocol allows.
         WorkerError: it exits, or does not answer within the time limit.
     """
@@ -79,17 +86,25 @@ class Program:
         link: Link = "unix",
         timeout_s: float = START_TIMEOUT_S,
         *,
+        address: str = "",
         quiet: bool = False,
     ) -> None:
-        self.name = shlex.join(command)
+        self.name = shlex.join(command) or f"the program at {address}"
         self.num_received = 0
         self.is_closed = False
         self._limit_s = 0.0
         self._last_kind = Kind.HELLO.name
         self._buffers = [bytearray(_FIRST_BYTES), bytearray(_FIRST_BYTES)]
-        deadline = monotonic() + timeout_s
-        token = secrets.token_hex(16) if link == "tcp" else ""
-        self._process, self._socket = _started(command, folder, link, token, deadline, quiet=quiet)
+        token = "" if address or link != "tcp" else secrets.token_hex(16)
+        self._process: subprocess.Popen[bytes] | None = None
+        if address:
+            self._socket = _awaited(Address.of(address))
+            deadline = monotonic() + timeout_s
+        else:
+            deadline = monotonic() + timeout_s
+            self._process, self._socket = _started(
+                command, folder, link, token, deadline, quiet=quiet
+            )
         self._finalizer = weakref.finalize(self, _end, self._process, self._socket, 0.0)
         try:
             self._configure()
@@ -195,6 +210,8 @@ class Program:
                     received = (received + data)[:_FIRST_BYTES]
                     if is_enough(received):
                         return received, None
+            if self._process is None:  # the end of its connection is all that is known
+                return received, 0 if monotonic() < deadline else None
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return received, self._process.wait(max(deadline - monotonic(), 0.0))
             return received, None
@@ -294,11 +311,14 @@ class Program:
 
     def _fail_exited(self) -> None:
         reason = "closed the connection"
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            reason = reason_of_exit(self._process.wait(_EXIT_TIMEOUT_S))
+        where = ""
+        if self._process is not None:
+            where = "; what it printed to standard error is above"
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                reason = reason_of_exit(self._process.wait(_EXIT_TIMEOUT_S))
         raise WorkerError(
             f"{self.name} {reason} before message {self.num_received} ({self._last_kind}) was "
-            "complete; what it printed to standard error is above"
+            f"complete{where}"
         )
 
 
@@ -399,13 +419,88 @@ def _accepted(
         raise
 
 
+class Address(NamedTuple):
+    """Where a program connects: `unix:PATH` or `tcp:127.0.0.1:PORT`."""
+
+    text: str
+    path: str
+    port: int
+
+    @classmethod
+    def of(cls, text: str) -> Address:
+        """Raises `UsageError` for other texts."""
+        kind, _, place = text.partition(":")
+        if kind == "unix" and place and hasattr(socket, "AF_UNIX"):
+            return cls(text, place, 0)
+        host, _, port = place.rpartition(":")
+        if kind == "tcp" and host == "127.0.0.1" and port.isdecimal() and 0 < int(port) < 65536:
+            return cls(text, "", int(port))
+        raise UsageError(
+            f"the address of a program is unix:PATH or tcp:127.0.0.1:PORT, got {text!r}"
+        )
+
+    def listening(self) -> socket.socket:
+        """A socket that listens; only this user can connect to a path."""
+        if self.path:
+            server = socket.socket(getattr(socket, "AF_UNIX"))  # noqa: B009 - missing on Windows
+        else:
+            server = socket.socket(socket.AF_INET)
+        try:
+            if self.path:
+                server.bind(self.path)
+                Path(self.path).chmod(0o600)
+            else:
+                if sys.platform != "win32":  # where it would let others take the port
+                    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                server.bind(("127.0.0.1", self.port))
+            server.listen(1)
+        except BaseException:
+            server.close()
+            raise
+        return server
+
+
+def _awaited(address: Address) -> socket.socket:
+    """The connection of a program that somebody else starts.
+
+    Waits until other processes, which wait for their own programs, have released the address.
+    """
+    begin, is_told = monotonic(), False
+    while (waited_s := monotonic() - begin) < WAIT_TIMEOUT_S:
+        if waited_s > _QUIET_S and not is_told:
+            is_told = True
+            _LOGGER.warning("waiting for a program with ENTITY_ENV_ADDRESS=%s", address.text)
+        try:
+            server = address.listening()
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or waited_s > START_TIMEOUT_S:
+                raise UsageError(
+                    f"cannot wait for a program at {address.text}: {error.strerror}"
+                ) from error
+            sleep(_POLL_S)
+            continue
+        with server:
+            try:
+                server.settimeout(_QUIET_S)
+                with contextlib.suppress(TimeoutError):
+                    return server.accept()[0]
+            finally:
+                if address.path:
+                    Path(address.path).unlink()
+    raise WorkerError(f"no program connected to {address.text} within {WAIT_TIMEOUT_S:g} s")
+
+
 def _end(
-    process: subprocess.Popen[bytes], connection: socket.socket | None, timeout_s: float
+    process: subprocess.Popen[bytes] | None, connection: socket.socket | None, timeout_s: float
 ) -> None:
     """Ends a program: it has `timeout_s` to exit by itself."""
     if connection is not None:
         with contextlib.suppress(OSError):
             connection.shutdown(socket.SHUT_WR)
+    if process is None:
+        if connection is not None:
+            connection.close()
+        return
     try:
         if timeout_s:
             with contextlib.suppress(subprocess.TimeoutExpired):

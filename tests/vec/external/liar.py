@@ -42,6 +42,8 @@ def connect() -> socket.socket:
     address = os.environ["ENTITY_ENV_ADDRESS"]
     if address == "stdio":
         return socket.socket(fileno=os.dup(0))
+    if address.startswith("tcp:"):
+        return socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])))
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(address.removeprefix("unix:"))
     return connection

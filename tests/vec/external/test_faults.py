@@ -51,7 +51,10 @@ def test_without_a_fault_it_plays() -> None:
         ("big_endian", "message 1 (HELLO or ERROR): expected kind HELLO or ERROR, got 16777216"),
         ("version", "message 1 (HELLO): the program has version 99 of the protocol, expected 1"),
         ("name", "message 1 (HELLO): name must have 1 to 64 letters"),
-        ("setting", "message 1 (HELLO): the name of a setting must be an identifier, not 'seed'"),
+        (
+            "setting",
+            "message 1 (HELLO): the name of a setting must be an identifier, not one of",
+        ),
         ("no_json", "message 1 (HELLO): the payload is not JSON in UTF-8"),
         ("huge_size", "message 1 (HELLO): the payload must have a multiple of 8 bytes, at most"),
         ("kind", "message 1 (HELLO or ERROR): expected kind HELLO or ERROR, got STEP"),
@@ -159,6 +162,7 @@ def test_a_million_entities_arrive() -> None:
 @pytest.mark.parametrize("link", ["unix", "stdio"])
 def test_it_ends_with_its_owner(link: Link) -> None:
     program = Program([sys.executable, "-S", str(LIAR), "stays"], link=link)
+    assert program._process is not None
     pid = program._process.pid
     del program
     with pytest.raises(ProcessLookupError):
@@ -169,6 +173,7 @@ def test_a_program_that_does_not_exit_is_ended() -> None:
     program = Program([sys.executable, "-S", str(LIAR), "stays"])
     program.start(1, {})
     program.close()
+    assert program._process is not None
     assert program._process.poll() is not None
 
 
@@ -180,7 +185,7 @@ def test_a_program_that_does_not_connect_is_ended() -> None:
 @pytest.mark.parametrize(
     ("command", "line"),
     [
-        ("", "the command of an ExternalGame is empty"),
+        ("", "an ExternalGame needs either a command"),
         ("no-such-program --fast", "cannot start 'no-such-program': no such program"),
     ],
 )
