@@ -251,10 +251,10 @@ class Export:
 
 
 def _game_of(checkpoint: Path) -> str:
-    """The game of a run, as its user named it, without folders; "" if unknown."""
-    for folder in (checkpoint, checkpoint.parent):
+    """The name of the game that a run was trained on; "" if unknown."""
+    for folder in (checkpoint, *checkpoint.absolute().parents[:2]):
         with suppress(UsageError, OSError):
-            game = read_about(folder).get("game")
+            game = read_about(folder).get("game_name")
             if isinstance(game, str):
-                return Path(game).name
+                return game
     return ""

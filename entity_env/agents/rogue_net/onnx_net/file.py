@@ -66,13 +66,16 @@ _DTYPES: Final = {"tensor(float)": "float32", "tensor(int64)": "int64", "tensor(
 
 
 def write_onnx(
-    path: Path, weights: Weights, *, game: str = "", has_visible: bool = False
+    path: str | Path, weights: Weights, *, game: str = "", has_visible: bool = False
 ) -> tuple[str, ...]:
-    """Writes a network atomically, after comparing it with `NumpyNet` for random observations.
+    """Writes a network as an ONNX file, if ONNX Runtime computes the same decisions as numpy.
+
+    Compares them for random observations first; the file is written atomically.
 
     Args:
         game: name of the game, for the metadata.
-        has_visible: adds the inputs `visible/TYPE`.
+        has_visible: adds an input `visible/TYPE` per entity type, with which a program marks
+            entities as hidden from the policy. Without it, leave out hidden entities.
 
     Returns:
         A line for every input and output: its name, dtype and shape.
@@ -83,15 +86,16 @@ def write_onnx(
         CheckpointError: another suffix, or different results.
         OSError: the file cannot be written.
     """
-    if path.suffix != ONNX_SUFFIX:
-        raise CheckpointError(f"an ONNX file must be named *{ONNX_SUFFIX}, got {path.name!r}")
+    file = Path(path)
+    if file.suffix != ONNX_SUFFIX:
+        raise CheckpointError(f"an ONNX file must be named *{ONNX_SUFFIX}, got {file.name!r}")
+    if not file.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {file.parent}")
     weights.require_fit("the network", "its description")
     content = onnx_bytes(weights, game=game, has_visible=has_visible)
     session = _session_of(content)
-    _require_same(weights, session, f"{path} (not written)")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {path.parent}")
-    write_file(path, content)
+    _require_same(weights, session, f"{file} (not written)")
+    write_file(file, content)
     return tuple(
         f"{kind} {each.name}: {_DTYPES[each.type]} ({', '.join(map(str, each.shape))})"
         for kind, ports in (("input", session.get_inputs()), ("output", session.get_outputs()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from entity_env.agents.rogue_net.onnx_net import file as onnx_file
 from entity_env.agents.rogue_net.onnx_net.file import onnx_bytes, write_onnx
 from entity_env.agents.rogue_net.onnx_net.samples import sampled_batches
 from entity_env.core.spaces import spaces_from_json
-from entity_env.errors import CheckpointError, MissingExtraError, SchemaError
+from entity_env.errors import CheckpointError, SchemaError
 from entity_env.games.registry import GAMES
 from tests import ROOT
 from tests.helpers.strategies import action_spaces, obs_spaces, observations
@@ -381,18 +380,3 @@ def test_an_mlp_has_no_inputs_for_hidden_entities() -> None:
     with pytest.raises(SchemaError, match="an MLP or CNN reads hidden entities like visible ones"):
         onnx_bytes(random_weights((obs_space, actions), config), has_visible=True)
     assert obs_space is FLAT
-
-
-@pytest.mark.parametrize("missing", ["onnx", "onnxruntime"])
-def test_a_missing_package_is_named(
-    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in [*sys.modules]:
-        if name == missing or name.startswith("entity_env.agents.rogue_net.onnx_net."):
-            monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, missing, None)
-    from entity_env.agents.rogue_net.onnx_net.file import write_onnx
-
-    with pytest.raises(MissingExtraError, match=rf"{missing}.*pip install 'entity-env\[onnx\]'"):
-        write_onnx(tmp_path / "x.onnx", random_weights((OBS, ACTIONS), SMALL()))
-    assert not list(tmp_path.iterdir())
