@@ -29,8 +29,8 @@ from entity_env.agents.rogue_net.checkpoints.agent_file import (
     MAGIC,
     VERSION,
     agent_bytes,
+    agent_checksum,
     agent_from_bytes,
-    checksum_of,
     read_agent,
     write_agent,
 )
@@ -323,7 +323,7 @@ def test_the_command_exports_for_other_engines(source: Path, tmp_path: Path) -> 
     assert all(map(str.startswith, lines, expected))
     assert len(lines) == len(expected)
     metadata = session.get_modelmeta().custom_metadata_map
-    assert metadata["checksum"] == checksum_of(agent_bytes(read_network(source)))
+    assert metadata["checksum"] == agent_checksum(agent_bytes(read_network(source)))
     assert metadata["game"] == ""
 
 

@@ -82,7 +82,7 @@ def agent_bytes(weights: Weights) -> bytes:
     return MAGIC + VERSION.to_bytes(4, "little") + hashlib.sha256(body).digest() + body
 
 
-def checksum_of(content: bytes) -> str:
+def agent_checksum(content: bytes) -> str:
     """The checksum in the content of an `.agent` file, in hexadecimal digits."""
     return content[_CHECKSUM:_BODY].hex()
 

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.batch_layout import Batch
-from entity_env.agents.rogue_net.checkpoints.agent_file import agent_bytes, checksum_of
+from entity_env.agents.rogue_net.checkpoints.agent_file import agent_bytes, agent_checksum
 from entity_env.agents.rogue_net.numpy_net.distributions import CategoricalArrays
 from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
 from entity_env.agents.rogue_net.onnx_net.samples import sampled_batches
@@ -57,8 +57,8 @@ _VERSION: Final = 1
 _MAX_DIFFERENCE: Final = 1e-5
 """Allowed difference from numpy's probabilities and numbers."""
 _MAX_ROUNDING: Final = 16.0
-"""The same, in differences from one more rounding of all parameters. Networks that are deep or very
-certain multiply the rounding errors of float32.
+"""More is allowed if numpy is not that exact itself: this many times the difference that one more
+rounding of all parameters makes. Deep and very certain networks multiply rounding errors.
 """
 _NUM_SAMPLES: Final = 24
 _MAX_NAMED: Final = 5
@@ -116,7 +116,7 @@ def onnx_bytes(weights: Weights, *, game: str = "", has_visible: bool = False) -
         ),
         "net": json.dumps(weights.config.to_json(), ensure_ascii=False),
         "version": str(_VERSION),
-        "checksum": checksum_of(agent_bytes(weights)),
+        "checksum": agent_checksum(agent_bytes(weights)),
     }
     graph = OnnxNet(weights, has_visible=has_visible).graph
     content: bytes = graph.model(metadata, version("entity-env")).SerializeToString()

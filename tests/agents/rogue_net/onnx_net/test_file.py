@@ -16,11 +16,15 @@ from numpy.typing import NDArray
 from benchmarks.peers.network_vectors import Vector, episode_vectors, random_weights, vectors_of
 from entity_env import Entity, Observation, ObsSpace
 from entity_env.agents.rogue_net import RelposEncodingConfig, RogueNetConfig, Weights
-from entity_env.agents.rogue_net.checkpoints.agent_file import agent_bytes, checksum_of, read_agent
+from entity_env.agents.rogue_net.checkpoints.agent_file import (
+    agent_bytes,
+    agent_checksum,
+    read_agent,
+)
 from entity_env.agents.rogue_net.config import net_from_json
 from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
 from entity_env.agents.rogue_net.onnx_net import file as onnx_file
-from entity_env.agents.rogue_net.onnx_net.file import onnx_bytes, write_onnx
+from entity_env.agents.rogue_net.onnx_net.file import inputs_of, onnx_bytes, write_onnx
 from entity_env.agents.rogue_net.onnx_net.samples import sampled_batches
 from entity_env.core.spaces import spaces_from_json
 from entity_env.errors import CheckpointError, SchemaError
@@ -43,6 +47,7 @@ from tests.page.test_network import (
 )
 
 onnx: Any = pytest.importorskip("onnx")
+pytest.importorskip("onnx.reference")
 onnxruntime: Any = pytest.importorskip("onnxruntime")
 
 MAX_DIFFERENCE = 1e-5
@@ -163,6 +168,27 @@ def test_every_graph_is_valid_and_has_operators_of_unity(name: str) -> None:
     assert {node.op_type for node in model.graph.node} <= IN_UNITY
     used = {name for node in model.graph.node for name in node.input}
     assert {each.name for each in model.graph.initializer} <= used
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_reference_implementation_of_onnx_agrees(name: str) -> None:
+    """Results do not depend on ONNX Runtime, not even for empty arrays."""
+    obs_space, actions, config = CONFIGS[name]
+    weights = random_weights((obs_space, actions), config, seed=len(name))
+    content = onnx_bytes(weights)
+    session, reference = session_of(content), onnx.reference.ReferenceEvaluator(content)
+    names = [each.name for each in session.get_inputs()]
+    for batch in sampled_batches(weights, 4, has_visible=False):
+        inputs = inputs_of(batch, weights, names)
+        with np.errstate(divide="ignore"):  # log(0) of a choice that is not allowed
+            expected = reference.run(None, inputs)
+        for each, one, two in zip(
+            session.get_outputs(), session.run(None, inputs), expected, strict=True
+        ):
+            assert one.shape == two.shape, each.name
+            if each.name.startswith("logprobs/"):
+                one, two = np.exp(one), np.exp(two)
+            np.testing.assert_allclose(one, two, rtol=1e-5, atol=MAX_DIFFERENCE)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -291,7 +317,7 @@ def test_the_file_describes_its_network(tmp_path: Path) -> None:
     metadata = {each.key: each.value for each in model.metadata_props}
     assert metadata["game"] == "zoo"
     assert metadata["version"] == "1"
-    assert metadata["checksum"] == checksum_of(agent_bytes(weights))
+    assert metadata["checksum"] == agent_checksum(agent_bytes(weights))
     assert len(metadata["checksum"]) == 64
     assert spaces_from_json(json.loads(metadata["spaces"])) == (OBS, ACTIONS)
     assert net_from_json(json.loads(metadata["net"])) == weights.config
