@@ -15,7 +15,9 @@
 | `mean/ACTION`, `std/ACTION` | `(num_actors, num_numbers)` | of continuous actions, not clipped |
 | `value` | `(1,)` | unless the value is untrained |
 
-All outputs are float32. Indices of actors and actees count all entities, in the order of the types.
+Inputs that have no effect are left out. All outputs are float32. Indices of actors and actees count
+all entities, in the order of the types.
+
 The metadata of the file has `game` (may be empty), `spaces` and `net` as in an `.agent` file, the
 `version` of this table, and the `checksum` that an `.agent` file of the network has.
 """

@@ -102,6 +102,10 @@ class OnnxGraph:
         """Rows of a matrix, as a slice."""
         return self.op("Slice", x, *(np.array([n], np.int64) for n in (start, stop, 0)))
 
+    def first_row(self, x: Value, width: int) -> Value:
+        """`(1, width)` first row of a matrix; 0 if it has no rows."""
+        return self.rows(self.concat([x, np.zeros((1, width), np.float32)], 0), 0, 1)
+
     def columns(self, x: Value, index: Sequence[int]) -> Value:
         """Columns of a matrix, in this order."""
         return self.op("Gather", x, np.array(index, np.int64), axis=1)
@@ -143,7 +147,7 @@ class OnnxGraph:
     # ------------------------------------------------------------------ the file
 
     def model(self, metadata: Mapping[str, str], version: str) -> ModelProto:
-        """The graph without operators and constants that no output needs."""
+        """The graph without inputs, operators and constants that no output needs."""
         needed, nodes = set(self.outputs), list[NodeProto]()
         for node in reversed(self._nodes):
             if needed.intersection(node.output):
@@ -154,7 +158,8 @@ class OnnxGraph:
             for each, values in self._constants.items()
             if each in needed
         ]
-        graph = helper.make_graph(nodes[::-1], "network", self._inputs, self._outputs, constants)
+        inputs = [each for each in self._inputs if each.name in needed]
+        graph = helper.make_graph(nodes[::-1], "network", inputs, self._outputs, constants)
         model = helper.make_model(
             graph,
             ir_version=_IR_VERSION,

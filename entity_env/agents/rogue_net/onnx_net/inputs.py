@@ -52,7 +52,6 @@ class OnnxInputs:
             for name in entities
             if has_visible
         }
-        self._num_shared = len(shared)
         self._shared: Value = ""
         """`(1, num_global_features)`."""
         if shared:
@@ -107,8 +106,8 @@ class OnnxInputs:
         """`(1, num_features)` of a single entity, 0 if it is missing."""
         if name == GLOBAL_ENTITY:
             return self._shared
-        missing = np.zeros((1, len(self._weights.obs_space.entities[name].features)), np.float32)
-        return self._graph.rows(self._graph.concat([self.features[name], missing], 0), 0, 1)
+        width = len(self._weights.obs_space.entities[name].features)
+        return self._graph.first_row(self.features[name], width)
 
     def _joined(self, name: EntityName) -> Value:
         """`(num_entities, width)`: own features, then global features."""
@@ -135,8 +134,7 @@ class OnnxInputs:
         Reads the first reference entity; without one, its features are 0.
         """
         graph, named = self._graph, config.reference_entity
-        missing = np.zeros((1, len(features[named])), np.float32)
-        reference = graph.rows(graph.concat([arrays[named], missing], 0), 0, 1)
+        reference = graph.first_row(arrays[named], len(features[named]))
 
         def number(feature: str) -> Value:
             return graph.columns(reference, [features[named].index(feature)])

@@ -14,7 +14,7 @@ from entity_env.agents.rogue_net.numpy_net.distributions import FORBIDDEN
 from entity_env.agents.rogue_net.numpy_net.functions import CLIP, EPSILON, HIDDEN, input_statistics
 from entity_env.agents.rogue_net.onnx_net.graph import OnnxGraph, Value
 from entity_env.agents.rogue_net.onnx_net.inputs import OnnxInputs
-from entity_env.agents.rogue_net.onnx_net.relpos import PairTables, pair_tables
+from entity_env.agents.rogue_net.onnx_net.relpos import PairGraph, PairTables
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.core.ragged import Floats
 from entity_env.core.spaces import ActionName, EntityName, GlobalCategoricalActionSpace
@@ -128,7 +128,8 @@ class OnnxNet:
         **tensors: NDArray[Any],
     ) -> PairTables:
         inputs = dict(zip(features, features_of, strict=True))
-        return pair_tables(self.graph, inputs, features, RelposEncodingConfig(**options), tensors)
+        config = RelposEncodingConfig(**options)
+        return PairGraph(self.graph, inputs, features, config, tensors).tables()
 
     def attend(
         self,

@@ -27,19 +27,15 @@ class PairTables(NamedTuple):
     values: Value
 
 
-def pair_tables(
-    graph: OnnxGraph,
-    inputs: Mapping[EntityName, Value],
-    features: Mapping[EntityName, Sequence[str]],
-    config: RelposEncodingConfig,
-    tensors: Mapping[str, NDArray[Any]],
-) -> PairTables:
-    """The tables of a `positions` operation, with its inputs, constants and tensors."""
-    return _Pairs(graph, inputs, features, config, tensors).tables()
+class PairGraph:
+    """All pairs of entities in a `positions` operation.
 
+    Arrays are `(num_entities, num_entities)`, the query first.
 
-class _Pairs:
-    """All pairs of entities; arrays are `(num_entities, num_entities)`, the query first."""
+    Args:
+        inputs, features: features of the entities, and the names of these features, by type.
+        tensors: those of the operation.
+    """
 
     def __init__(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,12 @@ from numpy.typing import NDArray
 
 from benchmarks.peers.network_vectors import Vector, episode_vectors, random_weights, vectors_of
 from entity_env import Entity, Observation, ObsSpace
-from entity_env.agents.rogue_net import RelposEncodingConfig, RogueNetConfig, Weights
+from entity_env.agents.rogue_net import (
+    RelposEncodingConfig,
+    RogueNetConfig,
+    Weights,
+    operations,
+)
 from entity_env.agents.rogue_net.checkpoints.agent_file import (
     agent_bytes,
     agent_checksum,
@@ -49,6 +55,7 @@ from tests.page.test_network import (
 onnx: Any = pytest.importorskip("onnx")
 pytest.importorskip("onnx.reference")
 onnxruntime: Any = pytest.importorskip("onnxruntime")
+from entity_env.agents.rogue_net.onnx_net.net import OnnxNet  # noqa: E402 - imports onnx
 
 MAX_DIFFERENCE = 1e-5
 SLOW = {"cartpole", "mountain_car", "pendulum"}
@@ -399,6 +406,34 @@ def test_many_entity_types_are_written_in_bounded_memory(tmp_path: Path) -> None
     batches = sampled_batches(weights, 24, has_visible=False)
     most = max(sum(len(each.values) for each in batch.features.values()) for batch in batches)
     assert 40 < most < 200
+
+
+def test_every_kind_of_operation_has_a_method() -> None:
+    kinds = re.findall(
+        r"`(\w+)`", "".join(re.findall(r"^\| (`.+?) \|", operations.__doc__ or "", re.M))
+    )
+    assert len(kinds) > 18
+    assert [kind for kind in kinds if not callable(getattr(OnnxNet, kind, None))] == []
+
+
+def test_an_operation_without_a_method_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(OnnxNet, "attend")
+    with pytest.raises(SchemaError, match="the operation 'attend' cannot be written as ONNX"):
+        write_onnx(tmp_path / "x.onnx", random_weights((OBS, ACTIONS), SMALL()))
+    assert not list(tmp_path.iterdir())
+
+
+def test_inputs_without_effect_are_left_out() -> None:
+    obs_space, actions, config = CONFIGS["MLP"]
+    session = session_of(onnx_bytes(random_weights((obs_space, actions), config)))
+    assert not obs_space.entities["Wall"].features
+    assert [each.name for each in session.get_inputs()] == [
+        "features/Car",
+        "globals",
+        "mask/mode",
+    ]
 
 
 def test_an_mlp_has_no_inputs_for_hidden_entities() -> None:
