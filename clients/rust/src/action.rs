@@ -1,0 +1,262 @@
+use std::any::TypeId;
+use std::marker::PhantomData;
+
+use crate::obs::{Featurizable, Obs};
+
+/// What an agent can be asked for: an enum or a struct that [`actions!`](crate::actions) declares,
+/// [`Categorical`], [`SelectEntity`], or a tuple of several.
+pub trait Action: 'static {
+    /// What [`Agent::act`](crate::Agent::act) returns.
+    type Answer;
+
+    #[doc(hidden)]
+    fn declare(list: &mut Vec<ActionSpec>);
+    #[doc(hidden)]
+    fn each(visit: &mut dyn FnMut(TypeId));
+    #[doc(hidden)]
+    fn answer(answers: &mut Answers) -> Self::Answer;
+}
+
+/// An enum of labels that [`actions!`](crate::actions) declares.
+pub trait Choice: Copy + 'static {
+    const NAME: &'static str;
+    const LABELS: &'static [&'static str];
+    const ALL: &'static [Self];
+}
+
+/// An action with one label of an enum for each actor; the answer is a `Vec<C>`.
+pub struct Categorical<C>(PhantomData<C>);
+
+/// An action that selects an entity of a type for each actor. The answer is a `Vec<usize>`: indices
+/// among the entities of this type in the observation.
+pub struct SelectEntity<E>(PhantomData<E>);
+
+#[doc(hidden)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    GlobalCategorical,
+    Categorical,
+    SelectEntity,
+    Continuous,
+}
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::GlobalCategorical => "global_categorical",
+            Kind::Categorical => "categorical",
+            Kind::SelectEntity => "select_entity",
+            Kind::Continuous => "continuous",
+        }
+    }
+}
+
+#[doc(hidden)]
+#[derive(Clone)]
+pub struct ActionSpec {
+    pub id: TypeId,
+    pub name: String,
+    pub kind: Kind,
+    pub labels: &'static [&'static str],
+    pub bounds: &'static [(f32, f32)],
+    pub selects: Option<&'static str>,
+}
+
+/// The answers of an agent.
+#[doc(hidden)]
+pub struct Answers<'a> {
+    pub(crate) obs: &'a Obs,
+    pub(crate) choices: &'a [i64],
+    pub(crate) numbers: &'a [f32],
+    /// Position of the next action among those that were asked.
+    pub(crate) next: usize,
+}
+
+impl<'a> Answers<'a> {
+    /// The answers of all actors to the next action.
+    pub fn choices(&mut self) -> impl Iterator<Item = usize> + 'a {
+        let asked = self.obs.asked_at(self.next);
+        self.next += 1;
+        let choices = &self.choices[asked.first_answer..][..asked.num_actors];
+        choices.iter().map(|&choice| choice as usize)
+    }
+
+    /// The numbers of each actor for the next action.
+    pub fn numbers(&mut self) -> std::slice::ChunksExact<'a, f32> {
+        let asked = self.obs.asked_at(self.next);
+        self.next += 1;
+        let numbers = &self.numbers[asked.first_answer..][..asked.num_actors * asked.width];
+        numbers.chunks_exact(asked.width)
+    }
+
+    /// The only answer to the next action.
+    pub fn choice(&mut self) -> usize {
+        let asked = self.obs.asked_at(self.next);
+        self.next += 1;
+        self.choices[asked.first_answer] as usize
+    }
+}
+
+impl<C: Choice> Action for Categorical<C> {
+    type Answer = Vec<C>;
+
+    fn declare(list: &mut Vec<ActionSpec>) {
+        list.push(ActionSpec {
+            id: TypeId::of::<Self>(),
+            name: C::NAME.to_string(),
+            kind: Kind::Categorical,
+            labels: C::LABELS,
+            bounds: &[],
+            selects: None,
+        });
+    }
+
+    fn each(visit: &mut dyn FnMut(TypeId)) {
+        visit(TypeId::of::<Self>());
+    }
+
+    fn answer(answers: &mut Answers) -> Vec<C> {
+        answers.choices().map(|choice| C::ALL[choice]).collect()
+    }
+}
+
+impl<E: Featurizable + 'static> Action for SelectEntity<E> {
+    type Answer = Vec<usize>;
+
+    fn declare(list: &mut Vec<ActionSpec>) {
+        list.push(ActionSpec {
+            id: TypeId::of::<Self>(),
+            name: format!("Select{}", E::NAME),
+            kind: Kind::SelectEntity,
+            labels: &[],
+            bounds: &[],
+            selects: Some(E::NAME),
+        });
+    }
+
+    fn each(visit: &mut dyn FnMut(TypeId)) {
+        visit(TypeId::of::<Self>());
+    }
+
+    fn answer(answers: &mut Answers) -> Vec<usize> {
+        answers.choices().collect()
+    }
+}
+
+macro_rules! tuples {
+    ($(($($action:ident)*))*) => {
+        $(impl<$($action: Action),*> Action for ($($action,)*) {
+            type Answer = ($($action::Answer,)*);
+
+            fn declare(list: &mut Vec<ActionSpec>) {
+                $($action::declare(list);)*
+            }
+
+            fn each(visit: &mut dyn FnMut(TypeId)) {
+                $($action::each(visit);)*
+            }
+
+            fn answer(answers: &mut Answers) -> Self::Answer {
+                ($($action::answer(answers),)*)
+            }
+        })*
+    };
+}
+
+tuples!((A B) (A B C) (A B C D) (A B C D E) (A B C D E F));
+
+/// Declares actions.
+///
+/// An enum is one label for the whole observation; use it in [`Categorical`] for one label per
+/// actor. A struct is continuous: one number within bounds for each field and actor.
+///
+/// ```
+/// entity_env::actions! {
+///     enum Move { Up = "UP", Down = "DOWN" }
+///     enum Square { A1, B1, C1 } // with these names as labels
+///     struct Steer { wheel: -1.0..=1.0, gas: 0.0..=2.0 }
+/// }
+/// ```
+#[macro_export]
+macro_rules! actions {
+    () => {};
+    ($(#[$meta:meta])* $vis:vis enum $name:ident {
+        $($variant:ident $(= $label:literal)?),+ $(,)?
+    } $($rest:tt)*) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        $vis enum $name { $($variant),+ }
+
+        impl $crate::Choice for $name {
+            const NAME: &'static str = stringify!($name);
+            const LABELS: &'static [&'static str] =
+                &[$($crate::actions!(@label $variant $($label)?)),+];
+            const ALL: &'static [$name] = &[$($name::$variant),+];
+        }
+
+        impl $crate::Action for $name {
+            type Answer = $name;
+
+            fn declare(list: &mut Vec<$crate::ActionSpec>) {
+                list.push($crate::ActionSpec {
+                    id: std::any::TypeId::of::<$name>(),
+                    name: stringify!($name).to_string(),
+                    kind: $crate::Kind::GlobalCategorical,
+                    labels: <$name as $crate::Choice>::LABELS,
+                    bounds: &[],
+                    selects: None,
+                });
+            }
+
+            fn each(visit: &mut dyn FnMut(std::any::TypeId)) {
+                visit(std::any::TypeId::of::<$name>());
+            }
+
+            fn answer(answers: &mut $crate::Answers) -> $name {
+                <$name as $crate::Choice>::ALL[answers.choice()]
+            }
+        }
+
+        $crate::actions! { $($rest)* }
+    };
+    ($(#[$meta:meta])* $vis:vis struct $name:ident {
+        $($field:ident : $low:literal ..= $high:literal),+ $(,)?
+    } $($rest:tt)*) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        $vis struct $name { $($vis $field: f32),+ }
+
+        impl $crate::Action for $name {
+            type Answer = Vec<$name>;
+
+            fn declare(list: &mut Vec<$crate::ActionSpec>) {
+                list.push($crate::ActionSpec {
+                    id: std::any::TypeId::of::<$name>(),
+                    name: stringify!($name).to_string(),
+                    kind: $crate::Kind::Continuous,
+                    labels: &[$(stringify!($field)),+],
+                    bounds: &[$(($low, $high)),+],
+                    selects: None,
+                });
+            }
+
+            fn each(visit: &mut dyn FnMut(std::any::TypeId)) {
+                visit(std::any::TypeId::of::<$name>());
+            }
+
+            fn answer(answers: &mut $crate::Answers) -> Vec<$name> {
+                let numbers = answers.numbers();
+                numbers
+                    .map(|numbers| {
+                        let mut numbers = numbers.iter().copied();
+                        $name { $($field: numbers.next().unwrap_or_default()),+ }
+                    })
+                    .collect()
+            }
+        }
+
+        $crate::actions! { $($rest)* }
+    };
+    (@label $variant:ident) => { stringify!($variant) };
+    (@label $variant:ident $label:literal) => { $label };
+}

@@ -1,0 +1,171 @@
+use std::cell::RefCell;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use crate::action::{Action, Answers};
+use crate::obs::Obs;
+use crate::schema::Schema;
+
+/// One agent during one episode.
+pub(crate) struct Seat {
+    schema: Rc<Schema>,
+    pub state: RefCell<SeatState>,
+}
+
+#[derive(Default)]
+pub(crate) struct SeatState {
+    /// The observation of an agent that waits, or whose answers have not been taken.
+    pub obs: Option<Obs>,
+    pub waits: bool,
+    /// Has been asked, and has not ended its episode.
+    pub is_playing: bool,
+    pub has_ended: bool,
+    /// The last observation, and whether the episode was truncated.
+    pub end: Option<(Obs, bool)>,
+    pub choices: Vec<i64>,
+    pub numbers: Vec<f32>,
+    /// Indices of the actions that were asked last.
+    asked: Vec<usize>,
+}
+
+impl SeatState {
+    /// Prepares for the next episode.
+    pub fn clear(&mut self) {
+        self.obs = None;
+        self.end = None;
+        self.waits = false;
+        self.is_playing = false;
+        self.has_ended = false;
+        self.asked.clear();
+    }
+}
+
+impl Seat {
+    pub fn new(schema: Rc<Schema>) -> Rc<Seat> {
+        Rc::new(Seat { schema, state: RefCell::default() })
+    }
+}
+
+/// An agent of one episode.
+pub struct Agent {
+    pub(crate) seat: Rc<Seat>,
+}
+
+impl Agent {
+    /// Asks for an action, or for several as in `act::<(A, B)>`. The agent waits from this call
+    /// on: to ask several agents at once, call `act` for each, and then await the answers.
+    ///
+    /// Answers of actors are in the order of their entities: type by type as in the game, and in
+    /// each type as in the observation. If the host abandons the episode, `play` is dropped here.
+    #[track_caller]
+    pub fn act<A: Action>(&self, mut obs: Obs) -> Act<'_, A> {
+        let schema = &self.seat.schema;
+        let state = &mut *self.seat.state.borrow_mut();
+        assert!(!state.has_ended, "Agent::act: the agent has ended its episode");
+        assert!(state.obs.is_none(), "Agent::act: await the last answer first");
+        let asked = &mut state.asked;
+        asked.clear();
+        A::each(&mut |id| asked.push(schema.action(id).unwrap_or(usize::MAX)));
+        assert!(
+            !asked.contains(&usize::MAX),
+            "the game does not have {}: add .action::<...>() to it",
+            std::any::type_name::<A>()
+        );
+        obs.complete(schema, asked);
+        state.obs = Some(obs);
+        state.waits = true;
+        state.is_playing = true;
+        Act { seat: Some(&self.seat), action: PhantomData }
+    }
+
+    /// Ends the agent's episode, by the rules of the game.
+    #[track_caller]
+    pub fn game_over(&self, obs: Obs) {
+        self.end(obs, false);
+    }
+
+    /// Ends the agent's episode because of a limit, such as a number of steps. The observation
+    /// counts as one that asks for the same actions as the last one.
+    #[track_caller]
+    pub fn truncate(&self, obs: Obs) {
+        self.end(obs, true);
+    }
+
+    #[track_caller]
+    fn end(&self, mut obs: Obs, is_truncated: bool) {
+        let state = &mut *self.seat.state.borrow_mut();
+        assert!(!state.has_ended, "Agent::game_over: the agent has ended its episode already");
+        assert!(state.obs.is_none(), "Agent::game_over: await the last answer first");
+        obs.complete(&self.seat.schema, if is_truncated { &state.asked } else { &[] });
+        state.end = Some((obs, is_truncated));
+        state.has_ended = true;
+        state.is_playing = false;
+    }
+}
+
+/// The answer that [`Agent::act`] waits for.
+#[must_use = "an answer that is not awaited is lost"]
+pub struct Act<'a, A> {
+    seat: Option<&'a Seat>,
+    action: PhantomData<fn() -> A>,
+}
+
+impl<A: Action> Future for Act<'_, A> {
+    type Output = A::Answer;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<A::Answer> {
+        let seat = self.seat.expect("a future is not polled after it was ready");
+        let state = &mut *seat.state.borrow_mut();
+        let obs = match &state.obs {
+            Some(obs) if !state.waits => obs,
+            _ => return Poll::Pending,
+        };
+        let answer = A::answer(&mut Answers {
+            obs,
+            choices: &state.choices,
+            numbers: &state.numbers,
+            next: 0,
+        });
+        state.obs = None;
+        self.seat = None;
+        Poll::Ready(answer)
+    }
+}
+
+/// Gives up the answer.
+impl<A> Drop for Act<'_, A> {
+    fn drop(&mut self) {
+        if let Some(seat) = self.seat {
+            let state = &mut *seat.state.borrow_mut();
+            state.obs = None;
+            state.waits = false;
+        }
+    }
+}
+
+/// The first argument of `play`: an [`Agent`], or an array of several.
+pub trait Players: 'static {
+    const COUNT: usize;
+
+    #[doc(hidden)]
+    fn gather(next: &mut dyn FnMut() -> Agent) -> Self;
+}
+
+impl Players for Agent {
+    const COUNT: usize = 1;
+
+    fn gather(next: &mut dyn FnMut() -> Agent) -> Agent {
+        next()
+    }
+}
+
+impl<const N: usize> Players for [Agent; N] {
+    const COUNT: usize = N;
+
+    fn gather(next: &mut dyn FnMut() -> Agent) -> [Agent; N] {
+        std::array::from_fn(|_| next())
+    }
+}

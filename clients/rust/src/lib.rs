@@ -1,0 +1,30 @@
+//! Games in Rust that entity_env plays, trains and records. README.md has an example.
+//!
+//! A program describes its game in a [`Game`] and calls [`Game::serve`]. The game is an async
+//! function that plays one episode: it shows each [`Agent`] an observation ([`Obs`]) and awaits
+//! its [`Action`]. The crate speaks version 1 of the protocol.
+
+#![forbid(unsafe_code)]
+
+mod action;
+mod agent;
+mod frame;
+mod game;
+mod json;
+mod link;
+mod obs;
+mod random;
+mod schema;
+mod server;
+mod settings;
+
+pub use action::{Action, Categorical, Choice, SelectEntity};
+#[doc(hidden)]
+pub use action::{ActionSpec, Answers, Kind};
+pub use agent::{Act, Agent, Players};
+pub use game::Game;
+#[doc(hidden)]
+pub use json::Json;
+pub use obs::{Feature, Featurizable, Obs};
+pub use random::Random;
+pub use settings::{Setting, Settings};

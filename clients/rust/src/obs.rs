@@ -1,0 +1,459 @@
+use std::any::TypeId;
+use std::cell::RefCell;
+use std::ops::Range;
+
+use crate::action::{Action, Kind};
+use crate::schema::{is_same, Schema};
+
+/// A struct that agents observe as an entity. [`entities!`](crate::entities) implements it.
+pub trait Featurizable {
+    const NAME: &'static str;
+    const FEATURES: &'static [&'static str];
+
+    /// Appends one number for each feature.
+    fn featurize(&self, features: &mut Vec<f32>);
+}
+
+impl<E: Featurizable> Featurizable for &E {
+    const NAME: &'static str = E::NAME;
+    const FEATURES: &'static [&'static str] = E::FEATURES;
+
+    fn featurize(&self, features: &mut Vec<f32>) {
+        E::featurize(self, features)
+    }
+}
+
+/// A number or flag that can be a field of an entity.
+pub trait Feature: Copy {
+    fn feature(self) -> f32;
+}
+
+impl Feature for bool {
+    fn feature(self) -> f32 {
+        f32::from(u8::from(self))
+    }
+}
+
+macro_rules! features {
+    ($($number:ty)*) => {
+        $(impl Feature for $number {
+            fn feature(self) -> f32 {
+                self as f32
+            }
+        })*
+    };
+}
+
+features!(f32 f64 i8 i16 i32 i64 isize u8 u16 u32 u64 usize);
+
+/// Declares structs that are entities; all their fields are features.
+///
+/// ```
+/// entity_env::entities! {
+///     #[derive(Clone, Copy)]
+///     struct Head { x: i32, y: i32 }
+///     struct Food { x: i32, y: i32, is_ripe: bool }
+/// }
+/// ```
+#[macro_export]
+macro_rules! entities {
+    ($($(#[$meta:meta])* $vis:vis struct $name:ident {
+        $($field_vis:vis $field:ident : $number:ty),* $(,)?
+    })*) => {
+        $($(#[$meta])*
+        $vis struct $name {
+            $($field_vis $field: $number,)*
+        }
+
+        impl $crate::Featurizable for $name {
+            const NAME: &'static str = stringify!($name);
+            const FEATURES: &'static [&'static str] = &[$(stringify!($field)),*];
+
+            #[allow(unused_variables)]
+            fn featurize(&self, features: &mut Vec<f32>) {
+                $(features.push($crate::Feature::feature(self.$field));)*
+            }
+        })*
+    };
+}
+
+/// Which actions the entities of a group perform.
+#[derive(Clone)]
+enum Role {
+    Passive,
+    /// All actions that are asked.
+    All,
+    /// A range of `Parts::roles`.
+    Some(Range<usize>),
+}
+
+struct Group {
+    name: &'static str,
+    /// Index of the entity type, once the observation is complete.
+    entity: usize,
+    count: usize,
+    values: Range<usize>,
+    role: Role,
+}
+
+struct Mask {
+    action: TypeId,
+    flags: Range<usize>,
+}
+
+struct Visible {
+    name: &'static str,
+    entity: usize,
+    flags: Range<usize>,
+}
+
+/// An action that the observation asks for.
+pub(crate) struct Asked {
+    pub action: usize,
+    pub num_actors: usize,
+    /// Choices, or numbers, of each actor.
+    pub width: usize,
+    /// Range of `Parts::actors`.
+    actors: Range<usize>,
+    /// Range of `Parts::flags`.
+    mask: Option<Range<usize>>,
+    /// Position of the first answer among those of the agent.
+    pub first_answer: usize,
+}
+
+#[derive(Default)]
+struct Parts {
+    score: f64,
+    values: Vec<f32>,
+    groups: Vec<Group>,
+    roles: Vec<TypeId>,
+    globals: Option<Range<usize>>,
+    flags: Vec<u8>,
+    masks: Vec<Mask>,
+    visible: Vec<Visible>,
+    metrics: Vec<(&'static str, f64)>,
+    asked: Vec<Asked>,
+    /// Index of each actor in the observation.
+    actors: Vec<i64>,
+}
+
+impl Parts {
+    fn clear(&mut self) {
+        self.values.clear();
+        self.groups.clear();
+        self.roles.clear();
+        self.globals = None;
+        self.flags.clear();
+        self.masks.clear();
+        self.visible.clear();
+        self.metrics.clear();
+        self.asked.clear();
+        self.actors.clear();
+    }
+}
+
+thread_local! {
+    /// Memory of observations, to be used again.
+    #[allow(clippy::vec_box)] // an `Obs` is moved often
+    static SPARE: RefCell<Vec<Box<Parts>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An observation: entities, actors, masks, and the score so far.
+pub struct Obs {
+    parts: Option<Box<Parts>>,
+}
+
+impl Drop for Obs {
+    fn drop(&mut self) {
+        if let Some(parts) = self.parts.take() {
+            // Fails only while the thread ends.
+            let _ = SPARE.try_with(|spare| spare.borrow_mut().push(parts));
+        }
+    }
+}
+
+impl Obs {
+    /// `score` is the agent's score so far in this episode; its change is the reward.
+    pub fn new(score: f64) -> Obs {
+        let spare = SPARE.with(|spare| spare.borrow_mut().pop());
+        let mut parts = spare.unwrap_or_default();
+        parts.clear();
+        parts.score = score;
+        Obs { parts: Some(parts) }
+    }
+
+    fn get(&self) -> &Parts {
+        self.parts.as_ref().expect("present until the drop")
+    }
+
+    fn parts(&mut self) -> &mut Parts {
+        self.parts.as_mut().expect("present until the drop")
+    }
+
+    /// Adds entities of one type.
+    #[track_caller]
+    pub fn entities<E: Featurizable>(self, entities: impl IntoIterator<Item = E>) -> Obs {
+        self.add(entities, Role::Passive)
+    }
+
+    /// Adds entities that perform all actions that are asked.
+    #[track_caller]
+    pub fn actors<E: Featurizable>(self, entities: impl IntoIterator<Item = E>) -> Obs {
+        self.add(entities, Role::All)
+    }
+
+    /// Adds entities that perform the action `A`, or several: `actors_of::<(A, B), _>(...)`.
+    #[track_caller]
+    pub fn actors_of<A: Action, E: Featurizable>(
+        mut self,
+        entities: impl IntoIterator<Item = E>,
+    ) -> Obs {
+        let roles = &mut self.parts().roles;
+        let first = roles.len();
+        A::each(&mut |action| roles.push(action));
+        let role = Role::Some(first..roles.len());
+        self.add(entities, role)
+    }
+
+    #[track_caller]
+    fn add<E: Featurizable>(mut self, entities: impl IntoIterator<Item = E>, role: Role) -> Obs {
+        let parts = self.parts();
+        let first = parts.values.len();
+        let mut count = 0;
+        for entity in entities {
+            entity.featurize(&mut parts.values);
+            count += 1;
+        }
+        let found = parts.values.len() - first;
+        let wanted = count * E::FEATURES.len();
+        assert!(found == wanted, "{}: expected {wanted} features, got {found}", E::NAME);
+        parts.groups.push(Group {
+            name: E::NAME,
+            entity: 0,
+            count,
+            values: first..first + found,
+            role,
+        });
+        self
+    }
+
+    /// Sets the global features.
+    #[track_caller]
+    pub fn globals<E: Featurizable>(mut self, features: E) -> Obs {
+        let parts = self.parts();
+        let first = parts.values.len();
+        features.featurize(&mut parts.values);
+        let end = parts.values.len();
+        let (wanted, found) = (E::FEATURES.len(), end - first);
+        assert!(found == wanted, "{}: expected {wanted} features, got {found}", E::NAME);
+        parts.globals = Some(first..end);
+        self
+    }
+
+    /// Allows only some choices of an action: one flag per choice; with several actors, the flags
+    /// of one after the other.
+    pub fn mask<A: Action>(mut self, flags: impl IntoIterator<Item = bool>) -> Obs {
+        let parts = self.parts();
+        let flags = append(&mut parts.flags, flags);
+        A::each(&mut |action| parts.masks.push(Mask { action, flags: flags.clone() }));
+        self
+    }
+
+    /// Hides the entities of a type whose flag is false from the policy.
+    pub fn visible<E: Featurizable>(mut self, flags: impl IntoIterator<Item = bool>) -> Obs {
+        let parts = self.parts();
+        let flags = append(&mut parts.flags, flags);
+        parts.visible.push(Visible { name: E::NAME, entity: 0, flags });
+        self
+    }
+
+    /// Sets a metric, which must be among those of the game.
+    pub fn metric(mut self, name: &'static str, value: f64) -> Obs {
+        self.parts().metrics.push((name, value));
+        self
+    }
+}
+
+fn append(all: &mut Vec<u8>, flags: impl IntoIterator<Item = bool>) -> Range<usize> {
+    let first = all.len();
+    all.extend(flags.into_iter().map(u8::from));
+    first..all.len()
+}
+
+/// What the server reads, once the observation is complete.
+impl Obs {
+    /// Completes the observation, which asks for these actions; panics if the game does not have
+    /// what it contains.
+    #[track_caller]
+    pub(crate) fn complete(&mut self, schema: &Schema, actions: &[usize]) {
+        let parts = self.parts();
+        for (i, group) in parts.groups.iter_mut().enumerate() {
+            group.entity = schema.entity(group.name, i);
+        }
+        for visible in &mut parts.visible {
+            visible.entity = schema.entity(visible.name, 0);
+        }
+        for visible in &parts.visible {
+            let name = visible.name;
+            let (found, wanted) = (visible.flags.len(), parts.num_entities(visible.entity));
+            assert!(
+                found == wanted,
+                "Obs::visible: expected {wanted} flags for {name}, got {found}"
+            );
+        }
+        for (name, _) in &parts.metrics {
+            let is_known = schema.metrics.iter().any(|known| is_same(known, name));
+            assert!(is_known, "the game has no metric {name}: add .metric(\"{name}\") to it");
+        }
+        let num_globals = parts.globals.as_ref().map_or(0, |globals| globals.len());
+        let wanted = schema.globals.len();
+        assert!(
+            num_globals == wanted,
+            "expected {wanted} global features, got {num_globals}: call Obs::globals"
+        );
+        let mut first_answer = [0, 0];
+        for &action in actions {
+            let name = &schema.actions[action].name;
+            let is_first = parts.asked.iter().all(|asked| asked.action != action);
+            assert!(is_first, "Agent::act: {name} is the same action twice");
+            let mut asked = parts.ask(schema, action);
+            let is_continuous = usize::from(schema.actions[action].kind == Kind::Continuous);
+            asked.first_answer = first_answer[is_continuous];
+            first_answer[is_continuous] += asked.num_answers(schema);
+            parts.asked.push(asked);
+        }
+    }
+
+    pub(crate) fn score(&self) -> f64 {
+        self.get().score
+    }
+
+    pub(crate) fn asked(&self, action: usize) -> Option<&Asked> {
+        self.get().asked.iter().find(|asked| asked.action == action)
+    }
+
+    pub(crate) fn asked_at(&self, position: usize) -> &Asked {
+        &self.get().asked[position]
+    }
+
+    pub(crate) fn actors_asked(&self, asked: &Asked) -> &[i64] {
+        &self.get().actors[asked.actors.clone()]
+    }
+
+    pub(crate) fn mask_of(&self, asked: &Asked) -> Option<&[u8]> {
+        let mask = asked.mask.clone()?;
+        Some(&self.get().flags[mask])
+    }
+
+    pub(crate) fn num_entities(&self, entity: usize) -> usize {
+        self.get().num_entities(entity)
+    }
+
+    /// Features of the entities of a type, group by group.
+    pub(crate) fn values(&self, entity: usize) -> impl Iterator<Item = &[f32]> {
+        let parts = self.get();
+        let groups = parts.groups.iter().filter(move |group| group.entity == entity);
+        groups.map(|group| &parts.values[group.values.clone()])
+    }
+
+    /// Flags of the entities of a type, if some of them are hidden.
+    pub(crate) fn visible_of(&self, entity: usize) -> Option<&[u8]> {
+        let parts = self.get();
+        let visible = parts.visible.iter().rfind(|visible| visible.entity == entity)?;
+        let flags = &parts.flags[visible.flags.clone()];
+        flags.contains(&0).then_some(flags)
+    }
+
+    pub(crate) fn global_values(&self) -> &[f32] {
+        let parts = self.get();
+        parts.globals.as_ref().map_or(&[], |globals| &parts.values[globals.clone()])
+    }
+
+    pub(crate) fn metric_of(&self, name: &str) -> f64 {
+        let metric = self.get().metrics.iter().rfind(|(known, _)| is_same(known, name));
+        metric.map_or(f64::NAN, |(_, value)| *value)
+    }
+
+    /// Index of the first entity of a type.
+    pub(crate) fn first_index(&self, entity: usize) -> usize {
+        self.get().first_index(entity)
+    }
+}
+
+impl Asked {
+    pub fn num_answers(&self, schema: &Schema) -> usize {
+        match schema.actions[self.action].kind {
+            Kind::Continuous => self.num_actors * self.width,
+            _ => self.num_actors,
+        }
+    }
+}
+
+impl Parts {
+    fn num_entities(&self, entity: usize) -> usize {
+        let groups = self.groups.iter().filter(|group| group.entity == entity);
+        groups.map(|group| group.count).sum()
+    }
+
+    fn first_index(&self, entity: usize) -> usize {
+        let groups = self.groups.iter().filter(|group| group.entity < entity);
+        groups.map(|group| group.count).sum()
+    }
+
+    #[track_caller]
+    fn ask(&mut self, schema: &Schema, action: usize) -> Asked {
+        let spec = &schema.actions[action];
+        let first = self.actors.len();
+        let mut num_actors = 1;
+        if spec.kind != Kind::GlobalCategorical {
+            self.add_actors(schema.entities.len(), spec.id);
+            num_actors = self.actors.len() - first;
+        }
+        let width = match spec.selects {
+            Some(entity) => self.num_entities(entity),
+            None => spec.labels.len(),
+        };
+        assert!(
+            width > 0 || num_actors == 0,
+            "{}: there is no entity to select; ask for the action only if there is one",
+            spec.name
+        );
+        let mask = self.masks.iter().rfind(|mask| mask.action == spec.id);
+        let mask = mask.map(|mask| mask.flags.clone());
+        if let Some(mask) = &mask {
+            let name = &spec.name;
+            assert!(spec.kind != Kind::Continuous, "{name}: a continuous action has no mask");
+            let (found, wanted) = (mask.len(), num_actors * width);
+            assert!(
+                found == wanted,
+                "{name}: expected a mask of {wanted} flags, {width} for each of {num_actors} \
+                 actors, got {found}"
+            );
+            let mut flags = self.flags[mask.clone()].chunks_exact(width.max(1));
+            assert!(
+                flags.all(|flags| flags.contains(&1)),
+                "{name}: the mask allows no choice; leave such actors out with Obs::actors_of"
+            );
+        }
+        let actors = first..self.actors.len();
+        Asked { action, num_actors, width, actors, mask, first_answer: 0 }
+    }
+
+    /// Appends the indices of the actors of an action, in order.
+    fn add_actors(&mut self, num_entities: usize, action: TypeId) {
+        let mut index = 0;
+        for entity in 0..num_entities {
+            for group in self.groups.iter().filter(|group| group.entity == entity) {
+                let acts = match &group.role {
+                    Role::Passive => false,
+                    Role::All => true,
+                    Role::Some(roles) => self.roles[roles.clone()].contains(&action),
+                };
+                if acts {
+                    self.actors.extend((index..index + group.count).map(|i| i as i64));
+                }
+                index += group.count;
+            }
+        }
+    }
+}
