@@ -74,24 +74,27 @@ pub struct Answers<'a> {
 
 impl<'a> Answers<'a> {
     /// The answers of all actors to the next action.
+    #[inline]
     pub fn choices(&mut self) -> impl Iterator<Item = usize> + 'a {
-        let asked = self.obs.asked_at(self.next);
+        let asked = &self.obs.all_asked()[self.next];
         self.next += 1;
         let choices = &self.choices[asked.first_answer..][..asked.num_actors];
         choices.iter().map(|&choice| choice as usize)
     }
 
     /// The numbers of each actor for the next action.
+    #[inline]
     pub fn numbers(&mut self) -> std::slice::ChunksExact<'a, f32> {
-        let asked = self.obs.asked_at(self.next);
+        let asked = &self.obs.all_asked()[self.next];
         self.next += 1;
         let numbers = &self.numbers[asked.first_answer..][..asked.num_actors * asked.width];
         numbers.chunks_exact(asked.width)
     }
 
     /// The only answer to the next action.
+    #[inline]
     pub fn choice(&mut self) -> usize {
-        let asked = self.obs.asked_at(self.next);
+        let asked = &self.obs.all_asked()[self.next];
         self.next += 1;
         self.choices[asked.first_answer] as usize
     }

@@ -110,6 +110,7 @@ struct Visible {
 /// An action that the observation asks for.
 pub(crate) struct Asked {
     pub action: usize,
+    pub is_continuous: bool,
     pub num_actors: usize,
     /// Choices, or numbers, of each actor.
     pub width: usize,
@@ -125,6 +126,7 @@ pub(crate) struct Asked {
 struct Parts {
     score: f64,
     values: Vec<f32>,
+    /// Once the observation is complete, in the order of their types.
     groups: Vec<Group>,
     roles: Vec<TypeId>,
     globals: Option<Range<usize>>,
@@ -164,6 +166,7 @@ pub struct Obs {
 }
 
 impl Drop for Obs {
+    #[inline]
     fn drop(&mut self) {
         if let Some(parts) = self.parts.take() {
             // Fails only while the thread ends.
@@ -174,6 +177,7 @@ impl Drop for Obs {
 
 impl Obs {
     /// `score` is the agent's score so far in this episode; its change is the reward.
+    #[inline]
     pub fn new(score: f64) -> Obs {
         let spare = SPARE.with(|spare| spare.borrow_mut().pop());
         let mut parts = spare.unwrap_or_default();
@@ -182,10 +186,12 @@ impl Obs {
         Obs { parts: Some(parts) }
     }
 
+    #[inline]
     fn get(&self) -> &Parts {
         self.parts.as_ref().expect("present until the drop")
     }
 
+    #[inline]
     fn parts(&mut self) -> &mut Parts {
         self.parts.as_mut().expect("present until the drop")
     }
@@ -290,6 +296,9 @@ impl Obs {
         for (i, group) in parts.groups.iter_mut().enumerate() {
             group.entity = schema.entity(group.name, i);
         }
+        if !parts.groups.is_sorted_by_key(|group| group.entity) {
+            parts.groups.sort_by_key(|group| group.entity);
+        }
         for visible in &mut parts.visible {
             visible.entity = schema.entity(visible.name, 0);
         }
@@ -317,46 +326,49 @@ impl Obs {
             let is_first = parts.asked.iter().all(|asked| asked.action != action);
             assert!(is_first, "Agent::act: {name} is the same action twice");
             let mut asked = parts.ask(schema, action);
-            let is_continuous = usize::from(schema.actions[action].kind == Kind::Continuous);
-            asked.first_answer = first_answer[is_continuous];
-            first_answer[is_continuous] += asked.num_answers(schema);
+            let first = &mut first_answer[usize::from(asked.is_continuous)];
+            asked.first_answer = *first;
+            *first += asked.num_answers();
             parts.asked.push(asked);
         }
     }
 
+    #[inline]
     pub(crate) fn score(&self) -> f64 {
         self.get().score
     }
 
+    #[inline]
     pub(crate) fn asked(&self, action: usize) -> Option<&Asked> {
         self.get().asked.iter().find(|asked| asked.action == action)
     }
 
-    pub(crate) fn asked_at(&self, position: usize) -> &Asked {
-        &self.get().asked[position]
+    #[inline]
+    pub(crate) fn all_asked(&self) -> &[Asked] {
+        &self.get().asked
     }
 
+    #[inline]
     pub(crate) fn actors_asked(&self, asked: &Asked) -> &[i64] {
         &self.get().actors[asked.actors.clone()]
     }
 
+    #[inline]
     pub(crate) fn mask_of(&self, asked: &Asked) -> Option<&[u8]> {
         let mask = asked.mask.clone()?;
         Some(&self.get().flags[mask])
     }
 
-    pub(crate) fn num_entities(&self, entity: usize) -> usize {
-        self.get().num_entities(entity)
-    }
-
-    /// Features of the entities of a type, group by group.
-    pub(crate) fn values(&self, entity: usize) -> impl Iterator<Item = &[f32]> {
+    /// Entity type, number of entities and features of each group, in the order of the types.
+    #[inline]
+    pub(crate) fn groups(&self) -> impl Iterator<Item = (usize, usize, &[f32])> {
         let parts = self.get();
-        let groups = parts.groups.iter().filter(move |group| group.entity == entity);
-        groups.map(|group| &parts.values[group.values.clone()])
+        let groups = parts.groups.iter();
+        groups.map(|group| (group.entity, group.count, &parts.values[group.values.clone()]))
     }
 
     /// Flags of the entities of a type, if some of them are hidden.
+    #[inline]
     pub(crate) fn visible_of(&self, entity: usize) -> Option<&[u8]> {
         let parts = self.get();
         let visible = parts.visible.iter().rfind(|visible| visible.entity == entity)?;
@@ -364,6 +376,7 @@ impl Obs {
         flags.contains(&0).then_some(flags)
     }
 
+    #[inline]
     pub(crate) fn global_values(&self) -> &[f32] {
         let parts = self.get();
         parts.globals.as_ref().map_or(&[], |globals| &parts.values[globals.clone()])
@@ -381,11 +394,19 @@ impl Obs {
 }
 
 impl Asked {
-    pub fn num_answers(&self, schema: &Schema) -> usize {
-        match schema.actions[self.action].kind {
-            Kind::Continuous => self.num_actors * self.width,
-            _ => self.num_actors,
+    #[inline]
+    pub fn num_answers(&self) -> usize {
+        if self.is_continuous {
+            self.num_actors * self.width
+        } else {
+            self.num_actors
         }
+    }
+
+    /// Size of the answers in a message.
+    #[inline]
+    pub fn num_bytes(&self) -> usize {
+        self.num_answers() * if self.is_continuous { 4 } else { 8 }
     }
 }
 
@@ -406,7 +427,7 @@ impl Parts {
         let first = self.actors.len();
         let mut num_actors = 1;
         if spec.kind != Kind::GlobalCategorical {
-            self.add_actors(schema.entities.len(), spec.id);
+            self.add_actors(spec.id);
             num_actors = self.actors.len() - first;
         }
         let width = match spec.selects {
@@ -436,24 +457,30 @@ impl Parts {
             );
         }
         let actors = first..self.actors.len();
-        Asked { action, num_actors, width, actors, mask, first_answer: 0 }
+        Asked {
+            action,
+            is_continuous: spec.kind == Kind::Continuous,
+            num_actors,
+            width,
+            actors,
+            mask,
+            first_answer: 0,
+        }
     }
 
     /// Appends the indices of the actors of an action, in order.
-    fn add_actors(&mut self, num_entities: usize, action: TypeId) {
+    fn add_actors(&mut self, action: TypeId) {
         let mut index = 0;
-        for entity in 0..num_entities {
-            for group in self.groups.iter().filter(|group| group.entity == entity) {
-                let acts = match &group.role {
-                    Role::Passive => false,
-                    Role::All => true,
-                    Role::Some(roles) => self.roles[roles.clone()].contains(&action),
-                };
-                if acts {
-                    self.actors.extend((index..index + group.count).map(|i| i as i64));
-                }
-                index += group.count;
+        for group in &self.groups {
+            let acts = match &group.role {
+                Role::Passive => false,
+                Role::All => true,
+                Role::Some(roles) => self.roles[roles.clone()].contains(&action),
+            };
+            if acts {
+                self.actors.extend((index..index + group.count).map(|i| i as i64));
             }
+            index += group.count;
         }
     }
 }

@@ -5,10 +5,12 @@ pub struct Random {
 }
 
 impl Random {
+    #[inline]
     pub fn new(seed: u64) -> Random {
         Random { state: seed }
     }
 
+    #[inline]
     pub fn draw(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let z = (self.state ^ (self.state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -17,6 +19,7 @@ impl Random {
     }
 
     /// An integer from 0 to `limit` - 1, with `limit` from 1 to 2^32.
+    #[inline]
     #[track_caller]
     pub fn below(&mut self, limit: usize) -> usize {
         let limit = limit as u64;
@@ -28,6 +31,7 @@ impl Random {
     }
 
     /// A number from 0 to 1, exclusive.
+    #[inline]
     pub fn uniform(&mut self) -> f64 {
         (self.draw() >> 11) as f64 / (1u64 << 53) as f64
     }

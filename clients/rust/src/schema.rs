@@ -20,12 +20,14 @@ pub(crate) struct ActionSchema {
 pub(crate) struct Schema {
     pub num_agents: usize,
     pub globals: Names,
+    pub has_global: bool,
     pub entities: Vec<(&'static str, Names)>,
     pub actions: Vec<ActionSchema>,
     pub metrics: Vec<&'static str>,
 }
 
 /// Whether two names are equal; fast for names that are the same constant.
+#[inline]
 pub(crate) fn is_same(one: &str, other: &str) -> bool {
     std::ptr::eq(one, other) || one == other
 }
@@ -66,15 +68,18 @@ impl Schema {
                 selects,
             });
         }
-        Ok(Schema { num_agents, globals, entities, actions, metrics })
+        let mut kinds = actions.iter().map(|action| action.kind);
+        let has_global = !globals.is_empty() || kinds.any(|kind| kind == Kind::GlobalCategorical);
+        Ok(Schema { num_agents, globals, has_global, entities, actions, metrics })
     }
 
-    pub fn has_global(&self) -> bool {
-        let mut kinds = self.actions.iter().map(|action| action.kind);
-        !self.globals.is_empty() || kinds.any(|kind| kind == Kind::GlobalCategorical)
+    /// Number of features of an entity type, or of `Global`, which follows the last one.
+    pub fn width(&self, entity: usize) -> usize {
+        self.entities.get(entity).map_or(self.globals, |(_, features)| features).len()
     }
 
     /// Index of an entity type, which is probably `guess`.
+    #[inline]
     #[track_caller]
     pub fn entity(&self, name: &str, guess: usize) -> usize {
         if self.entities.get(guess).is_some_and(|(known, _)| is_same(known, name)) {
@@ -87,6 +92,7 @@ impl Schema {
         }
     }
 
+    #[inline]
     pub fn action(&self, id: TypeId) -> Option<usize> {
         self.actions.iter().position(|action| action.id == id)
     }

@@ -6,9 +6,8 @@ use std::panic::{self, AssertUnwindSafe};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use crate::action::Kind;
 use crate::agent::{Agent, Seat, SeatState};
-use crate::frame::{pad, Frame};
+use crate::frame::{pad, write_numbers, Frame};
 use crate::game::{Episode, Game, Start};
 use crate::json::{quoted, Json};
 use crate::link::{begin, Link, ACT, CLOSE, ERROR, HELLO, READY, RESET, START, STEP};
@@ -96,6 +95,14 @@ struct Copy {
     first_row: usize,
 }
 
+/// All copies of the game.
+#[derive(Default)]
+struct Copies {
+    all: Vec<Copy>,
+    /// By copy and action, bytes of the answers that it waits for.
+    wanted: Vec<usize>,
+}
+
 impl Copy {
     fn begin_step(&mut self, first_row: usize) {
         self.flags = 0;
@@ -127,6 +134,32 @@ impl Copy {
             }
             Err(failure) => self.fail(failure, true, answer),
         }
+    }
+
+    /// Gives the agents that wait their answers, from the bytes of each action.
+    fn read_answers(&mut self, actions: &mut [&[u8]]) -> Result<(), String> {
+        for seat in &self.seats {
+            let state = &mut *seat.state.borrow_mut();
+            let Some(obs) = state.obs.as_ref().filter(|_| state.waits) else {
+                continue;
+            };
+            for asked in obs.all_asked() {
+                let (own, rest) = actions[asked.action].split_at(asked.num_bytes());
+                actions[asked.action] = rest;
+                let first = asked.first_answer;
+                let end = first + asked.num_answers();
+                if asked.is_continuous {
+                    state.numbers.resize(end.max(state.numbers.len()), 0.0);
+                    read_numbers(own, &mut state.numbers[first..end])?;
+                } else {
+                    state.choices.resize(end.max(state.choices.len()), 0);
+                    let choices = &mut state.choices[first..end];
+                    read_choices(own, choices, asked.width, obs.mask_of(asked))?;
+                }
+            }
+            state.waits = false;
+        }
+        Ok(())
     }
 
     /// Continues the episode with the answers of its agents.
@@ -218,9 +251,9 @@ struct Answer {
     schema: Rc<Schema>,
     copies: Vec<u8>,
     asks: Vec<u8>,
-    scores: Vec<u8>,
+    scores: Vec<f64>,
     /// Metric by metric.
-    metrics: Vec<Vec<u8>>,
+    metrics: Vec<Vec<f64>>,
     rows: Frame,
     ends: Vec<End>,
     last: Frame,
@@ -243,9 +276,9 @@ impl Answer {
     }
 
     fn clear(&mut self) {
-        for bytes in [&mut self.copies, &mut self.asks, &mut self.scores] {
-            bytes.clear();
-        }
+        self.copies.clear();
+        self.asks.clear();
+        self.scores.clear();
         self.metrics.iter_mut().for_each(Vec::clear);
         self.rows.clear();
         self.ends.clear();
@@ -258,19 +291,23 @@ impl Answer {
         self.ends.push(End { row, flags, obs });
     }
 
-    fn add_copy(&mut self, copy: &Copy) {
+    /// Adds the rows of a copy, and notes how many bytes it waits for.
+    fn add_copy(&mut self, copy: &Copy, wanted: &mut [usize]) {
+        wanted.fill(0);
         let waits = if copy.episode.is_none() { WAITS } else { 0 };
         self.copies.push(copy.flags + waits);
         for seat in &copy.seats {
             let state = &*seat.state.borrow();
             let obs = if state.waits { state.obs.as_ref() } else { None };
             self.asks.push(u8::from(obs.is_some()));
-            self.scores.extend_from_slice(&obs.map_or(0.0, Obs::score).to_le_bytes());
+            self.scores.push(obs.map_or(0.0, Obs::score));
             for (metric, name) in self.metrics.iter_mut().zip(&self.schema.metrics) {
-                let value = obs.map_or(f64::NAN, |obs| obs.metric_of(name));
-                metric.extend_from_slice(&value.to_le_bytes());
+                metric.push(obs.map_or(f64::NAN, |obs| obs.metric_of(name)));
             }
             self.rows.add(&self.schema, obs);
+            for asked in obs.map_or(&[][..], Obs::all_asked) {
+                wanted[asked.action] += asked.num_bytes();
+            }
         }
     }
 
@@ -285,11 +322,14 @@ impl Answer {
         begin(out);
         out.extend_from_slice(&(self.ends.len() as u64).to_le_bytes());
         out.extend_from_slice(&(text.len() as u64).to_le_bytes());
-        for bytes in [&self.copies, &self.asks, &self.scores].into_iter().chain(&self.metrics) {
+        for bytes in [&self.copies, &self.asks] {
             out.extend_from_slice(bytes);
             pad(out, 0);
         }
-        self.rows.write(out);
+        for numbers in [&self.scores].into_iter().chain(&self.metrics) {
+            write_numbers(out, numbers.iter().map(|number| number.to_le_bytes()));
+        }
+        self.rows.write(&self.schema, out);
         if !self.ends.is_empty() {
             self.write_ends(out);
         }
@@ -297,25 +337,19 @@ impl Answer {
     }
 
     fn write_ends(&mut self, out: &mut Vec<u8>) {
-        for end in &self.ends {
-            out.extend_from_slice(&(end.row as i64).to_le_bytes());
-        }
-        for end in &self.ends {
-            out.extend_from_slice(&end.flags.to_le_bytes());
-        }
-        for end in &self.ends {
-            out.extend_from_slice(&end.obs.as_ref().map_or(0.0, Obs::score).to_le_bytes());
-        }
+        let ends = || self.ends.iter();
+        write_numbers(out, ends().map(|end| (end.row as i64).to_le_bytes()));
+        write_numbers(out, ends().map(|end| end.flags.to_le_bytes()));
+        let scores = ends().map(|end| end.obs.as_ref().map_or(0.0, Obs::score));
+        write_numbers(out, scores.map(|score| score.to_le_bytes()));
         for name in &self.schema.metrics {
-            for end in &self.ends {
-                let value = end.obs.as_ref().map_or(f64::NAN, |obs| obs.metric_of(name));
-                out.extend_from_slice(&value.to_le_bytes());
-            }
+            let value = |end: &End| end.obs.as_ref().map_or(f64::NAN, |obs| obs.metric_of(name));
+            write_numbers(out, ends().map(|end| value(end).to_le_bytes()));
         }
         for end in &self.ends {
             self.last.add(&self.schema, end.obs.as_ref());
         }
-        self.last.write(out);
+        self.last.write(&self.schema, out);
     }
 }
 
@@ -379,7 +413,7 @@ impl Server {
 
     /// Answers all requests.
     fn step(&mut self, num_envs: usize, rules: &Rules) -> Result<(), String> {
-        let mut copies: Vec<Copy> = Vec::new();
+        let mut copies = Copies::default();
         let mut answer = Answer::new(rules.schema.clone());
         loop {
             let kind = self.link.receive(&mut self.payload, MAX_BYTES)?;
@@ -387,7 +421,9 @@ impl Server {
             match kind {
                 CLOSE => break,
                 RESET => reset(&self.payload, num_envs, &mut copies, rules, &mut answer)?,
-                ACT if !copies.is_empty() => act(&self.payload, &mut copies, rules, &mut answer)?,
+                ACT if !copies.all.is_empty() => {
+                    act(&self.payload, &mut copies, rules, &mut answer)?
+                }
                 kind => return Err(not_due(kind)),
             }
             answer.write(&mut self.out);
@@ -395,7 +431,7 @@ impl Server {
                 break;
             }
         }
-        copies.iter_mut().for_each(Copy::leave);
+        copies.all.iter_mut().for_each(Copy::leave);
         Ok(())
     }
 }
@@ -424,7 +460,7 @@ fn read_start(json: &Json, num_agents: usize) -> Result<(usize, bool), String> {
 fn reset(
     payload: &[u8],
     num_envs: usize,
-    copies: &mut Vec<Copy>,
+    copies: &mut Copies,
     rules: &Rules,
     answer: &mut Answer,
 ) -> Result<(), String> {
@@ -433,84 +469,57 @@ fn reset(
         return Err("RESET: the size does not match the number of copies".to_string());
     }
     let count = count as usize;
-    if copies.is_empty() {
+    let num_actions = rules.schema.actions.len();
+    if copies.all.is_empty() {
         // Only now, because the host has sent as much as the copies need.
         if count != num_envs {
             return Err("RESET: the first one must be of all copies".to_string());
         }
-        copies.resize_with(num_envs, Copy::default);
+        copies.all.resize_with(num_envs, Copy::default);
+        copies.wanted.resize(num_envs * num_actions, 0);
     }
     let ids = payload[8..].chunks_exact(8).take(count).map(|bytes| word(bytes, 0));
     if !ids.clone().all(|id| id < num_envs as u64) || !ids.clone().is_sorted_by(|a, b| a < b) {
         return Err("RESET: the numbers of copies must exist and increase".to_string());
     }
     for (i, id) in ids.enumerate() {
-        let copy = &mut copies[id as usize];
+        let copy = &mut copies.all[id as usize];
         copy.begin_step(i * rules.schema.num_agents);
         copy.leave();
         copy.start(rules, word(payload, 8 * (1 + count + i)), answer);
-        answer.add_copy(copy);
+        answer.add_copy(copy, &mut copies.wanted[id as usize * num_actions..][..num_actions]);
     }
     Ok(())
 }
 
 fn act(
     payload: &[u8],
-    copies: &mut [Copy],
+    copies: &mut Copies,
     rules: &Rules,
     answer: &mut Answer,
 ) -> Result<(), String> {
-    let Some((seeds, actions)) = payload.split_at_checked(8 * copies.len()) else {
+    let num_actions = rules.schema.actions.len();
+    let Some((seeds, mut rest)) = payload.split_at_checked(8 * copies.all.len()) else {
         return Err("ACT: too few seeds".to_string());
     };
-    read_actions(actions, copies, &rules.schema)?;
-    for (i, copy) in copies.iter_mut().enumerate() {
-        copy.begin_step(i * rules.schema.num_agents);
-        copy.proceed(rules, word(seeds, 8 * i), answer);
-        answer.add_copy(copy);
-    }
-    Ok(())
-}
-
-/// Gives the agents that wait their answers.
-fn read_actions(actions: &[u8], copies: &[Copy], schema: &Schema) -> Result<(), String> {
-    let mut rest = actions;
-    for (i, action) in schema.actions.iter().enumerate() {
-        let is_continuous = action.kind == Kind::Continuous;
-        let bytes = if is_continuous { 4 } else { 8 };
-        let mut taken = 0;
-        for seat in copies.iter().flat_map(|copy| &copy.seats) {
-            let state = &mut *seat.state.borrow_mut();
-            let Some(obs) = state.obs.as_ref().filter(|_| state.waits) else {
-                continue;
-            };
-            let Some(asked) = obs.asked(i) else {
-                continue;
-            };
-            let count = asked.num_answers(schema);
-            let Some((own, after)) = rest.split_at_checked(bytes * count) else {
-                return Err("ACT: too few actions".to_string());
-            };
-            rest = after;
-            taken += own.len();
-            let end = asked.first_answer + count;
-            if is_continuous {
-                state.numbers.resize(end.max(state.numbers.len()), 0.0);
-                read_numbers(own, &mut state.numbers[asked.first_answer..end])?;
-            } else {
-                state.choices.resize(end.max(state.choices.len()), 0);
-                let choices = &mut state.choices[asked.first_answer..end];
-                read_choices(own, choices, asked.width, obs.mask_of(asked))?;
-            }
-        }
-        let padding = taken.next_multiple_of(8) - taken;
-        rest = rest.get(padding..).ok_or("ACT: too few actions")?;
+    let mut actions = Vec::with_capacity(num_actions);
+    for i in 0..num_actions {
+        let size: usize = copies.wanted[i..].iter().step_by(num_actions).sum();
+        let Some((own, others)) = rest.split_at_checked(size.next_multiple_of(8)) else {
+            return Err("ACT: too few actions".to_string());
+        };
+        actions.push(own);
+        rest = others;
     }
     if !rest.is_empty() {
         return Err("ACT: the size does not match the actors that wait".to_string());
     }
-    for seat in copies.iter().flat_map(|copy| &copy.seats) {
-        seat.state.borrow_mut().waits = false;
+    let copies = copies.all.iter_mut().zip(copies.wanted.chunks_exact_mut(num_actions));
+    for (i, (copy, wanted)) in copies.enumerate() {
+        copy.read_answers(&mut actions)?;
+        copy.begin_step(i * rules.schema.num_agents);
+        copy.proceed(rules, word(seeds, 8 * i), answer);
+        answer.add_copy(copy, wanted);
     }
     Ok(())
 }

@@ -1,1 +1,1 @@
-"""Tests of clients with games of their own; those for C, JavaScript and Lua are in the folder above."""
+"""Tests of clients that bring games of their own; the folder above tests the other clients."""
