@@ -1,7 +1,7 @@
 use std::any::TypeId;
 use std::marker::PhantomData;
 
-use crate::obs::{Featurizable, Obs};
+use crate::obs::{Asked, Featurizable};
 
 /// What an agent can be asked for: an enum or a struct that [`actions!`](crate::actions) declares,
 /// [`Categorical`], [`SelectEntity`], or a tuple of several.
@@ -65,7 +65,7 @@ pub struct ActionSpec {
 /// The answers of an agent.
 #[doc(hidden)]
 pub struct Answers<'a> {
-    pub(crate) obs: &'a Obs,
+    pub(crate) asked: &'a [Asked],
     pub(crate) choices: &'a [i64],
     pub(crate) numbers: &'a [f32],
     /// Position of the next action among those that were asked.
@@ -76,7 +76,7 @@ impl<'a> Answers<'a> {
     /// The answers of all actors to the next action.
     #[inline]
     pub fn choices(&mut self) -> impl Iterator<Item = usize> + 'a {
-        let asked = &self.obs.all_asked()[self.next];
+        let asked = &self.asked[self.next];
         self.next += 1;
         let choices = &self.choices[asked.first_answer..][..asked.num_actors];
         choices.iter().map(|&choice| choice as usize)
@@ -85,7 +85,7 @@ impl<'a> Answers<'a> {
     /// The numbers of each actor for the next action.
     #[inline]
     pub fn numbers(&mut self) -> std::slice::ChunksExact<'a, f32> {
-        let asked = &self.obs.all_asked()[self.next];
+        let asked = &self.asked[self.next];
         self.next += 1;
         let numbers = &self.numbers[asked.first_answer..][..asked.num_actors * asked.width];
         numbers.chunks_exact(asked.width)
@@ -94,7 +94,7 @@ impl<'a> Answers<'a> {
     /// The only answer to the next action.
     #[inline]
     pub fn choice(&mut self) -> usize {
-        let asked = &self.obs.all_asked()[self.next];
+        let asked = &self.asked[self.next];
         self.next += 1;
         self.choices[asked.first_answer] as usize
     }

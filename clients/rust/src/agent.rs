@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use crate::action::{Action, Answers};
-use crate::obs::Obs;
+use crate::obs::{Asked, Obs};
 use crate::schema::Schema;
 
 /// One agent during one episode.
@@ -15,31 +15,44 @@ pub(crate) struct Seat {
     pub state: RefCell<SeatState>,
 }
 
+#[derive(Clone, Copy, Default, PartialEq)]
+pub(crate) enum Phase {
+    #[default]
+    Idle,
+    /// The agent waits for answers.
+    Waits,
+    /// The answers have arrived, but the game has not taken them.
+    Answered,
+}
+
 #[derive(Default)]
 pub(crate) struct SeatState {
-    /// The observation of an agent that waits, or whose answers have not been taken.
+    pub phase: Phase,
+    /// The observation of an agent that waits, until it has been sent. Then its memory serves the
+    /// next copy, and only what follows is kept.
     pub obs: Option<Obs>,
-    pub waits: bool,
+    /// What was asked last.
+    pub asked: Vec<Asked>,
+    /// Flags of masks.
+    pub flags: Vec<u8>,
+    pub choices: Vec<i64>,
+    pub numbers: Vec<f32>,
     /// Has been asked, and has not ended its episode.
     pub is_playing: bool,
     pub has_ended: bool,
     /// The last observation, and whether the episode was truncated.
     pub end: Option<(Obs, bool)>,
-    pub choices: Vec<i64>,
-    pub numbers: Vec<f32>,
-    /// Indices of the actions that were asked last.
-    asked: Vec<usize>,
 }
 
 impl SeatState {
     /// Prepares for the next episode.
     pub fn clear(&mut self) {
+        self.phase = Phase::Idle;
         self.obs = None;
-        self.end = None;
-        self.waits = false;
+        self.asked.clear();
         self.is_playing = false;
         self.has_ended = false;
-        self.asked.clear();
+        self.end = None;
     }
 }
 
@@ -65,18 +78,11 @@ impl Agent {
         let schema = &self.seat.schema;
         let state = &mut *self.seat.state.borrow_mut();
         assert!(!state.has_ended, "Agent::act: the agent has ended its episode");
-        assert!(state.obs.is_none(), "Agent::act: await the last answer first");
-        let asked = &mut state.asked;
-        asked.clear();
-        A::each(&mut |id| asked.push(schema.action(id).unwrap_or(usize::MAX)));
-        assert!(
-            !asked.contains(&usize::MAX),
-            "the game does not have {}: add .action::<...>() to it",
-            std::any::type_name::<A>()
-        );
-        obs.complete(schema, asked);
+        assert!(state.phase == Phase::Idle, "Agent::act: await the last answer first");
+        obs.ask::<A>(schema);
+        obs.complete(schema);
         state.obs = Some(obs);
-        state.waits = true;
+        state.phase = Phase::Waits;
         state.is_playing = true;
         Act { seat: Some(&self.seat), action: PhantomData }
     }
@@ -98,8 +104,11 @@ impl Agent {
     fn end(&self, mut obs: Obs, is_truncated: bool) {
         let state = &mut *self.seat.state.borrow_mut();
         assert!(!state.has_ended, "Agent::game_over: the agent has ended its episode already");
-        assert!(state.obs.is_none(), "Agent::game_over: await the last answer first");
-        obs.complete(&self.seat.schema, if is_truncated { &state.asked } else { &[] });
+        assert!(state.phase == Phase::Idle, "Agent::game_over: await the last answer first");
+        if is_truncated {
+            obs.ask_again(&state.asked);
+        }
+        obs.complete(&self.seat.schema);
         state.end = Some((obs, is_truncated));
         state.has_ended = true;
         state.is_playing = false;
@@ -119,29 +128,29 @@ impl<A: Action> Future for Act<'_, A> {
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<A::Answer> {
         let seat = self.seat.expect("a future is not polled after it was ready");
         let state = &mut *seat.state.borrow_mut();
-        let obs = match &state.obs {
-            Some(obs) if !state.waits => obs,
-            _ => return Poll::Pending,
-        };
+        if state.phase != Phase::Answered {
+            return Poll::Pending;
+        }
         let answer = A::answer(&mut Answers {
-            obs,
+            asked: &state.asked,
             choices: &state.choices,
             numbers: &state.numbers,
             next: 0,
         });
-        state.obs = None;
+        state.phase = Phase::Idle;
         self.seat = None;
         Poll::Ready(answer)
     }
 }
 
-/// Gives up the answer.
+/// Gives up the answer. After the observation has been sent, it still arrives.
 impl<A> Drop for Act<'_, A> {
     fn drop(&mut self) {
         if let Some(seat) = self.seat {
             let state = &mut *seat.state.borrow_mut();
-            state.obs = None;
-            state.waits = false;
+            if state.obs.take().is_some() || state.phase == Phase::Answered {
+                state.phase = Phase::Idle;
+            }
         }
     }
 }

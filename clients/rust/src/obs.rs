@@ -114,10 +114,10 @@ pub(crate) struct Asked {
     pub num_actors: usize,
     /// Choices, or numbers, of each actor.
     pub width: usize,
-    /// Range of `Parts::actors`.
+    /// Range of the actors in the observation.
     actors: Range<usize>,
-    /// Range of `Parts::flags`.
-    mask: Option<Range<usize>>,
+    /// Range of the flags in the observation.
+    pub mask: Option<Range<usize>>,
     /// Position of the first answer among those of the agent.
     pub first_answer: usize,
 }
@@ -134,6 +134,8 @@ struct Parts {
     masks: Vec<Mask>,
     visible: Vec<Visible>,
     metrics: Vec<(&'static str, f64)>,
+    /// Indices of the actions that are asked.
+    actions: Vec<usize>,
     asked: Vec<Asked>,
     /// Index of each actor in the observation.
     actors: Vec<i64>,
@@ -149,6 +151,7 @@ impl Parts {
         self.masks.clear();
         self.visible.clear();
         self.metrics.clear();
+        self.actions.clear();
         self.asked.clear();
         self.actors.clear();
     }
@@ -288,10 +291,26 @@ fn append(all: &mut Vec<u8>, flags: impl IntoIterator<Item = bool>) -> Range<usi
 
 /// What the server reads, once the observation is complete.
 impl Obs {
-    /// Completes the observation, which asks for these actions; panics if the game does not have
-    /// what it contains.
+    /// Asks for actions.
     #[track_caller]
-    pub(crate) fn complete(&mut self, schema: &Schema, actions: &[usize]) {
+    pub(crate) fn ask<A: Action>(&mut self, schema: &Schema) {
+        let actions = &mut self.parts().actions;
+        A::each(&mut |id| actions.push(schema.action(id).unwrap_or(usize::MAX)));
+        assert!(
+            !actions.contains(&usize::MAX),
+            "the game does not have {}: add .action::<...>() to it",
+            std::any::type_name::<A>()
+        );
+    }
+
+    /// Asks for the actions that another observation has asked for.
+    pub(crate) fn ask_again(&mut self, asked: &[Asked]) {
+        self.parts().actions.extend(asked.iter().map(|asked| asked.action));
+    }
+
+    /// Completes the observation; panics if the game does not have what it contains.
+    #[track_caller]
+    pub(crate) fn complete(&mut self, schema: &Schema) {
         let parts = self.parts();
         for (i, group) in parts.groups.iter_mut().enumerate() {
             group.entity = schema.entity(group.name, i);
@@ -321,7 +340,8 @@ impl Obs {
             "expected {wanted} global features, got {num_globals}: call Obs::globals"
         );
         let mut first_answer = [0, 0];
-        for &action in actions {
+        for i in 0..parts.actions.len() {
+            let action = parts.actions[i];
             let name = &schema.actions[action].name;
             let is_first = parts.asked.iter().all(|asked| asked.action != action);
             assert!(is_first, "Agent::act: {name} is the same action twice");
@@ -346,6 +366,16 @@ impl Obs {
     #[inline]
     pub(crate) fn all_asked(&self) -> &[Asked] {
         &self.get().asked
+    }
+
+    /// Moves out what is needed for the answers: what was asked, and the flags of masks.
+    #[inline]
+    pub(crate) fn give(mut self, asked: &mut Vec<Asked>, flags: &mut Vec<u8>) {
+        let parts = self.parts();
+        std::mem::swap(asked, &mut parts.asked);
+        if !parts.masks.is_empty() {
+            std::mem::swap(flags, &mut parts.flags);
+        }
     }
 
     #[inline]

@@ -6,7 +6,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use crate::agent::{Agent, Seat, SeatState};
+use crate::agent::{Agent, Phase, Seat, SeatState};
 use crate::frame::{pad, write_numbers, Frame};
 use crate::game::{Episode, Game, Start};
 use crate::json::{quoted, Json};
@@ -140,10 +140,10 @@ impl Copy {
     fn read_answers(&mut self, actions: &mut [&[u8]]) -> Result<(), String> {
         for seat in &self.seats {
             let state = &mut *seat.state.borrow_mut();
-            let Some(obs) = state.obs.as_ref().filter(|_| state.waits) else {
+            if state.phase != Phase::Waits {
                 continue;
-            };
-            for asked in obs.all_asked() {
+            }
+            for asked in &state.asked {
                 let (own, rest) = actions[asked.action].split_at(asked.num_bytes());
                 actions[asked.action] = rest;
                 let first = asked.first_answer;
@@ -154,10 +154,11 @@ impl Copy {
                 } else {
                     state.choices.resize(end.max(state.choices.len()), 0);
                     let choices = &mut state.choices[first..end];
-                    read_choices(own, choices, asked.width, obs.mask_of(asked))?;
+                    let mask = asked.mask.clone().map(|mask| &state.flags[mask]);
+                    read_choices(own, choices, asked.width, mask)?;
                 }
             }
-            state.waits = false;
+            state.phase = Phase::Answered;
         }
         Ok(())
     }
@@ -181,7 +182,7 @@ impl Copy {
         let mut context = Context::from_waker(Waker::noop());
         let polled = catch(|| episode.as_mut().poll(&mut context));
         let problem = match polled {
-            Ok(Poll::Pending) if self.any(|seat| seat.waits) => None,
+            Ok(Poll::Pending) if self.any(|seat| seat.phase == Phase::Waits) => None,
             Ok(Poll::Pending) => Some("play awaits something that is not an answer of Agent::act"),
             Ok(Poll::Ready(())) => {
                 self.leave();
@@ -220,7 +221,8 @@ impl Copy {
         let mut is_reported = false;
         for (i, seat) in self.seats.iter().enumerate() {
             let state = &mut *seat.state.borrow_mut();
-            state.waits = false;
+            state.phase = Phase::Idle;
+            state.obs = None;
             if !state.has_ended {
                 answer.end(self.first_row + i, FAILED, is_new, None);
                 answer.failures.push(format!(
@@ -297,8 +299,8 @@ impl Answer {
         let waits = if copy.episode.is_none() { WAITS } else { 0 };
         self.copies.push(copy.flags + waits);
         for seat in &copy.seats {
-            let state = &*seat.state.borrow();
-            let obs = if state.waits { state.obs.as_ref() } else { None };
+            let state = &mut *seat.state.borrow_mut();
+            let obs = state.obs.as_ref();
             self.asks.push(u8::from(obs.is_some()));
             self.scores.push(obs.map_or(0.0, Obs::score));
             for (metric, name) in self.metrics.iter_mut().zip(&self.schema.metrics) {
@@ -307,6 +309,9 @@ impl Answer {
             self.rows.add(&self.schema, obs);
             for asked in obs.map_or(&[][..], Obs::all_asked) {
                 wanted[asked.action] += asked.num_bytes();
+            }
+            if let Some(obs) = state.obs.take() {
+                obs.give(&mut state.asked, &mut state.flags);
             }
         }
     }
