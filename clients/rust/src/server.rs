@@ -140,12 +140,15 @@ impl Copy {
     fn read_answers(&mut self, actions: &mut [&[u8]]) -> Result<(), String> {
         for seat in &self.seats {
             let state = &mut *seat.state.borrow_mut();
-            if state.phase != Phase::Waits {
+            if state.phase != Phase::Waits || state.obs.is_some() {
                 continue;
             }
             for asked in &state.asked {
-                let (own, rest) = actions[asked.action].split_at(asked.num_bytes());
-                actions[asked.action] = rest;
+                let left = &mut actions[asked.action];
+                let Some((own, rest)) = left.split_at_checked(asked.num_bytes()) else {
+                    return Err("ACT: too few actions".to_string());
+                };
+                *left = rest;
                 let first = asked.first_answer;
                 let end = first + asked.num_answers();
                 if asked.is_continuous {
