@@ -3,6 +3,8 @@ use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
 #[cfg(unix)]
 use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::Duration;
 
 const MAGIC: &[u8; 4] = b"ENE1";
 const HEADER_BYTES: usize = 16;
@@ -29,11 +31,24 @@ pub fn begin(message: &mut Vec<u8>) {
     message.resize(HEADER_BYTES, 0);
 }
 
+/// Connects; a program that the host has not started tries for a minute.
+fn retried<T>(connect: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let mut num_left = if env::var_os("ENTITY_ENV_TOKEN").is_some() { 0 } else { 600 };
+    loop {
+        let result = connect();
+        if result.is_ok() || num_left == 0 {
+            return result;
+        }
+        num_left -= 1;
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
 impl Link {
     /// Connects to the address in the environment.
     pub fn connect() -> Result<Link, String> {
         let address = env::var("ENTITY_ENV_ADDRESS").map_err(|_| {
-            "ENTITY_ENV_ADDRESS is not set: entity_env starts this program".to_string()
+            "ENTITY_ENV_ADDRESS is not set: start this program with entity_env".to_string()
         })?;
         let fail = |error: io::Error| format!("cannot connect to {address}: {error}");
         if address == "stdio" {
@@ -41,12 +56,12 @@ impl Link {
         }
         #[cfg(unix)]
         if let Some(path) = address.strip_prefix("unix:") {
-            let stream = UnixStream::connect(path).map_err(fail)?;
+            let stream = retried(|| UnixStream::connect(path)).map_err(fail)?;
             let other = stream.try_clone().map_err(fail)?;
             return Ok(Link::new(Box::new(stream), Box::new(other)));
         }
         if let Some(place) = address.strip_prefix("tcp:").filter(|p| p.starts_with("127.0.0.1:")) {
-            let stream = TcpStream::connect(place).map_err(fail)?;
+            let stream = retried(|| TcpStream::connect(place)).map_err(fail)?;
             stream.set_nodelay(true).map_err(fail)?;
             let other = stream.try_clone().map_err(fail)?;
             return Ok(Link::new(Box::new(stream), Box::new(other)));
@@ -71,12 +86,14 @@ impl Link {
     }
 
     /// Receives a message, whose payload has at most `limit` bytes, and returns its kind. The end
-    /// of the connection counts as CLOSE.
+    /// of the connection between two messages counts as CLOSE.
     pub fn receive(&mut self, payload: &mut Vec<u8>, limit: u64) -> Result<u32, String> {
+        let early = || "the connection has ended within a message".to_string();
         let mut header = [0; HEADER_BYTES];
-        if self.input.read_exact(&mut header).is_err() {
+        if self.input.read_exact(&mut header[..1]).is_err() {
             return Ok(CLOSE);
         }
+        self.input.read_exact(&mut header[1..]).map_err(|_| early())?;
         let [kind, low, high] =
             [4, 8, 12].map(|at| u32::from_le_bytes([0, 1, 2, 3].map(|i| header[at + i])));
         let size = u64::from(low) | u64::from(high) << 32;
@@ -92,7 +109,7 @@ impl Link {
         // The memory grows with the bytes that have arrived.
         match self.input.by_ref().take(size).read_to_end(payload) {
             Ok(count) if count as u64 == size => Ok(kind),
-            _ => Ok(CLOSE),
+            _ => Err(early()),
         }
     }
 }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
+import socket
 import struct
 import subprocess
 import tomllib
@@ -18,6 +20,7 @@ import numpy as np
 import pytest
 
 from entity_env.agents import random_actions
+from entity_env.check.program import program_violations
 from entity_env.errors import WorkerError
 from entity_env.vec import Autoreset, ExternalGame, VecEnv
 from entity_env.vec.external.messages import HEADER, MAGIC, Kind, MessageError
@@ -31,10 +34,16 @@ from tests.vec.external.test_c_fuzz import (
     recorded,
     start_with,
 )
-from tests.vec.external.twins import GAMES, kinds, require_equal, require_failure, twin_of
+from tests.vec.external.twins import (
+    GAMES,
+    kinds,
+    require_equal,
+    require_failure,
+    require_verified,
+    twin_of,
+)
 
 FOLDER = Path(__file__).parents[4] / "clients" / "rust"
-RUST_GAMES = (*GAMES, "multi_snake")
 MAX_MEMORY_KB = 64 * 1024
 pytestmark = [
     pytest.mark.skipif(shutil.which("cargo") is None, reason="cargo is not installed"),
@@ -73,12 +82,14 @@ def odd(programs: Path, word: str, link: Link = "unix", **settings: Any) -> Exte
 
 
 @pytest.mark.parametrize("autoreset", get_args(Autoreset))
-@pytest.mark.parametrize("name", RUST_GAMES)
-def test_it_equals_its_twin(
-    name: str, autoreset: Autoreset, programs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    game = ExternalGame([str(programs / name)])
-    require_equal(game, twin_of(name, monkeypatch), autoreset)
+@pytest.mark.parametrize("name", GAMES)
+def test_it_equals_its_twin(name: str, autoreset: Autoreset, programs: Path) -> None:
+    require_equal(ExternalGame([str(programs / name)]), twin_of(name), autoreset)
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_replays_are_those_of_its_twin(name: str, programs: Path) -> None:
+    require_verified(ExternalGame([str(programs / name)]))
 
 
 @pytest.mark.parametrize("autoreset", get_args(Autoreset))
@@ -90,14 +101,9 @@ def test_it_equals_its_twin(
         {"board_size": 4, "num_snakes": 4, "max_snake_length": 3, "max_step": 5},
     ],
 )
-def test_crowded_boards(
-    settings: dict[str, int],
-    autoreset: Autoreset,
-    programs: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_crowded_boards(settings: dict[str, int], autoreset: Autoreset, programs: Path) -> None:
     game = ExternalGame([str(programs / "multi_snake")]).with_settings(**settings)
-    twin = twin_of("multi_snake", monkeypatch).with_settings(**settings)
+    twin = twin_of("multi_snake").with_settings(**settings)
     require_equal(game, twin, autoreset, num_steps=400)
 
 
@@ -107,9 +113,9 @@ def test_actions_of_all_kinds(autoreset: Autoreset, programs: Path) -> None:
 
 
 @pytest.mark.parametrize("link", get_args(Link))
-def test_every_link(link: Link, programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_link(link: Link, programs: Path) -> None:
     game = ExternalGame([str(programs / "snake")], link=link, board_size=3)
-    twin = twin_of("snake", monkeypatch).with_settings(board_size=3)
+    twin = twin_of("snake").with_settings(board_size=3)
     require_equal(game, twin, "same_step")
 
 
@@ -295,7 +301,7 @@ def fields_of(output: bytes, wanted: Kind) -> dict[str, Any]:
     raise AssertionError(f"no {wanted.name}: {output!r}")
 
 
-@pytest.mark.parametrize("name", [*RUST_GAMES, "odd_games"])
+@pytest.mark.parametrize("name", [*GAMES, "odd_games"])
 def test_mutated_messages(name: str, programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = [str(programs / name), "kinds"]
     messages = recorded(ExternalGame(words), monkeypatch)
@@ -317,8 +323,8 @@ def test_it_reserves_no_memory_for_copies_that_are_not_reset(num_envs: int, prog
 
 def test_it_reserves_no_memory_for_bytes_that_do_not_arrive(programs: Path) -> None:
     begun = HEADER.pack(MAGIC, Kind.RESET, 256 << 20) + bytes(64)
-    data = packed([start_with(4)]) + begun
-    assert answered(limited(programs / "snake"), data).returncode == 0
+    done = answered(limited(programs / "snake"), packed([start_with(4)]) + begun)
+    assert "has ended within a message" in fields_of(done.stdout, Kind.ERROR)["message"]
 
 
 def limited(program: Path) -> list[str]:
@@ -388,9 +394,43 @@ def test_it_exits_with_its_host(programs: Path) -> None:
 
 @pytest.mark.parametrize("address", [None, "udp:127.0.0.1:1", "unix:/nowhere", "tcp:8.8.8.8:1"])
 def test_an_address_that_it_refuses(address: str | None, programs: Path) -> None:
-    env = {name: value for name, value in os.environ.items() if name != "ENTITY_ENV_ADDRESS"}
+    env = {**os.environ, "ENTITY_ENV_TOKEN": ""}
+    env.pop("ENTITY_ENV_ADDRESS", None)
     if address is not None:
         env["ENTITY_ENV_ADDRESS"] = address
     done = subprocess.run([programs / "snake"], env=env, capture_output=True, text=True, timeout=30)
     assert done.returncode == 1
     assert re.fullmatch(r"entity_env: .*ENTITY_ENV_ADDRESS.*\n|.*cannot connect.*\n", done.stderr)
+
+
+@pytest.mark.parametrize("link", ["unix", "tcp"])
+def test_it_waits_for_a_host_that_has_not_started_it(
+    link: str, programs: Path, tmp_path: Path
+) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    address = f"unix:{tmp_path}/s" if link == "unix" else f"tcp:127.0.0.1:{port}"
+    env = {**os.environ, "ENTITY_ENV_ADDRESS": address}
+    env.pop("ENTITY_ENV_TOKEN", None)
+    with subprocess.Popen([programs / "snake"], env=env) as program:
+        with pytest.raises(subprocess.TimeoutExpired):
+            program.wait(0.3)
+        family = socket.AF_UNIX if link == "unix" else socket.AF_INET
+        with socket.socket(family) as host:
+            host.bind(address.removeprefix("unix:") if link == "unix" else ("127.0.0.1", port))
+            host.listen(1)
+            host.settimeout(30)
+            connection, _ = host.accept()
+            with connection:
+                connection.settimeout(30)
+                assert connection.recv(4) == MAGIC
+                connection.shutdown(socket.SHUT_WR)
+                assert program.wait(30) == 0
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_it_keeps_the_contract(name: str, programs: Path) -> None:
+    """Among others: copies, requests in pieces, ends of the connection, invalid requests."""
+    game = ExternalGame([str(programs / name)])
+    assert not list(program_violations(game, 1, lambda stage: None, math.inf))
