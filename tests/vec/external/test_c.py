@@ -17,6 +17,7 @@ from entity_env.vec import Autoreset, VecEnv
 from entity_env.vec.external.game import ExternalGame
 from entity_env.vec.external.program import Link
 from tests.vec.external.twins import (
+    CROWDED,
     GAMES,
     kinds,
     require_equal,
@@ -81,14 +82,7 @@ def test_replays_are_those_of_its_twin(name: str, program: Compile) -> None:
 
 
 @pytest.mark.parametrize("autoreset", get_args(Autoreset))
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"board_size": 3, "max_snake_length": 3, "max_step": 30},
-        {"board_size": 2, "num_snakes": 1, "max_snake_length": 2},
-        {"board_size": 4, "num_snakes": 4, "max_snake_length": 3, "max_step": 5},
-    ],
-)
+@pytest.mark.parametrize("settings", CROWDED)
 def test_crowded_boards(settings: dict[str, int], autoreset: Autoreset, program: Compile) -> None:
     game = ExternalGame([str(program("multi_snake"))]).with_settings(**settings)
     twin = twin_of("multi_snake").with_settings(**settings)

@@ -7,6 +7,7 @@ import struct
 import subprocess
 from collections.abc import Sequence
 from random import Random
+from typing import Final
 
 import numpy as np
 import pytest
@@ -173,22 +174,23 @@ def test_it_reserves_no_memory_for_bytes_that_do_not_arrive(sanitized: Compile) 
     assert answered(words, packed([start_with(4)]) + begun).returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("kind", "data", "reason"),
-    [
-        (Kind.RESET, struct.pack("<Q2q2Q", 2, 1, 0, 5, 5), b"must exist and increase"),
-        (Kind.RESET, struct.pack("<Q2q2Q", 2, 0, 0, 5, 5), b"must exist and increase"),
-        (Kind.RESET, struct.pack("<QqQ", 1, 2, 5), b"must exist and increase"),
-        (Kind.RESET, struct.pack("<Q", 0), b"does not match the number of copies"),
-        (Kind.ACT, struct.pack("<2Q", 5, 5), b"too few actions"),
-        (Kind.ACT, struct.pack("<2Q3q", 5, 5, 0, 0, 0), b"does not match the actors"),
-        (Kind.ACT, struct.pack("<2Q2q", 5, 5, 0, 4), b"a choice is out of range"),
-        (Kind.ACT, struct.pack("<2Q2q", 5, 5, -1, 0), b"a choice is out of range"),
-        (Kind.ACT, b"", b"too few seeds"),
-        (Kind.START, b"{}      ", b"not due"),
-        (Kind.STEP, b"", b"not due"),
-    ],
-)
+REFUSED: Final = [
+    (Kind.RESET, struct.pack("<Q2q2Q", 2, 1, 0, 5, 5), b"must exist and increase"),
+    (Kind.RESET, struct.pack("<Q2q2Q", 2, 0, 0, 5, 5), b"must exist and increase"),
+    (Kind.RESET, struct.pack("<QqQ", 1, 2, 5), b"must exist and increase"),
+    (Kind.RESET, struct.pack("<Q", 0), b"does not match the number of copies"),
+    (Kind.ACT, struct.pack("<2Q", 5, 5), b"too few actions"),
+    (Kind.ACT, struct.pack("<2Q3q", 5, 5, 0, 0, 0), b"does not match the actors"),
+    (Kind.ACT, struct.pack("<2Q2q", 5, 5, 0, 4), b"a choice is out of range"),
+    (Kind.ACT, struct.pack("<2Q2q", 5, 5, -1, 0), b"a choice is out of range"),
+    (Kind.ACT, b"", b"too few seeds"),
+    (Kind.START, b"{}      ", b"not due"),
+    (Kind.STEP, b"", b"not due"),
+]
+"""Kind, payload and reason of requests that snake refuses after a RESET of two copies."""
+
+
+@pytest.mark.parametrize(("kind", "data", "reason"), REFUSED)
 def test_it_says_what_it_refuses(kind: Kind, data: bytes, reason: bytes, program: Compile) -> None:
     reset = Kind.RESET, struct.pack("<Q2q2Q", 2, 0, 1, 5, 5)
     done = answered([str(program("snake"))], packed([start_with(2), reset, (kind, data)]))

@@ -24,6 +24,12 @@ from tests.helpers.batches import assert_same
 
 GAMES: Final = ("snake", "multi_snake", "tic_tac_toe", "cherry_pick")
 """Games that most clients have, by their names in this package."""
+CROWDED: Final[list[dict[str, int]]] = [
+    {"board_size": 3, "max_snake_length": 3, "max_step": 30},
+    {"board_size": 2, "num_snakes": 1, "max_snake_length": 2},
+    {"board_size": 4, "num_snakes": 4, "max_snake_length": 3, "max_step": 5},
+]
+"""Settings of `multi_snake` with hardly a free cell."""
 
 
 def twin_of(name: str) -> Game:
