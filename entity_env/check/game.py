@@ -93,15 +93,22 @@ def check_game(
     if not len(violations):
         add_irreproducible(first.repeatable, first.known_cause, new_process=new_process)
     violations.place = violations.line = ""
-    if not len(violations) and hasattr(game, "start_program"):
-        from entity_env.check.program import program_violations  # imports all of `vec`
-
-        stop_s = perf_counter() + (max_time_s or float("inf"))
-        violations.extend(program_violations(game, seed, show, stop_s))
+    if not len(violations):
+        _check_program(plan, max_time_s)
     violations.extend(missing_choices(game.schema))
     violations.raise_if_any()
     _warn(violations, first, most, outer)
     return first.num_whole_episodes
+
+
+def _check_program(plan: CheckPlan, max_time_s: float | None) -> None:
+    """Checks the program of an `ExternalGame`."""
+    if hasattr(plan.game, "start_program"):
+        from entity_env.check.program import program_violations  # imports all of `vec`
+
+        stop_s = perf_counter() + (max_time_s or float("inf"))
+        found = program_violations(plan.game, plan.seed, plan.on_step, stop_s)
+        plan.violations.extend(found)
 
 
 def _play_here(plan: CheckPlan, outer: OuterState, max_time_s: float | None) -> DirectPlay:
