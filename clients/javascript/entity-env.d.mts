@@ -44,7 +44,11 @@ export interface GameOptions {
   /** Defaults, by name. */
   settings?: Record<string, Setting>;
   metrics?: string[];
+  /** Largest number of entities, by type. */
+  maxEntities?: Record<string, number>;
   version?: string | number;
+  /** Rules and goal, for players. */
+  doc?: string;
   /** The reason why a game with these settings cannot be played, if any. */
   check?(settings: Record<string, any>): string | undefined;
 }
@@ -53,9 +57,13 @@ export class Game {
   constructor(options: GameOptions);
 }
 
-/** An observation: entities, actors, masks, and the score so far. Calls can be chained. */
+/**
+ * An observation: entities, actors, masks, and the score so far. Calls can be chained. `act` copies
+ * what it shows, so entities and lists can be changed afterwards.
+ */
 export class Obs {
   constructor(score?: number);
+  score: number;
   entities(type: string, entities: readonly Entity[]): this;
   /** Entities that perform the given actions, or all that are asked. */
   actors(type: string, entities: readonly Entity[], ...actions: string[]): this;
@@ -69,7 +77,7 @@ export class Obs {
 /** SplitMix64: equal seeds give equal numbers in every language. */
 export class Random {
   constructor(seed: bigint | number);
-  /** An integer from 0 to `limit` - 1, with `limit` at most 2^21. */
+  /** An integer from 0 to `limit` - 1, with `limit` at most 2^32. */
   below(limit: number): number;
   choice<Item>(items: readonly Item[]): Item;
   /** A number from 0 to 1, exclusive. */

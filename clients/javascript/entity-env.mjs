@@ -62,6 +62,8 @@ function shown(value) {
 }
 
 const fail = message => { throw new TypeError(message); };
+/** An error about a game whose stack has only lines of this file. */
+const withoutStack = message => Object.assign(new Error(message), { stack: "" });
 const isObject = value => typeof value === "object" && value !== null && !Array.isArray(value);
 
 /** Message and traceback of anything that a game may throw. */
@@ -469,8 +471,9 @@ class Schema {
         const given = [obs.features];
         if (this.puts[type](row.floats, at, given, 1) >= 0) this._putSlowly(row.floats, at, given, type);
       }
-    } else if (!this.globals.length && obs.features !== undefined) {
-      this._fail("an observation has globals, but the game has no globalFeatures");
+    }
+    if (!this.globals.length && obs.features !== undefined) {
+      this._fail("an observation has globals, but the game has no globalFeatures: declare them");
     }
     return order;
   }
@@ -654,7 +657,7 @@ class Agent {
   gameOver(obs = new Obs(this._seat.row.score), options = {}) {
     const seat = this._seat;
     if (seat.agent !== this) return;
-    requireOptions(options, ["truncated"], "gameOver(obs, options)");
+    requireOptions(options, ["truncated"], "gameOver(obs, { truncated })");
     const { truncated = false } = options;
     if (typeof truncated !== "boolean") this._refuse(`gameOver: truncated must be a boolean, got ${shown(truncated)}`);
     if (seat.isOver) this._refuse("gameOver was called twice");
@@ -764,10 +767,10 @@ class Copy {
     if (!hasFailed && left !== undefined) {
       const reason = left.resolve === undefined ? "has not ended its episode: call gameOver" : "waits for an answer: await each act";
       hasFailed = true;
-      error = new Error(`play returned, but agent ${left.index} ${reason}`);
+      error = withoutStack(`play returned, but agent ${left.index} ${reason}`);
     } else if (!hasFailed && !seats.some(({ isOver }) => isOver)) {
       hasFailed = true;
-      error = new Error("play returned without an episode: it must await agent.act, and call agent.gameOver at the end");
+      error = withoutStack("play returned without an episode: it must await agent.act, and call agent.gameOver at the end");
     }
     if (hasFailed) this.fail(error);
     this.leave();
@@ -1226,7 +1229,7 @@ class Server {
   failStuck() {
     for (const copy of this.stepping) {
       if (!copy.isBusy) continue;
-      copy.finish(true, new Error("play neither asks an agent nor returns, and waits for nothing that can happen: await agent.act, or return"));
+      copy.finish(true, withoutStack("play neither asks an agent nor returns, and waits for nothing that can happen: await agent.act, or return"));
     }
   }
 }
@@ -1272,11 +1275,12 @@ class Connection {
     this.kind = 0;
     this.isConnected = false;
     this.isPaused = false;
+    this.isEnded = false; // nothing else arrives
     this.isScheduled = false;
     this.isIdle = false; // only the game can keep the program alive
     this.isOver = false;
     this.server = new Server(game, bytes => this.send(bytes), () => this.schedule());
-    this.flushed = () => this.isPaused && this.isReady && this.resume();
+    this.flushed = () => (this.isPaused || this.isEnded) && this.isReady && this.resume();
     this.settled = () => this.answer();
   }
 
@@ -1296,13 +1300,13 @@ class Connection {
       return this.exit(1, `cannot use the address ${shown(this.address)}: ${error.message}`);
     }
     for (const stream of new Set([this.input, this.output])) {
-      stream.on("error", error => {
-        this.exit(this.isConnected ? 0 : 1, this.isConnected ? "" : `cannot connect to ${shown(this.address)}: ${error.message}`);
-      });
-      stream.on("close", () => this.exit(0));
+      stream.on("error", error => this.lost(this.isConnected ? "" : `cannot connect to ${shown(this.address)}: ${error.message}`));
     }
-    this.input.on("end", () => this.size && !this.isPaused
-      ? this.exit(1, `message ${this.number + 1}: the connection ended after ${this.size} bytes of it`) : this.exit(0));
+    this.output.on("close", () => this.lost());
+    this.input.on("end", () => {
+      this.isEnded = true;
+      if (this.isReady) this.guard(() => this.readMessages());
+    });
     this.input.on("data", part => this.guard(() => this.read(part)));
     process.on("uncaughtException", error => this.fail(error, "an error outside of play"));
     process.on("unhandledRejection", error => this.fail(error, "a promise of the game failed, and no code awaits it"));
@@ -1389,6 +1393,9 @@ class Connection {
     }
     if (at) this.received.copyWithin(0, at, this.size);
     this.size -= at;
+    if (!this.isEnded || !this.isReady || this.isOver) return;
+    if (this.size) throw new Error(`the connection ended after ${this.size} bytes of the next message`);
+    this.exit(0);
   }
 
   _grow(size) {
@@ -1417,14 +1424,21 @@ class Connection {
     this.exit(1, isRefusal ? "" : what === undefined ? reason : `${reason}\n${traceback}`);
   }
 
+  /** Ends the program, because nothing can be sent; with a reason if it never could. */
+  lost(reason = "") {
+    this.exit(reason ? 1 : 0, reason);
+    this.process.exit();
+  }
+
   /** Ends the program, after what was sent has arrived. */
   exit(code, reason = "") {
     if (this.isOver) return;
+    const { process } = this, leave = () => process.exit();
     this.isOver = true;
-    const { process } = this;
+    process.exitCode = code;
     if (reason) process.stderr.write(`entity-env: ${reason}\n`);
-    if (!code || !this.output?.writableLength) return process.exit(code);
-    this.output.end(() => process.exit(code));
-    setTimeout(() => process.exit(code), EXIT_TIMEOUT_MS);
+    if (!this.output?.writableLength) return leave();
+    this.output.end(leave);
+    setTimeout(leave, EXIT_TIMEOUT_MS);
   }
 }
