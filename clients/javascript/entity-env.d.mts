@@ -55,6 +55,10 @@ export interface GameOptions {
 
 export class Game {
   constructor(options: GameOptions);
+  readonly name: string;
+  readonly play: GameOptions["play"];
+  /** Defaults, by name. */
+  readonly settings: Record<string, Setting>;
 }
 
 /**
@@ -84,6 +88,25 @@ export class Random {
   uniform(): number;
   shuffle<Item>(items: Item[]): Item[];
 }
+
+export interface AgentOptions {
+  /** Refuses an agent of another game; needed by an agent that selects entities. */
+  game?: Game;
+  /** Makes its samples repeatable. */
+  seed?: bigint | number;
+  /** Takes the most probable action instead of sampling. */
+  greedy?: boolean;
+  /** Above 1, it is more random. */
+  temperature?: number;
+  /** Its number in a game with several agents. */
+  index?: number;
+}
+
+/** Loads a trained agent: the path or address of an `.agent` file, or its content. */
+export function loadAgent(
+  source: string | URL | ArrayBuffer | ArrayBufferView,
+  options?: AgentOptions,
+): Promise<Agent & { readonly score: number }>;
 
 /** Serves a game in Node until the host closes the connection. */
 export function serve(game: Game): Promise<void>;

@@ -3,7 +3,8 @@
  *
  * A game is an async function that asks an agent: `const move = await agent.act(obs, "Move")`.
  * `serve(game)` runs any number of copies of it in one Node process, and exchanges one message per
- * step with entity_env (version 1 of its protocol). Everything but `serve` also runs in a browser.
+ * step with entity_env (version 1 of its protocol). `loadAgent(source)` is a trained agent for the same
+ * function, without entity_env. Everything but `serve` also runs in a browser.
  */
 
 const HELLO = 1, START = 2, READY = 3, RESET = 4, ACT = 5, STEP = 6, ERROR = 7, CLOSE = 8;
@@ -629,6 +630,130 @@ function requireAction(action, entities, where) {
   }
 }
 
+// ------------------------------------------------------------------ trained agents
+
+const AGENT_OPTIONS = ["game", "seed", "greedy", "temperature", "index"];
+
+/**
+ * Loads a trained agent, which plays without entity_env: `await game.play(agent, { seed: 1n, ...game.settings })`.
+ *
+ * `source` is the path or address of an `.agent` file, or its content, an ArrayBuffer or typed array.
+ * With a `game`, an agent of another game is refused at once, and not when it is asked; an agent that
+ * selects entities needs it. `greedy`: it takes the most probable action; otherwise it samples, with
+ * a `seed` always in the same way. A `temperature` above 1 makes it more random. `index` is its
+ * number in a game with several agents.
+ */
+export async function loadAgent(source, options = {}) {
+  requireOptions(options, AGENT_OPTIONS, "loadAgent(source, options)");
+  const { game, seed, greedy = false, temperature = 1, index = 0 } = options;
+  if (game !== undefined && !(game instanceof Game)) fail(`loadAgent: game must be a Game, got ${shown(game)}`);
+  if (typeof greedy !== "boolean") fail(`loadAgent: greedy must be a boolean, got ${shown(greedy)}`);
+  if (!(Number.isFinite(temperature) && temperature >= 1e-6)) fail(`loadAgent: temperature must be a number from 1e-6, got ${shown(temperature)}`);
+  if (!Number.isInteger(index) || index < 0) fail(`loadAgent: index must be an integer from 0, got ${shown(index)}`);
+  const generator = seed === undefined ? undefined : new Random(seed);
+  const random = generator === undefined ? Math.random : () => generator.uniform();
+  const { readAgent } = await import("./network.mjs");
+  const network = readAgent(await contentOf(source));
+  const schema = game === undefined ? schemaOf(network.spaces) : game._schema;
+  requireSpaces(network.spaces, schema);
+  return new NetworkAgent(network, schema, { greedy, temperature, random }, index);
+}
+
+async function contentOf(source) {
+  if (source instanceof ArrayBuffer || ArrayBuffer.isView(source)) return source;
+  if (typeof source !== "string" && !(source instanceof URL)) {
+    fail(`loadAgent expects the path or address of an .agent file, or its content, got ${shown(source)}`);
+  }
+  const [, scheme] = /^([a-z][a-z\d+.-]+):/i.exec(source) ?? []; // not the letter of a drive
+  const files = globalThis.process?.getBuiltinModule?.("node:fs/promises");
+  if (files !== undefined && (scheme === undefined || scheme === "file")) {
+    return files.readFile(scheme === undefined ? source : new URL(source));
+  }
+  const response = await fetch(source);
+  if (!response.ok) throw new Error(`cannot load ${source}: the server answered ${response.status}`);
+  return response.arrayBuffer();
+}
+
+/** The spaces of an agent as those of a game. */
+function schemaOf({ global_features: globalFeatures, entities, actions }) {
+  const selecting = actions.find(({ kind }) => kind === "select_entity");
+  if (selecting !== undefined) {
+    fail(`loadAgent: ${selecting.name} selects entities, and the file does not say of which type: use loadAgent(source, { game })`);
+  }
+  return new Schema({
+    entities: Object.fromEntries(entities.map(({ name, features }) => [name, features])),
+    actions: Object.fromEntries(actions.map(({ name, ...action }) => [name, action])),
+    globalFeatures,
+    maxEntities: {},
+  }, "agent: ");
+}
+
+/** Raises an Error with the differences unless an agent has these entities and actions, in this order. */
+function requireSpaces(spaces, schema) {
+  const listed = names => names.join(", ") || "none";
+  const linesOf = (globals, entities, actions) => [
+    `global features ${listed(globals)}`,
+    ...entities.map(({ name, features }) => `entity ${name} with features ${listed(features)}`),
+    ...actions.map(({ name, kind, labels = [], low, high }) => {
+      const bounds = (label, i) => (low === undefined ? label : `${label} from ${low[i]} to ${high[i]}`);
+      return `action ${name} (${kind}) with labels ${listed(labels.map(bounds))}`;
+    }),
+  ];
+  const trained = linesOf(spaces.global_features, spaces.entities, spaces.actions);
+  const wanted = linesOf(schema.globals, schema.entities, schema.actions);
+  if (trained.join("\n") === wanted.join("\n")) return;
+  const only = (lines, others) => lines.filter(line => !others.includes(line)).join("; ");
+  const [there, here] = [only(trained, wanted), only(wanted, trained)];
+  const difference = !there && !here ? `the order differs: it has ${trained.join("; ")}`
+    : [there && `it has ${there}`, here && `the game has ${here}`].filter(Boolean).join(", but ");
+  throw new Error(`${schema.where}the agent was trained for another game: ${difference}; train an agent for this game, or load the right file`);
+}
+
+/** Decides with a network. Its `score` is the last one that it was shown. */
+class NetworkAgent {
+  constructor(network, schema, choosing, index) {
+    this.index = index;
+    this.score = 0;
+    this._network = network;
+    this._schema = schema;
+    this._choosing = choosing;
+    this._row = new Row(schema);
+  }
+
+  async act(obs, ...actions) {
+    const { _schema: schema, _row: row } = this;
+    schema.read(row, obs, actions);
+    this.score = obs.score;
+    const chosen = this._network.choose(this._observation(), this._choosing);
+    const answers = row.asked.map(a => schema.decode(row, a, chosen[schema.actions[a].name]));
+    return answers.length === 1 ? answers[0] : answers;
+  }
+
+  gameOver(obs = new Obs(this.score), options = {}) {
+    const schema = this._schema;
+    schema.readAsked(this._row, obs, isTruncated(options) ? schema.offered(obs, this._row.asked) : NONE);
+    this.score = obs.score;
+  }
+
+  /** What the network reads. */
+  _observation() {
+    const { _schema: schema, _row: row } = this, features = {}, visible = {}, actions = {};
+    let at = 0;
+    schema.entities.forEach(({ name, features: { length } }, type) => {
+      const count = row.counts[type], end = at + count * length;
+      features[name] = length ? row.floats.subarray(at, end) : Array.from({ length: count }, () => []);
+      if (row.hidden?.[type] !== undefined) visible[name] = [...row.hidden[type]].map(Boolean);
+      at = end;
+    });
+    for (const a of row.asked) {
+      const { name, selected } = schema.actions[a], { actors, mask, first } = row.acting[a];
+      const actees = selected < 0 ? undefined : Array.from({ length: row.counts[selected] }, (_, i) => first + i);
+      actions[name] = { actors, actees, mask };
+    }
+    return { features, globals: [...row.floats.subarray(at, at + schema.globals.length)], visible, actions };
+  }
+}
+
 // ------------------------------------------------------------------ copies of a game
 
 class Agent {
@@ -657,9 +782,7 @@ class Agent {
   gameOver(obs = new Obs(this._seat.row.score), options = {}) {
     const seat = this._seat;
     if (seat.agent !== this) return;
-    requireOptions(options, ["truncated"], "gameOver(obs, { truncated })");
-    const { truncated = false } = options;
-    if (typeof truncated !== "boolean") this._refuse(`gameOver: truncated must be a boolean, got ${shown(truncated)}`);
+    const truncated = isTruncated(options);
     if (seat.isOver) this._refuse("gameOver was called twice");
     if (seat.resolve !== undefined) this._refuse("gameOver was called before its last act was answered: await each answer");
     seat.copy.end(seat, truncated ? TRUNCATED : TERMINATED, obs, truncated);
@@ -675,6 +798,13 @@ class Agent {
   _refuse(message) {
     throw new Error(`${this._seat.schema.where}agent ${this.index}: ${message}`);
   }
+}
+
+function isTruncated(options) {
+  requireOptions(options, ["truncated"], "gameOver(obs, { truncated })");
+  const { truncated = false } = options;
+  if (typeof truncated !== "boolean") fail(`gameOver: truncated must be a boolean, got ${shown(truncated)}`);
+  return truncated;
 }
 
 /** An agent of a copy over all episodes. */

@@ -49,11 +49,13 @@ async function play(agent, { seed, board_size: size }) {
   }
 }
 
-serve(new Game({
+export const game = new Game({
   name: "snake",
   play,
   entities: { Head: ["x", "y"], Segment: ["x", "y"], Food: ["x", "y"] },
   actions: { Move: globalCategorical(...Object.keys(STEPS)) },
   settings: { board_size: 10 },
   check: ({ board_size: size }) => size < 2 ? "snake: board_size must be at least 2" : undefined,
-}));
+});
+
+if (globalThis.process?.env.ENTITY_ENV_ADDRESS) serve(game); // started by entity_env
