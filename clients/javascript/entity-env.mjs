@@ -308,15 +308,15 @@ class Row {
     this.hidden = undefined; // by type, its flags; undefined = all are visible
     this.metrics = undefined; // by number of the metric
     this.asked = NONE; // numbers of the actions, in the order of the answers
-    this.acting = schema.actions.map(() => new Acting());
+    this.acting = schema.actions.map(({ isGlobal }) => new Acting(isGlobal));
     this.answers = undefined;
   }
 }
 
 /** The actors of an action in a `Row`. */
 class Acting {
-  constructor() {
-    this.actors = []; // indices; one of a global action
+  constructor(isGlobal) {
+    this.actors = isGlobal ? [0] : []; // indices
     this.mask = undefined; // a list of flags for each actor
     this.first = 0; // index of the first actee
     this.choices = undefined; // the entities that can be selected
@@ -380,6 +380,7 @@ class Schema {
     this.types = [...this.entities];
     if (this.hasGlobals) this.types.push({ name: "the globals", features: this.globals });
     this.most = names.map(name => maxEntities[name] ?? Infinity);
+    this.widths = this.types.map(({ features }) => features.length);
     this.puts = this.types.map(({ features }) => putter(features));
     this.typeOf = new Map(names.map((name, i) => [name, i]));
     this.actionOf = new Map(this.actions.map(({ name }, i) => [name, i]));
@@ -439,7 +440,7 @@ class Schema {
 
   /** Copies the features of all entities. Returns the order of the groups, sorted by type; undefined = as given. */
   _readGroups(row, obs, asks) {
-    const { types, groups } = obs, { kinds } = this, { counts } = row;
+    const { types, groups } = obs, { kinds, widths } = this, { counts } = row;
     let last = 0, size = 0, isSorted = true;
     for (let t = 0; t < counts.length; t++) counts[t] = 0;
     for (let g = 0; g < groups.length; g++) {
@@ -448,7 +449,7 @@ class Schema {
       if (type < last) isSorted = false;
       kinds[g] = last = type;
       counts[type] += groups[g].length;
-      size += groups[g].length * this.types[type].features.length;
+      size += groups[g].length * widths[type];
       if (counts[type] > this.most[type]) {
         this._fail(`an observation has ${counts[type]} entities of the type ${types[g]}, more than its maxEntities, ${this.most[type]}`);
       }
@@ -463,7 +464,7 @@ class Schema {
     for (let i = 0; i < groups.length; i++) {
       const g = order === undefined ? i : order[i], type = kinds[g], entities = groups[g], count = entities.length;
       if (this.puts[type](row.floats, at, entities, count) >= 0) this._putSlowly(row.floats, at, entities, type);
-      at += count * this.types[type].features.length;
+      at += count * widths[type];
     }
     if (this.hasGlobals && (asks || !row.isBlank)) {
       const type = this.types.length - 1;
@@ -515,7 +516,6 @@ class Schema {
     const mask = obs.masks === undefined ? undefined : obs.masks.get(name);
     acting.mask = undefined;
     if (action.isGlobal) {
-      actors[0] = 0;
       if (mask !== undefined) acting.mask = [this._flags(mask, action.labels.length, true, `the mask of ${name}`, "label")];
       return;
     }
@@ -914,7 +914,7 @@ class Copy {
     const playing = this.seats.filter(({ isOver }) => !isOver);
     const failure = failureOf(error);
     for (const { index } of playing.length ? playing : this.seats.slice(0, 1)) {
-      this.ends.push({ agent: index, flags: FAILED + (this.isNew ? NEW : 0), row: undefined, failure });
+      this.ends.push({ agent: index, row: 0, flags: FAILED + (this.isNew ? NEW : 0), shown: undefined, failure });
     }
   }
 
@@ -922,7 +922,7 @@ class Copy {
     const { server } = this, { schema } = seat, row = server.spare.pop() ?? new Row(schema);
     schema.readAsked(row, obs, isTruncated ? schema.offered(obs, seat.row.asked) : NONE);
     seat.isOver = true;
-    this.ends.push({ agent: seat.index, flags: flags + (this.isNew ? NEW : 0), row, failure: undefined });
+    this.ends.push({ agent: seat.index, row: 0, flags: flags + (this.isNew ? NEW : 0), shown: row, failure: undefined });
   }
 }
 
@@ -1301,7 +1301,8 @@ class Server {
       if (numAgents > 1) copy.ends.sort((one, other) => one.agent - other.agent); // stable
       for (const end of copy.ends) {
         const row = c * numAgents + end.agent;
-        ends.push({ ...end, index: row });
+        end.row = row;
+        ends.push(end);
         if (end.failure !== undefined) failures.push({ row, ...end.failure });
       }
       copy.ends.length = 0;
@@ -1336,12 +1337,12 @@ class Server {
   _writeEnds(ends) {
     const { out } = this;
     let at = out.take(8 * ends.length);
-    for (const { index } of ends) out.int64(at, index), at += 8;
+    for (const { row } of ends) out.int64(at, row), at += 8;
     at = out.take(8 * ends.length);
     for (const { flags } of ends) out.int64(at, flags), at += 8;
     at = out.take(8 * ends.length) >> 3;
-    for (const { row } of ends) out.doubles[at++] = row === undefined ? 0 : row.score;
-    const rows = ends.map(({ row }) => row);
+    for (const { shown } of ends) out.doubles[at++] = shown === undefined ? 0 : shown.score;
+    const rows = ends.map(({ shown }) => shown);
     if (this.game.metrics.length) this._writeMetrics(rows);
     this.frames.write(out, rows.map(row => (row === undefined || row.isBlank ? undefined : row)));
     for (const row of rows) if (row !== undefined) this.spare.push(row);
