@@ -33,6 +33,7 @@ from entity_env.core.observation import (
     SelectEntityAction as SelectEntityAction,
     SelectEntityActionMask as SelectEntityActionMask,
 )
+from entity_env.core.seeding import SplitMix64 as SplitMix64
 from entity_env.core.spaces import (
     GLOBAL_ENTITY as GLOBAL_ENTITY,
     ActionName as ActionName,

@@ -16,9 +16,11 @@ const MAX_BYTES = 256 * 2 ** 20, MAX_JSON_BYTES = 2 ** 20;
 const MAX_ROWS = 2 ** 20, MAX_AGENTS = 4096;
 const MAX_FEATURE = 3.4028235677973362e38; // rounds to the largest float32
 const MAX_SCORE = 1e300;
+const RESERVED = ["seed", "command", "folder", "link", "address"]; // not names of settings
 const MAX_CALLS = 1000; // of `act` after it has resolved to null
 const MAX_TEXT = 100_000; // characters of a failure
 const EXIT_TIMEOUT_MS = 2000;
+const CONNECT_MS = 60_000, RETRY_MS = 100; // if the host has not started the program
 
 // With the address "stdio", standard output belongs to the protocol from the first line of a game.
 if (globalThis.process?.env?.ENTITY_ENV_ADDRESS === "stdio") {
@@ -143,8 +145,8 @@ export class Game {
 function requireSettings(settings, where) {
   if (!isObject(settings)) fail(`${where}settings must be an object with defaults, got ${shown(settings)}`);
   for (const [name, value] of Object.entries(settings)) {
-    if (!/^[\p{ID_Start}_]\p{ID_Continue}*$/u.test(name) || name === "seed") {
-      fail(`${where}the name of a setting must be an identifier other than seed, got ${shown(name)}`);
+    if (!/^[\p{ID_Start}_]\p{ID_Continue}*$/u.test(name) || RESERVED.includes(name)) {
+      fail(`${where}the name of a setting must be an identifier other than ${RESERVED.join(", ")}: got ${shown(name)}`);
     }
     const isNumber = Number.isFinite(value) && (!Number.isInteger(value) || Number.isSafeInteger(value));
     if (typeof value !== "boolean" && typeof value !== "string" && !isNumber) {
@@ -1421,6 +1423,19 @@ class Connection {
 
   open() {
     const { process } = this;
+    const lastTry = process.env.ENTITY_ENV_TOKEN === undefined ? Date.now() + CONNECT_MS : 0;
+    process.on("uncaughtException", error => this.fail(error, "an error outside of play"));
+    process.on("unhandledRejection", error => this.fail(error, "a promise of the game failed, and no code awaits it"));
+    process.on("beforeExit", () => this.server.numBusy && this.guard(() => {
+      this.server.failStuck();
+      this.schedule();
+    }));
+    this.connect(lastTry);
+  }
+
+  /** Connects to the host; until a time, again if it does not listen yet. */
+  connect(lastTry) {
+    const { process } = this;
     const connect = () => {
       this.isConnected = true;
       this.guard(() => this.server.hello(process.env.ENTITY_ENV_TOKEN ?? ""));
@@ -1431,20 +1446,18 @@ class Connection {
       return this.exit(1, `cannot use the address ${shown(this.address)}: ${error.message}`);
     }
     for (const stream of new Set([this.input, this.output])) {
-      stream.on("error", error => this.lost(this.isConnected ? "" : `cannot connect to ${shown(this.address)}: ${error.message}`));
+      stream.on("error", error => {
+        if (this.isConnected) this.lost();
+        else if (Date.now() < lastTry) setTimeout(() => this.connect(lastTry), RETRY_MS);
+        else this.lost(`cannot connect to ${shown(this.address)}: ${error.message}`);
+      });
     }
-    this.output.on("close", () => this.lost());
+    this.output.on("close", () => this.isConnected && this.lost());
     this.input.on("end", () => {
       this.isEnded = true;
       if (this.isReady) this.guard(() => this.readMessages());
     });
     this.input.on("data", part => this.guard(() => this.read(part)));
-    process.on("uncaughtException", error => this.fail(error, "an error outside of play"));
-    process.on("unhandledRejection", error => this.fail(error, "a promise of the game failed, and no code awaits it"));
-    process.on("beforeExit", () => this.server.numBusy && this.guard(() => {
-      this.server.failStuck();
-      this.schedule();
-    }));
     if (this.address === "stdio") connect();
   }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import MutableSequence, Sequence
 from typing import Final, TypeAlias, TypeVar
 
 from entity_env.core.validation import checked_seed
@@ -133,12 +133,13 @@ def splitmix64_int(state: int) -> int:
     return state ^ state >> 31
 
 
-class Draws:
-    """Random integers from SplitMix64, drawn one by one as in batch environments.
+class SplitMix64:
+    """Random numbers that a seed determines in every language, and in batch environments.
 
-    Draw `k` (from 1 on) uses `splitmix64(seed + k * GAMMA)`, so a game written as a loop can
-    reproduce an episode of its batch environment. Has the methods of `random.Random` that
-    `multi_snake` calls.
+    Draw `k` (from 1 on) is `splitmix64(seed + k * GAMMA)`; how numbers are derived from it is
+    specified in docs/reference/protocol.md. A game written as a loop can reproduce an episode of
+    its batch environment or of its twin in another language. The methods are named as those of
+    `random.Random`.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -148,14 +149,29 @@ class Draws:
         """Restarts the sequence from a seed."""
         self._state = seed
 
-    def below(self, limit: int) -> int:
-        """Integer from 0 to `limit - 1`, with `limit` at most 2**32.
+    def random(self) -> float:
+        """A multiple of 2**-53, at least 0 and less than 1."""
+        self._state += GAMMA
+        return (splitmix64_int(self._state) >> 11) / 2**53
 
-        The probability of each integer differs from `1 / limit` by less than 2**-32.
+    def uniform(self, low: float, high: float) -> float:
+        """A number from `low` to `high`."""
+        return low + (high - low) * self.random()
+
+    def randrange(self, stop: int) -> int:
+        """Integer from 0 to `stop - 1`, with `stop` at most 2**32.
+
+        The probability of each integer differs from `1 / stop` by less than 2**-32.
         """
         self._state += GAMMA
-        return (splitmix64_int(self._state) >> 32) * limit >> 32
+        return (splitmix64_int(self._state) >> 32) * stop >> 32
 
     def choice(self, items: Sequence[Item]) -> Item:
         """A random one of at most 2**32 items."""
-        return items[self.below(len(items))]
+        return items[self.randrange(len(items))]
+
+    def shuffle(self, items: MutableSequence[Item]) -> None:
+        """Puts items in random order, in place: swaps each from the last on with one up to it."""
+        for i in range(len(items) - 1, 0, -1):
+            j = self.randrange(i + 1)
+            items[i], items[j] = items[j], items[i]

@@ -22,10 +22,9 @@ Example:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from random import Random
 from typing import Final
 
-from entity_env import Game, Obs, SelectEntity, UsageError
+from entity_env import Game, Obs, SelectEntity, SplitMix64, UsageError
 from entity_env.agents import Agent
 
 
@@ -60,7 +59,7 @@ def play(agent: Agent, *, seed: int, num_good: int = 8, num_bad: int = 8) -> Non
         raise UsageError(
             f"cherry_pick: num_good and num_bad must be at least 1, got {num_good} and {num_bad}"
         )
-    rng = Random(seed)
+    rng = SplitMix64(seed)
     cherries = _cherries(num_good, 1, rng) + _cherries(num_bad, -1, rng)
     rng.shuffle(cherries)
     picker = Picker()
@@ -77,7 +76,7 @@ def play(agent: Agent, *, seed: int, num_good: int = 8, num_bad: int = 8) -> Non
     agent.game_over(Obs(score).actors([picker]).entities(cherries))
 
 
-def _cherries(count: int, total: float, rng: Random) -> list[Cherry]:
+def _cherries(count: int, total: float, rng: SplitMix64) -> list[Cherry]:
     """Cherries with qualities that add up to `total`."""
     weights = [rng.uniform(0.1, 1) for _ in range(count)]
     return [Cherry(total * weight / sum(weights)) for weight in weights]

@@ -33,10 +33,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from random import Random
 from typing import Final
 
-from entity_env import Categorical, Game, Obs, UsageError
+from entity_env import Categorical, Game, Obs, SplitMix64, UsageError
 from entity_env.agents import Agent
 
 
@@ -158,7 +157,7 @@ class _Board:
         self.num_snakes = num_snakes
         self.max_eaten = (max_snake_length - 1) * num_snakes
         self.max_segments = max_snake_length - 1
-        self.rng = Random()
+        self.rng = SplitMix64()
 
     def reset(self, seed: int) -> None:
         self.rng.seed(seed)

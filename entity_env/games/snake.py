@@ -25,9 +25,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from random import Random
 
-from entity_env import Game, Obs, UsageError
+from entity_env import Game, Obs, SplitMix64, UsageError
 from entity_env.agents import Agent
 
 
@@ -81,7 +80,7 @@ def play(agent: Agent, *, seed: int, board_size: int = 10) -> None:
     """
     if board_size < 2:
         raise UsageError(f"snake: board_size must be at least 2, got {board_size}")
-    rng = Random(seed)
+    rng = SplitMix64(seed)
     cells = [(x, y) for x in range(board_size) for y in range(board_size)]
     head = Head(*rng.choice(cells))
     body: list[Segment] = []  # tail first
@@ -111,7 +110,7 @@ def play(agent: Agent, *, seed: int, board_size: int = 10) -> None:
 
 
 def _new_food(
-    cells: list[tuple[int, int]], head: Head, body: list[Segment], rng: Random
+    cells: list[tuple[int, int]], head: Head, body: list[Segment], rng: SplitMix64
 ) -> list[Food]:
     taken = {(head.x, head.y), *((segment.x, segment.y) for segment in body)}
     free = [cell for cell in cells if cell not in taken]

@@ -27,10 +27,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from random import Random
 from typing import Final
 
-from entity_env import Game, Obs
+from entity_env import Game, Obs, SplitMix64
 from entity_env.agents import Agent
 
 
@@ -92,7 +91,7 @@ def play(agents: Sequence[Agent], *, seed: int) -> None:
         seed: determines which agent begins.
     """
     owners: dict[Square, int] = {}
-    turn = Random(seed).randrange(2)
+    turn = SplitMix64(seed).randrange(2)
     while not _has_won(owners, 1 - turn) and len(owners) < len(Square):
         square = agents[turn].act(_observe(owners, turn), Square)
         if square is None:

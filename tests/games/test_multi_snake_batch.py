@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from entity_env import (
     VecObs,
 )
 from entity_env.agents import RandomAgent
-from entity_env.core.seeding import Draws, EpisodeSeeds
+from entity_env.core.seeding import EpisodeSeeds, SplitMix64
 from entity_env.core.vec_env_base import splitmix64
 from entity_env.games import multi_snake
 from entity_env.games.multi_snake import Move, play
@@ -45,15 +45,6 @@ def batch(
 
 small = partial(batch, board_size=4, num_snakes=2, max_snake_length=3, max_step=12)
 each_mode = pytest.mark.parametrize("autoreset", MODES)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def plain_game_draws_alike() -> Iterator[None]:
-    """Makes the plain game use the random numbers of the batch; everything else must follow."""
-    with pytest.MonkeyPatch.context() as patch:
-        # Not by attribute: `entity_env.games` has the game under this name.
-        patch.setattr(sys.modules["entity_env.games.multi_snake"], "Random", Draws)
-        yield
 
 
 def acted(vec: VecEnv, *moves: int) -> VecObs:
@@ -242,7 +233,7 @@ class TestDraws:
 
     @given(seed=st.integers(0, 2**64 - 1), num_items=st.integers(1, 2**20))
     def test_python_and_numpy_draw_the_same(self, seed: int, num_items: int) -> None:
-        draws = Draws()
+        draws = SplitMix64()
         draws.seed(seed)
         states = [(seed + k * 0x9E3779B97F4A7C15) % 2**64 for k in range(1, 6)]
         indices = index_of(
@@ -252,14 +243,14 @@ class TestDraws:
 
     def test_they_are_those_of_splitmix64(self) -> None:
         """The first outputs for the seed 1234567, which other implementations use as a check."""
-        draws = Draws()
+        draws = SplitMix64()
         draws.seed(1234567)
         whole = range(2**32)
         wanted = [6457827717110365317, 3203168211198807973, 9817491932198370423]
         assert [draws.choice(whole) for _ in wanted] == [z >> 32 for z in wanted]
 
     def test_all_cells_are_drawn_about_equally(self) -> None:
-        draws = Draws()
+        draws = SplitMix64()
         counts = Counter(
             draws.choice(range(10)) for seed in range(2000) for _ in _seeded(draws, seed)
         )
@@ -267,7 +258,7 @@ class TestDraws:
         assert max(counts.values()) < 1150
 
 
-def _seeded(draws: Draws, seed: int) -> range:
+def _seeded(draws: SplitMix64, seed: int) -> range:
     draws.seed(seed)
     return range(5)
 

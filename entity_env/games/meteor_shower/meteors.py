@@ -35,9 +35,8 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env import ActionName, ActionSpace, Game, Obs, ObsSpace, UsageError
+from entity_env import ActionName, ActionSpace, Game, Obs, ObsSpace, SplitMix64, UsageError
 from entity_env.agents import Agent
-from entity_env.core.seeding import Draws
 from entity_env.vec import ArrayEnv, GameTraining
 
 
@@ -82,10 +81,11 @@ def play(
         UsageError: width, height or num_meteors too small.
     """
     _require_sky(width, height, num_meteors)
-    draws = Draws(seed)
+    rng = SplitMix64(seed)
     ship = Body(width // 2, 0, is_ship=True)
     meteors = [
-        Body(draws.below(width), height - 1 - draws.below(height // 2)) for _ in range(num_meteors)
+        Body(rng.randrange(width), height - 1 - rng.randrange(height // 2))
+        for _ in range(num_meteors)
     ]
     score, num_steps, is_hit = 0.0, 0, False
 
@@ -105,7 +105,7 @@ def play(
             if meteor.y == 0:
                 is_hit |= meteor.x == ship.x
                 score += meteor.x != ship.x
-                meteor.x, meteor.y = draws.below(width), height - 1
+                meteor.x, meteor.y = rng.randrange(width), height - 1
     agent.game_over(obs(), truncated=not is_hit)
 
 

@@ -1,8 +1,7 @@
 """Multi-snake on many boards at once: a compiled version of `multi_snake`.
 
-Observations and actions match a `VecEnv` of `multi_snake` row for row, so an agent trained on one
-can play the other. Only the random draws differ: heads and food are placed by `Draws` instead of
-`random.Random`. If `multi_snake` uses `Draws`, too, both play identical episodes for equal seeds.
+Observations and actions match a `VecEnv` of `multi_snake` row for row, and both play identical
+episodes for equal seeds.
 
 Example:
     >>> import numpy as np
@@ -15,6 +14,5 @@ Example:
     RaggedArray(3 sequences, 6 rows, shape (6, 3), float32)
 """
 
-from entity_env.core.seeding import Draws as Draws
 from entity_env.games.multi_snake_batch.boards import MultiSnakeBatch as MultiSnakeBatch
 from entity_env.vec import Autoreset as Autoreset

@@ -1,4 +1,4 @@
-"""Episode seeds and random draws, matching `core.seeding.Draws`."""
+"""Episode seeds and random draws, matching `SplitMix64`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ OUT: Final[NDArray[np.uint64]] = np.array(
 
 
 def index_of(draw: UInt, num_items: UInt) -> UInt:
-    """Index that `Draws.choice` picks for a draw."""
+    """Index that `SplitMix64.choice` picks for a draw."""
     return ((draw >> U32) * num_items) >> U32
 
 

@@ -107,7 +107,7 @@ class ArrayEnv(BatchEnv):
     def draw(self, env_ids: NDArray[np.int64], below: ArrayLike) -> NDArray[np.int64]:
         """`(len(env_ids),)` random integers, each from 0 to `below - 1`.
 
-        Every environment has its own independent sequence; `core.seeding.Draws` draws the same
+        Every environment has its own independent sequence; `entity_env.SplitMix64` draws the same
         numbers one by one.
 
         Args:

@@ -578,6 +578,7 @@ def test_pictures_of_a_game_have_one_size_as_videos_need_it() -> None:
     with pytest.raises(gymnasium.error.ResetNeeded):
         env.render()
     env.reset(seed=1)
+    env.action_space.seed(3)
     frames = [np.asarray(env.render())]
     is_done = False
     while not is_done:

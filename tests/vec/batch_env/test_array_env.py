@@ -21,7 +21,7 @@ from entity_env import (
     SelectEntityActionSpace,
     UsageError,
 )
-from entity_env.core.seeding import Draws
+from entity_env.core.seeding import SplitMix64
 from entity_env.vec import ArrayEnv, ResetMask
 
 
@@ -67,12 +67,12 @@ def test_every_environment_draws_from_its_own_sequence(
 ) -> None:
     env = Walk(4)
     env.reset(seed)
-    plain = [Draws(int(each)) for each in env.env_seeds(seed)]
-    starts = [draws.below(5) for draws in plain]
+    plain = [SplitMix64(int(each)) for each in env.env_seeds(seed)]
+    starts = [draws.randrange(5) for draws in plain]
     assert env.view().observations[:, 0].tolist() == starts
     for ids in (sorted(env_ids), sorted(env_ids)):
         drawn = env.draw(np.array(ids, np.int64), below)
-        assert drawn.tolist() == [plain[i].below(below) for i in ids]
+        assert drawn.tolist() == [plain[i].randrange(below) for i in ids]
 
 
 def test_draws_may_have_limits_of_their_own() -> None:

@@ -16,7 +16,14 @@ from entity_env.errors import WorkerError
 from entity_env.vec import Autoreset, VecEnv
 from entity_env.vec.external.game import ExternalGame
 from entity_env.vec.external.program import Link
-from tests.vec.external.twins import GAMES, kinds, require_equal, require_failure, twin_of
+from tests.vec.external.twins import (
+    GAMES,
+    kinds,
+    require_equal,
+    require_failure,
+    require_verified,
+    twin_of,
+)
 
 FOLDER = Path(__file__).parents[3] / "clients" / "c"
 ODD = Path(__file__).with_name("odd_games.c")
@@ -24,7 +31,6 @@ STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I", str(FOLDER))
 GCC = "gcc -std=c99 -O2"
 CPP = "g++ -std=c++11 -O2 -x c++"
 SANITIZERS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
-C_GAMES = (*GAMES, "multi_snake")
 Compile = Callable[..., Path]
 pytestmark = [
     pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed"),
@@ -64,11 +70,14 @@ def sanitized(program: Compile, monkeypatch: pytest.MonkeyPatch) -> Compile:
 
 
 @pytest.mark.parametrize("autoreset", get_args(Autoreset))
-@pytest.mark.parametrize("name", C_GAMES)
-def test_it_equals_its_twin(
-    name: str, autoreset: Autoreset, program: Compile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    require_equal(ExternalGame([str(program(name))]), twin_of(name, monkeypatch), autoreset)
+@pytest.mark.parametrize("name", GAMES)
+def test_it_equals_its_twin(name: str, autoreset: Autoreset, program: Compile) -> None:
+    require_equal(ExternalGame([str(program(name))]), twin_of(name), autoreset)
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_replays_are_those_of_its_twin(name: str, program: Compile) -> None:
+    require_verified(ExternalGame([str(program(name))]))
 
 
 @pytest.mark.parametrize("autoreset", get_args(Autoreset))
@@ -80,14 +89,9 @@ def test_it_equals_its_twin(
         {"board_size": 4, "num_snakes": 4, "max_snake_length": 3, "max_step": 5},
     ],
 )
-def test_crowded_boards(
-    settings: dict[str, int],
-    autoreset: Autoreset,
-    program: Compile,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_crowded_boards(settings: dict[str, int], autoreset: Autoreset, program: Compile) -> None:
     game = ExternalGame([str(program("multi_snake"))]).with_settings(**settings)
-    twin = twin_of("multi_snake", monkeypatch).with_settings(**settings)
+    twin = twin_of("multi_snake").with_settings(**settings)
     require_equal(game, twin, autoreset, num_steps=400)
 
 
@@ -101,24 +105,22 @@ def test_actions_of_all_kinds(
 
 
 @pytest.mark.parametrize("link", get_args(Link))
-def test_every_link(link: Link, program: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_link(link: Link, program: Compile) -> None:
     game = ExternalGame([str(program("snake"))], link=link, board_size=5)
-    twin = twin_of("snake", monkeypatch).with_settings(board_size=5)
+    twin = twin_of("snake").with_settings(board_size=5)
     require_equal(game, twin, "same_step", num_steps=60)
 
 
-@pytest.mark.parametrize("name", C_GAMES)
-def test_it_compiles_as_cpp(name: str, program: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", GAMES)
+def test_it_compiles_as_cpp(name: str, program: Compile) -> None:
     game = ExternalGame([str(program(name, CPP))])
-    require_equal(game, twin_of(name, monkeypatch), "same_step", num_steps=40)
+    require_equal(game, twin_of(name), "same_step", num_steps=40)
 
 
-@pytest.mark.parametrize("name", C_GAMES)
-def test_sanitizers_find_nothing(
-    name: str, sanitized: Compile, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("name", GAMES)
+def test_sanitizers_find_nothing(name: str, sanitized: Compile) -> None:
     game = ExternalGame([str(sanitized(name))])
-    require_equal(game, twin_of(name, monkeypatch), "same_step")
+    require_equal(game, twin_of(name), "same_step")
 
 
 # --------------------------------------------------------------------------- games with an error

@@ -16,7 +16,8 @@ from entity_env.vec import VecEnv
 from entity_env.vec.external.game import ExternalGame
 from entity_env.vec.external.messages import HEADER, MAGIC, Kind
 from entity_env.vec.external.program import Program
-from tests.vec.external.test_c import C_GAMES, Compile, odd, program, pytestmark, sanitized
+from tests.vec.external.test_c import Compile, odd, program, pytestmark, sanitized
+from tests.vec.external.twins import GAMES
 
 __all__ = ["program", "pytestmark", "sanitized"]
 
@@ -134,7 +135,7 @@ def mutated(rng: Random, messages: Sequence[Message]) -> bytes:
     return before + changed + after
 
 
-@pytest.mark.parametrize("name", [*C_GAMES, "odd_games"])
+@pytest.mark.parametrize("name", [*GAMES, "odd_games"])
 def test_mutated_messages(name: str, sanitized: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
     path = sanitized(name)
     game = odd(path, "kinds") if name == "odd_games" else ExternalGame([str(path)])

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import struct
 import subprocess
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
+from entity_env import SplitMix64
 from entity_env.agents import random_actions
 from entity_env.core.vec_obs import VecObs
 from entity_env.errors import WorkerError
@@ -27,10 +29,10 @@ from entity_env.vec.external.program import Link
 from tests.vec.external.test_c_fuzz import Message, answered, mutated, packed, recorded
 from tests.vec.external.twins import (
     GAMES,
-    SplitMix,
     kinds,
     require_equal,
     require_failure,
+    require_verified,
     twin_of,
 )
 
@@ -48,16 +50,19 @@ def game_of(name: str, link: Link = "unix", **settings: Any) -> ExternalGame:  #
 
 
 @pytest.mark.parametrize("autoreset", get_args(Autoreset))
-@pytest.mark.parametrize("name", sorted({*GAMES, "multi_snake"}))
-def test_it_equals_its_twin(
-    name: str, autoreset: Autoreset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    require_equal(game_of(name), twin_of(name, monkeypatch), autoreset)
+@pytest.mark.parametrize("name", GAMES)
+def test_it_equals_its_twin(name: str, autoreset: Autoreset) -> None:
+    require_equal(game_of(name), twin_of(name), autoreset)
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_replays_are_those_of_its_twin(name: str) -> None:
+    require_verified(game_of(name))
 
 
 @pytest.mark.parametrize("link", get_args(Link))
-def test_every_link(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
-    twin = twin_of("snake", monkeypatch).with_settings(board_size=5)
+def test_every_link(link: Link) -> None:
+    twin = twin_of("snake").with_settings(board_size=5)
     require_equal(game_of("snake", link, board_size=5), twin, "same_step", num_steps=60)
 
 
@@ -91,8 +96,8 @@ def test_random_integers_up_to_32_bits() -> None:
         f"console.log(JSON.stringify({limits}.flatMap(limit =>"
         " Array.from({length: 200}, () => random.below(limit)))))"
     )
-    random = SplitMix(2**64 - 5)
-    assert found == [random.below(limit) for limit in limits for _ in range(200)]
+    random = SplitMix64(2**64 - 5)
+    assert found == [random.randrange(limit) for limit in limits for _ in range(200)]
 
 
 def test_the_module_needs_no_process() -> None:
@@ -500,12 +505,32 @@ def test_an_address_that_cannot_be_used(address: str, message: str, tmp_path: Pa
             stdin=file,
             capture_output=True,
             text=True,
-            env={**os.environ, "ENTITY_ENV_ADDRESS": address},
+            env={**os.environ, "ENTITY_ENV_ADDRESS": address, "ENTITY_ENV_TOKEN": ""},
             timeout=30,
         )
     assert done.returncode == 1
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_a_program_that_is_started_first(tmp_path: Path) -> None:
+    """Without a token, it tries to connect until the host listens."""
+    path = tmp_path / "s"
+    env = {**os.environ, "ENTITY_ENV_ADDRESS": f"unix:{path}"}
+    env.pop("ENTITY_ENV_TOKEN", None)
+    with (
+        subprocess.Popen(["node", str(ODD), "dots"], env=env) as process,
+        socket.socket(socket.AF_UNIX) as server,
+    ):
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)
+        server.bind(str(path))
+        server.listen(1)
+        server.settimeout(30)
+        connection, _ = server.accept()
+        with connection, connection.makefile("rb") as stream:
+            assert b'"token":""' in _answer(stream)
+        assert process.wait(10) == 0
 
 
 def test_the_package_has_the_version_and_all_names() -> None:

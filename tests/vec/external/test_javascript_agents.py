@@ -79,8 +79,8 @@ class Watched(NumpyAgent):
 
 
 @pytest.mark.parametrize("name", AGENTS)
-def test_greedy_episodes_are_those_of_numpy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    twin, weights = twin_of(name, monkeypatch), read_agent(path_of(name))
+def test_greedy_episodes_are_those_of_numpy(name: str) -> None:
+    twin, weights = twin_of(name), read_agent(path_of(name))
     expected: list[tuple[list[Any], list[float]]] = []
     seeds = []
     for seed in range(NUM_EPISODES):

@@ -10,7 +10,7 @@ import pytest
 
 from entity_env.errors import WorkerError
 from entity_env.vec import Autoreset, ExternalGame, VecEnv
-from tests.vec.external.twins import require_equal, twin_of
+from tests.vec.external.twins import require_equal, require_verified, twin_of
 
 FOLDER = Path(__file__).parents[3] / "clients" / "lua"
 pytestmark = [
@@ -25,9 +25,13 @@ def snake(**settings: int) -> ExternalGame:
 
 
 @pytest.mark.parametrize("autoreset", get_args(Autoreset))
-def test_it_equals_its_twin(autoreset: Autoreset, monkeypatch: pytest.MonkeyPatch) -> None:
-    twin = twin_of("snake", monkeypatch).with_settings(board_size=5)
+def test_it_equals_its_twin(autoreset: Autoreset) -> None:
+    twin = twin_of("snake").with_settings(board_size=5)
     require_equal(snake(board_size=5), twin, autoreset)
+
+
+def test_replays_are_those_of_its_twin() -> None:
+    require_verified(snake())
 
 
 def test_an_error_of_the_game() -> None:

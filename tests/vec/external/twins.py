@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from math import floor
-from random import Random
 from typing import Any, Final
 
 import numpy as np
@@ -16,50 +14,21 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 import entity_env.games
-from entity_env import Categorical, Continuous, Game, Obs, SelectEntity
-from entity_env.agents import Agent, random_actions
-from entity_env.core.seeding import GAMMA, splitmix64_int
+from entity_env import Categorical, Continuous, Game, Obs, SelectEntity, SplitMix64, WorkerError
+from entity_env.agents import Agent, RandomAgent, random_actions
 from entity_env.core.vec_obs import VecObs
+from entity_env.replay import record
 from entity_env.vec import Autoreset, VecEnv
 from entity_env.vec.external.game import ExternalGame
 from tests.helpers.batches import assert_same
 
-GAMES: Final = ("snake", "tic_tac_toe", "cherry_pick")
-"""Games that each client has, by their names in this package."""
+GAMES: Final = ("snake", "multi_snake", "tic_tac_toe", "cherry_pick")
+"""Games that most clients have, by their names in this package."""
 
 
-class SplitMix(Random):
-    """The random numbers of the protocol, as a `Random`."""
-
-    def seed(self, a: Any = 0, version: int = 2) -> None:  # noqa: ANN401
-        self.state = 0 if a is None else int(a)
-
-    def _draw(self) -> int:
-        self.state += GAMMA
-        return splitmix64_int(self.state)
-
-    def random(self) -> float:
-        return float(self._draw() >> 11) / 2**53
-
-    def below(self, limit: int) -> int:
-        return (self._draw() >> 32) * limit >> 32
-
-    def choice(self, seq: Any) -> Any:  # noqa: ANN401
-        return seq[self.below(len(seq))]
-
-    def randrange(self, start: int, stop: Any = None, step: int = 1) -> int:  # noqa: ANN401
-        return self.below(start)
-
-    def shuffle(self, x: Any) -> None:  # noqa: ANN401
-        for i in reversed(range(1, len(x))):
-            j = self.below(i + 1)
-            x[i], x[j] = x[j], x[i]
-
-
-def twin_of(name: str, monkeypatch: pytest.MonkeyPatch) -> Game:
-    """The game of this package, with the random numbers of the protocol."""
+def twin_of(name: str) -> Game:
+    """The game of this package."""
     game: Game = getattr(entity_env.games, name)
-    monkeypatch.setattr(sys.modules[game.play.__module__], "Random", SplitMix)
     return game
 
 
@@ -98,10 +67,17 @@ def _require_same(first: VecObs, second: VecObs) -> None:
         assert_array_equal(first.final.reward, second.final.reward)
 
 
+def require_verified(game: Game) -> None:
+    """Replays of the game of this package can be verified with its twin, and the reverse."""
+    twin = twin_of(game.name)
+    for seed in (1, 2, 3, 2**63 - 5):
+        for one, other in ((game, twin), (twin, game)):
+            replay = record(one, *(RandomAgent(seed=i) for i in range(game.num_agents)), seed=seed)
+            assert replay.verify(other) is None
+
+
 def require_failure(game: ExternalGame, **settings: object) -> str:
     """The error of a game that refuses its settings."""
-    from entity_env.errors import WorkerError
-
     with pytest.raises(WorkerError) as caught:
         game.with_settings(**settings)
     return str(caught.value)
@@ -143,17 +119,17 @@ PICK = SelectEntity(Rock)
 
 def play_kinds(agents: Sequence[Agent], *, seed: int) -> None:
     """Asks two agents for all kinds of actions at once; each leaves at its own time."""
-    draws = SplitMix(seed)
+    rng = SplitMix64(seed)
     scores = [0.0, 0.0]
-    left = [1 + draws.below(4) for _ in agents]
+    left = [1 + rng.randrange(4) for _ in agents]
     for turn in range(max(left) + 1):
         pending = []
         for i, agent in enumerate(agents):
             if left[i] < turn:
                 continue
-            obs, rocks = _look(draws, scores[i])
+            obs, rocks = _look(rng, scores[i])
             if left[i] == turn:
-                agent.game_over(obs, truncated=bool(draws.below(2)))
+                agent.game_over(obs, truncated=bool(rng.randrange(2)))
             else:
                 act_async: Any = agent.act_async  # its overloads have up to three actions
                 pending.append((i, rocks, act_async(obs, Flag, TURN, STEER, PICK)))
@@ -164,30 +140,30 @@ def play_kinds(agents: Sequence[Agent], *, seed: int) -> None:
             scores[i] += _worth(answers, rocks)
 
 
-def _mask(draws: SplitMix, count: int) -> list[bool]:
-    allowed = [bool(draws.below(2)) for _ in range(count)]
-    allowed[draws.below(count)] = True
+def _mask(rng: SplitMix64, count: int) -> list[bool]:
+    allowed = [bool(rng.randrange(2)) for _ in range(count)]
+    allowed[rng.randrange(count)] = True
     return allowed
 
 
-def _look(draws: SplitMix, score: float) -> tuple[Obs, list[Rock]]:
-    obs = Obs(score).globals(Air(draws.random()))
-    cars = [Car(draws.random()) for _ in range(1 + draws.below(3))]
-    rocks = [Rock(draws.random()) for _ in range(1 + draws.below(3))]
+def _look(rng: SplitMix64, score: float) -> tuple[Obs, list[Rock]]:
+    obs = Obs(score).globals(Air(rng.random()))
+    cars = [Car(rng.random()) for _ in range(1 + rng.randrange(3))]
+    rocks = [Rock(rng.random()) for _ in range(1 + rng.randrange(3))]
     obs.actors(cars, TURN, PICK).actors(rocks, STEER)
-    if draws.below(2):
-        visible = [bool(draws.below(2)) for _ in rocks]
+    if rng.randrange(2):
+        visible = [bool(rng.randrange(2)) for _ in rocks]
         if not all(visible):  # flags without effect would be in frames of Python only
             obs.visible(Rock, visible)
-    if draws.below(2):
+    if rng.randrange(2):
         obs.metric("rocks", len(rocks))
-    flag, turn, pick = (draws.below(2) for _ in range(3))
+    flag, turn, pick = (rng.randrange(2) for _ in range(3))
     if flag:
-        obs.mask(Flag, _mask(draws, len(Flag)))
+        obs.mask(Flag, _mask(rng, len(Flag)))
     if turn:
-        obs.mask(TURN, [_mask(draws, len(Turn)) for _ in cars])
+        obs.mask(TURN, [_mask(rng, len(Turn)) for _ in cars])
     if pick:
-        obs.mask(PICK, [_mask(draws, len(rocks)) for _ in cars])
+        obs.mask(PICK, [_mask(rng, len(rocks)) for _ in cars])
     return obs, rocks
 
 
