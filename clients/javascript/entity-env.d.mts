@@ -44,18 +44,30 @@ export interface GameOptions {
   /** Defaults, by name. */
   settings?: Record<string, Setting>;
   metrics?: string[];
+  /** Largest number of entities, by type. */
+  maxEntities?: Record<string, number>;
   version?: string | number;
+  /** Rules and goal, for players. */
+  doc?: string;
   /** The reason why a game with these settings cannot be played, if any. */
   check?(settings: Record<string, any>): string | undefined;
 }
 
 export class Game {
   constructor(options: GameOptions);
+  readonly name: string;
+  readonly play: GameOptions["play"];
+  /** Defaults, by name. */
+  readonly settings: Record<string, Setting>;
 }
 
-/** An observation: entities, actors, masks, and the score so far. Calls can be chained. */
+/**
+ * An observation: entities, actors, masks, and the score so far. Calls can be chained. `act` copies
+ * what it shows, so entities and lists can be changed afterwards.
+ */
 export class Obs {
   constructor(score?: number);
+  score: number;
   entities(type: string, entities: readonly Entity[]): this;
   /** Entities that perform the given actions, or all that are asked. */
   actors(type: string, entities: readonly Entity[], ...actions: string[]): this;
@@ -69,13 +81,32 @@ export class Obs {
 /** SplitMix64: equal seeds give equal numbers in every language. */
 export class Random {
   constructor(seed: bigint | number);
-  /** An integer from 0 to `limit` - 1, with `limit` at most 2^21. */
+  /** An integer from 0 to `limit` - 1, with `limit` at most 2^32. */
   below(limit: number): number;
   choice<Item>(items: readonly Item[]): Item;
   /** A number from 0 to 1, exclusive. */
   uniform(): number;
   shuffle<Item>(items: Item[]): Item[];
 }
+
+export interface AgentOptions {
+  /** Refuses an agent of another game; needed by an agent that selects entities. */
+  game?: Game;
+  /** Makes its samples repeatable. */
+  seed?: bigint | number;
+  /** Takes the most probable action instead of sampling. */
+  greedy?: boolean;
+  /** Above 1, it is more random. */
+  temperature?: number;
+  /** Its number in a game with several agents. */
+  index?: number;
+}
+
+/** Loads a trained agent: the path or address of an `.agent` file, or its content. */
+export function loadAgent(
+  source: string | URL | ArrayBuffer | ArrayBufferView,
+  options?: AgentOptions,
+): Promise<Agent & { readonly score: number }>;
 
 /** Serves a game in Node until the host closes the connection. */
 export function serve(game: Game): Promise<void>;

@@ -24,7 +24,7 @@ async function play(agent, { seed, num_good, num_bad }) {
   agent.gameOver(observe());
 }
 
-serve(new Game({
+export const game = new Game({
   name: "cherry_pick",
   play,
   entities: { Picker: [], Cherry: ["quality"] },
@@ -32,4 +32,6 @@ serve(new Game({
   settings: { num_good: 8, num_bad: 8 },
   check: ({ num_good, num_bad }) =>
     Math.min(num_good, num_bad) < 1 ? "num_good and num_bad must be at least 1" : undefined,
-}));
+});
+
+if (globalThis.process?.env.ENTITY_ENV_ADDRESS) serve(game); // started by entity_env

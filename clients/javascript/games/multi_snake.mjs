@@ -76,7 +76,7 @@ async function play(agent, { seed, board_size: size, num_snakes, max_snake_lengt
   agent.gameOver(observe(), { truncated: goesOn });
 }
 
-serve(new Game({
+export const game = new Game({
   name: "multi_snake",
   play,
   entities: { Head: ["x", "y", "color"], Segment: ["x", "y", "color"], Food: ["x", "y", "color"] },
@@ -89,4 +89,6 @@ serve(new Game({
     }
     return size * size < count * (most + 1) ? "multi_snake: the board is too small" : undefined;
   },
-}));
+});
+
+if (globalThis.process?.env.ENTITY_ENV_ADDRESS) serve(game); // started by entity_env

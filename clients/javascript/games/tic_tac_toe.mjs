@@ -28,10 +28,12 @@ async function play(agents, { seed }) {
   for (const i of [0, 1]) agents[i].gameOver(observe(i, hasWon(i) - hasWon(1 - i)));
 }
 
-serve(new Game({
+export const game = new Game({
   name: "tic_tac_toe",
   play,
   numAgents: 2,
   entities: { Empty: ["x", "y"], Mine: ["x", "y"], Theirs: ["x", "y"] },
   actions: { Square: globalCategorical(...SQUARES) },
-}));
+});
+
+if (globalThis.process?.env.ENTITY_ENV_ADDRESS) serve(game); // started by entity_env

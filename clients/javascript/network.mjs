@@ -1,0 +1,1 @@
+../../entity_env/page/network.mjs

@@ -1,0 +1,241 @@
+"""Agents in JavaScript decide as numpy does, in whole episodes of games in JavaScript."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from entity_env.agents.rogue_net import NumpyAgent, Weights
+from entity_env.agents.rogue_net.checkpoints.agent_file import read_agent
+from entity_env.core.observation import Observation
+from tests import ROOT
+from tests.vec.external.test_javascript import FOLDER, node
+from tests.vec.external.twins import twin_of
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed"),
+    pytest.mark.slow,
+]
+MAX_DIFFERENCE = 1e-5
+AGENTS = {
+    "snake": "ship/snake",
+    "multi_snake": "gallery/multi_snake",
+    "cherry_pick": "gallery/cherry_pick",
+    "tic_tac_toe": "gallery/tic_tac_toe",
+}
+NUM_EPISODES = 3
+
+
+def path_of(name: str) -> Path:
+    return ROOT / "examples" / f"{AGENTS[name]}.agent"
+
+
+EPISODES = """
+import {loadAgent} from "./entity-env.mjs";
+import {game} from "./games/NAME.mjs";
+
+const found = [];
+for (const seed of SEEDS) {
+  const shown = [], agents = [];
+  for (let index = 0; index < game.numAgents; index++) {
+    const agent = await loadAgent(SOURCE, {game, index, greedy: true});
+    const network = agent._network;
+    agents.push(agent);
+    agent._network = {choose(observation, options) {
+      const {probabilities} = network.think(observation);
+      const choice = network.choose(observation, options);
+      shown.push([index, probabilities, choice]);
+      return choice;
+    }};
+  }
+  const players = agents.length === 1 ? agents[0] : agents;
+  await game.play(players, {seed: BigInt(seed), ...game.settings});
+  found.push([shown, agents.map(({score}) => score)]);
+}
+console.log(JSON.stringify(found));
+"""
+
+
+class Watched(NumpyAgent):
+    """Adds its number, the probabilities and the choices of every turn to a list."""
+
+    def __init__(self, weights: Weights, index: int, shown: list[Any]) -> None:
+        super().__init__(weights, greedy=True)
+        self.index, self.shown = index, shown
+
+    def choose(self, observation: Observation) -> Any:  # noqa: ANN401 - as in the base class
+        thoughts = self.think(observation).probabilities
+        choice = super().choose(observation)
+        chosen = {name: np.asarray(each).tolist() for name, each in choice[0].items()}
+        probabilities = {name: rows.tolist() for name, rows in thoughts.items()}
+        self.shown.append((self.index, probabilities, chosen))
+        return choice
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_greedy_episodes_are_those_of_numpy(name: str) -> None:
+    twin, weights = twin_of(name), read_agent(path_of(name))
+    expected: list[tuple[list[Any], list[float]]] = []
+    seeds = []
+    for seed in range(NUM_EPISODES):
+        shown: list[Any] = []
+        agents = [Watched(weights, i, shown) for i in range(twin.num_agents)]
+        episodes = sorted(twin.run(*agents, seed=seed), key=lambda each: each.agent_id)
+        expected.append((shown, [each.reward for each in episodes]))
+        seeds.append(str(episodes[0].seed))
+    code = EPISODES.replace("NAME", name).replace("SEEDS", json.dumps(seeds))
+    found = node(code.replace("SOURCE", json.dumps(str(path_of(name)))))
+    for (turns, rewards), (found_turns, scores) in zip(expected, found, strict=True):
+        assert len(found_turns) == len(turns) > 1
+        for (i, probabilities, choice), (index, rows, chosen) in zip(
+            turns, found_turns, strict=True
+        ):
+            assert (index, chosen) == (i, choice)
+            assert rows.keys() == probabilities.keys()
+            for action, numbers in probabilities.items():
+                difference = np.abs(np.array(rows[action]) - np.array(numbers))
+                assert difference.max() < MAX_DIFFERENCE
+        assert scores == rewards
+
+
+def loaded(source: str, options: str = "{}", more: str = "", name: str = "snake") -> Any:  # noqa: ANN401
+    """What a module finds with an agent, or its error."""
+    return node(
+        'import {Game, Obs, Random, categorical, loadAgent} from "./entity-env.mjs";\n'
+        f'import {{game}} from "./games/{name}.mjs";\n'
+        "try {\n"
+        f"  const agent = await loadAgent({source}, {options});\n"
+        f"  {more}\n"
+        "} catch (error) { console.log(JSON.stringify(`${error.name}: ${error.message}`)); }"
+    )
+
+
+SNAKE = json.dumps(str(path_of("snake")))
+SCORES = (
+    "const scores = [];"
+    "for (const seed of [1n, 2n]) {"
+    "  await game.play(agent, {seed, ...game.settings}); scores.push(agent.score);"
+    "}"
+    "console.log(JSON.stringify(scores))"
+)
+
+
+def test_a_seed_repeats_the_samples() -> None:
+    """Also without a game, from bytes, and as a URL."""
+    first = loaded(SNAKE, "{seed: 5, temperature: 2}", SCORES)
+    assert loaded(SNAKE, "{seed: 5n, temperature: 2, game}", SCORES) == first
+    assert loaded(f'new URL("file://" + {SNAKE})', "{seed: 5, temperature: 2}", SCORES) == first
+    content = f"await (await import('node:fs/promises')).readFile({SNAKE})"
+    assert loaded(content, "{seed: 5, temperature: 2}", SCORES) == first
+    others = [loaded(SNAKE, f"{{seed: {seed}, temperature: 2}}", SCORES) for seed in (6, 7, 8)]
+    assert any(other != first for other in others)
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "name", "message"),
+    [
+        (SNAKE, "{greed: true}", "snake", "unknown option greed; it has game, seed, greedy"),
+        (SNAKE, "{greedy: 1}", "snake", "greedy must be a boolean, got 1"),
+        (SNAKE, "{seed: '1'}", "snake", 'the seed must be a BigInt or an integer, got "1"'),
+        (SNAKE, "{temperature: 0}", "snake", "temperature must be a number from 1e-6, got 0"),
+        (SNAKE, "{index: -1}", "snake", "index must be an integer from 0, got -1"),
+        (SNAKE, "{game: {}}", "snake", "game must be a Game, got an object"),
+        ("7", "{}", "snake", "expects the path or address of an .agent file, or its content"),
+        ('"/none.agent"', "{}", "snake", "ENOENT"),
+        ("new Uint8Array(64)", "{}", "snake", "expected an agent file"),
+        (
+            SNAKE,
+            "{game}",
+            "multi_snake",
+            "Error: game multi_snake: the agent was trained for another game: it has "
+            "global features none; entity Head with features x, y;",
+        ),
+        (
+            json.dumps(str(path_of("cherry_pick"))),
+            "{}",
+            "snake",
+            "SelectCherry selects entities, and the file does not say of which type",
+        ),
+    ],
+)
+def test_agents_that_cannot_be_loaded(source: str, options: str, name: str, message: str) -> None:
+    assert message in loaded(source, options, "console.log(1)", name)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("await agent.act(new Obs(0), 'Jump')", 'agent: act asks for the action "Jump"'),
+        ("await agent.act(new Obs(0).entities('Tree', []), 'Move')", 'the type "Tree"'),
+        ("await agent.act(new Obs(0).entities('Head', [{x: 1}]), 'Move')", "y of Head 0 must be"),
+        ("await agent.act(new Obs(0).mask('Move', [true]), 'Move')", "needs 4 flags"),
+        ("agent.gameOver({})", "expected an Obs"),
+        ("agent.gameOver(new Obs(1), {cut: true})", "unknown option cut"),
+    ],
+)
+def test_wrong_calls_of_an_agent(call: str, message: str) -> None:
+    found = loaded(SNAKE, "{}", f"{call}; console.log(1)")
+    assert found.startswith("TypeError: ")
+    assert message in found
+
+
+def test_agents_need_neither_process_nor_files() -> None:
+    """As in a browser, with an address that `fetch` reads."""
+    found = node(
+        "import {readFileSync} from 'node:fs';\n"
+        f"const content = readFileSync({SNAKE}).toString('base64');\n"
+        "const {log} = console; delete globalThis.process;\n"
+        "const {loadAgent} = await import('./entity-env.mjs');\n"
+        "const {game} = await import('./games/snake.mjs');\n"
+        "const agent = await loadAgent(`data:application/octet-stream;base64,${content}`,"
+        " {game, greedy: true});\n"
+        "await game.play(agent, {seed: 1n, ...game.settings});\n"
+        "log(JSON.stringify(agent.score));"
+    )
+    assert found > 0
+
+
+def test_a_missing_address(tmp_path: Path) -> None:
+    found = node(
+        "import {createServer} from 'node:http';\n"
+        "const {loadAgent} = await import('./entity-env.mjs');\n"
+        "const server = createServer((_, answer) => { answer.writeHead(404); answer.end(); });\n"
+        "server.listen(0, '127.0.0.1', async () => {\n"
+        "  const error = await loadAgent(`http://127.0.0.1:${server.address().port}/x.agent`)"
+        ".catch(error => error.message);\n"
+        "  console.log(JSON.stringify(error));\n"
+        "  server.closeAllConnections(); server.close();\n"
+        "});"
+    )
+    assert "/x.agent: the server answered 404" in found
+
+
+def test_the_package_has_the_network(tmp_path: Path) -> None:
+    """`npm pack` replaces the link by its file."""
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not installed")
+    copy = tmp_path / "clients" / "javascript"
+    shutil.copytree(FOLDER, copy, symlinks=True)
+    network = ROOT / "entity_env" / "page" / "network.mjs"
+    (tmp_path / "entity_env" / "page").mkdir(parents=True)
+    shutil.copy(network, tmp_path / "entity_env" / "page")
+    assert (copy / "network.mjs").is_symlink()
+    done = subprocess.run(
+        ["npm", "pack", "--json"], cwd=copy, capture_output=True, text=True, timeout=50
+    )
+    assert done.returncode == 0, done.stderr
+    [packed] = json.loads(done.stdout[done.stdout.index("[\n") :])
+    assert {each["path"] for each in packed["files"]} == {
+        *("README.md", "entity-env.d.mts", "entity-env.mjs", "network.mjs", "package.json"),
+        *(f"games/{name}.mjs" for name in AGENTS),
+    }
+    shutil.unpack_archive(copy / packed["filename"], tmp_path, "gztar", filter="data")
+    assert (tmp_path / "package" / "network.mjs").read_bytes() == network.read_bytes()
+    assert (copy / "network.mjs").is_symlink()
+    assert (copy / "network.mjs").read_bytes() == network.read_bytes()
