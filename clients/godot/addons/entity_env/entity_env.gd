@@ -15,7 +15,9 @@ const FAILED = 4
 const NEW = 8
 const MAGIC = 0x31454E45  # "ENE1"
 const MAX_JSON = 1048576
-const MAX_ENVS = 1048576
+const MAX_BRACKETS = 1000  # `JSON.parse` would crash with very deep lists
+const MAX_ENVS = 65536
+const MAX_INT = 9007199254740992
 const KEYS = ["name", "play", "entities", "actions", "global_features", "num_agents", "settings", "metrics", "version", "doc", "check"]
 const MAX_LATE_ACTS = 1000
 
@@ -160,7 +162,7 @@ func _ready():
 	if problem == null:
 		problem = _problem_of_connection()
 	if problem != null:
-		push_error(problem)
+		printerr("EntityEnv: %s" % problem)
 		return _quit(1)
 	_send_json(HELLO, _with_optional({
 		"protocol": 1,
@@ -180,10 +182,10 @@ func _physics_process(_delta):
 func _problem_of_game():
 	for key in _game:
 		if not key in KEYS:
-			return "EntityEnv: the game has an unknown key '%s'; its keys are %s" % [key, KEYS]
+			return "the game has an unknown key '%s'; its keys are %s" % [key, KEYS]
 	for key in ["name", "play", "entities", "actions"]:
 		if not _game.has(key):
-			return "EntityEnv: the game needs the key '%s'" % key
+			return "the game needs the key '%s'" % key
 	_settings = _game.get("settings", {}).duplicate()
 	num_agents = _game.get("num_agents", 1)
 	frames = Frames.new(_game)
@@ -193,12 +195,12 @@ func _problem_of_game():
 func _problem_of_connection():
 	var address = OS.get_environment("ENTITY_ENV_ADDRESS").split(":")
 	if address.size() != 3 or address[0] != "tcp":
-		return "EntityEnv: ENTITY_ENV_ADDRESS must be tcp:HOST:PORT, got '%s'; start the game with entity-env, and its name with exec+tcp:" % address.join(":")
+		return "ENTITY_ENV_ADDRESS must be tcp:HOST:PORT, got '%s'; start the game with entity-env, and its name with exec+tcp:" % address.join(":")
 	if _connection.connect_to_host(address[1], int(address[2])) == OK:
 		while _connection.get_status() == StreamPeerTCP.STATUS_CONNECTING:
 			OS.delay_msec(1)
 	if _connection.get_status() != StreamPeerTCP.STATUS_CONNECTED:
-		return "EntityEnv: no host at %s" % address.join(":")
+		return "no host at %s" % address.join(":")
 	_connection.set_no_delay(true)
 	return null
 
@@ -207,7 +209,7 @@ func _problem_of_connection():
 func die(message):
 	if _is_over:
 		return
-	push_error(message)
+	printerr("EntityEnv: %s" % message)
 	_send_json(ERROR, {"message": message.left(1000)})
 	_quit(1)
 
@@ -313,6 +315,8 @@ func _limit(kind):
 
 
 func _start(text):
+	if text.split("[").size() + text.split("{").size() > MAX_BRACKETS:
+		return die("START is nested too deeply")
 	var parsed = JSON.parse(text)
 	var data = parsed.result
 	if parsed.error != OK or not data is Dictionary:
@@ -320,14 +324,19 @@ func _start(text):
 	var num_envs = data.get("num_envs")
 	if data.get("protocol") != 1 or typeof(num_envs) != TYPE_REAL or num_envs != floor(num_envs) or num_envs < 1 or num_envs > MAX_ENVS:
 		return die("START needs protocol 1 and 1 to %s num_envs, got %s and %s" % [MAX_ENVS, data.get("protocol"), num_envs])
-	var given = data.get("settings")
+	if not data.get("hold", false) is bool or not data.get("settings", {}) is Dictionary:
+		return die("START needs hold as true or false, and settings as an object")
+	_hold = data.get("hold", false)
 	for name in _settings:
-		if given is Dictionary and given.has(name):
-			_settings[name] = _converted(given[name], _settings[name])
+		var value = data.get("settings", {}).get(name, _settings[name])
+		if typeof(_settings[name]) == TYPE_INT and typeof(value) == TYPE_REAL:  # JSON of Godot has no integers
+			value = int(value) if value == floor(value) and abs(value) <= MAX_INT else null
+		if typeof(value) != typeof(_settings[name]):
+			return die("the setting %s must have the type of its default %s" % [name, _settings[name]])
+		_settings[name] = value
 	var problem = _game.check.call_func(_settings) if _game.has("check") else null
 	if problem != null:
 		return die(problem)
-	_hold = data.get("hold", false)
 	for i in range(int(num_envs)):
 		_copies.append(Copy.new(i))
 	_send_json(READY, {
@@ -337,13 +346,8 @@ func _start(text):
 			"entities": frames.types,
 			"actions": frames.actions,
 		},
-		"metrics": _game.get("metrics", []),
+		"metrics": frames.metrics,
 	})
-
-
-# JSON of Godot has one type of numbers.
-static func _converted(value, default):
-	return int(value) if typeof(default) == TYPE_INT and typeof(value) == TYPE_REAL else value
 
 
 func _reset():
@@ -440,13 +444,13 @@ func _read(row, a):
 			answer.append(numbers)
 			continue
 		var choice = _request.get_64()
-		if choice < 0 or choice >= row.actees[a].size():
-			die("ACT has the choice %s for %s, of %s choices" % [choice, action.name, row.actees[a].size()])
+		if choice < 0 or choice >= row.choices[a].size():
+			die("ACT has the choice %s for %s, of %s choices" % [choice, action.name, row.choices[a].size()])
 			return null
-		answer.append(row.actees[a][choice])
+		answer.append(row.choices[a][choice])
 	if action.kind == "global_categorical":
 		return answer[0]
-	if row.is_left_out[a] != null:
+	if row.is_left_out.has(a):
 		var next = 0
 		var all = []
 		for is_left_out in row.is_left_out[a]:
@@ -554,7 +558,7 @@ func _scores_of(rows):
 	var numbers = StreamPeerBuffer.new()
 	for row in rows:
 		numbers.put_double(0.0 if row == null else row.score)
-	for m in range(_game.get("metrics", []).size()):
+	for m in range(frames.metrics.size()):
 		for row in rows:
 			numbers.put_double(NAN if row == null else row.metrics[m])
 	return numbers.data_array

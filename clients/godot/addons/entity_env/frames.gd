@@ -1,31 +1,31 @@
 # Observations as bytes: a game's spaces, and the frames of the protocol.
 extends Reference
 
-const NUMBERS = [TYPE_BOOL, TYPE_INT, TYPE_REAL]
+const ONE = [0]  # the only actor of a global action
 const NO_FLOATS = PoolRealArray()
 
 
-# One encoded observation. Lists have one item per entity type or per action.
+# One encoded observation.
 class Row:
 	var score = 0.0
 	var metrics = []
-	var counts = []  # of entities
-	var features = []  # PoolRealArrays
-	var visible = []  # PoolByteArrays; null = all are visible
-	var actors = []  # indices; null = the action is not asked
-	var masks = []  # PoolByteArrays; null = everything is allowed
-	var actees = []  # what an actor can choose: labels or entities
-	var is_left_out = []  # for selections, by actor: whether it has no choice; null = none
+	var counts = []  # by entity type, number of entities
+	var features = []  # by entity type: PoolRealArrays
+	var visible = {}  # by entity type: PoolByteArrays; missing = all are visible
+	var actors = []  # by action: indices; null = the action is not asked
+	var choices = []  # by action: labels, or the entities that can be selected
+	var masks = {}  # by action: PoolByteArrays; missing = everything is allowed
+	var is_left_out = {}  # by selection: for each actor, whether it has no choice; missing = none
 
 
 var types = []  # of entities: name and features
 var actions = []
 var num_types  # including `Global`
 var has_globals
+var metrics
 var _type_index = {}
 var _action_index = {}
 var _global_features
-var _metrics
 
 
 func _init(game):
@@ -42,7 +42,7 @@ func _init(game):
 		actions.append(action)
 		has_globals = has_globals or action.kind == "global_categorical"
 	num_types = types.size() + (1 if has_globals else 0)
-	_metrics = game.get("metrics", [])
+	metrics = game.get("metrics", [])
 
 
 # Encodes an observation that asks for actions; returns a `Row`, a text that says what is wrong
@@ -54,49 +54,37 @@ func encode(obs, asked, is_last = false):
 	row.score = float(obs.score)
 	if is_nan(row.score) or is_inf(row.score):
 		return "the score must be finite, got %s" % row.score
-	for name in obs.groups:
-		if not _type_index.has(name):
-			return "the game has no entity type %s; its types are %s" % [name, _type_index.keys()]
-	for type in types:
-		var problem = _encode_type(row, obs, type)
-		if problem != null:
-			return problem
-	if has_globals:
-		var values = _values_of([obs.features] if obs.features != null else [[]], _global_features)
+	var groups = obs.groups
+	var num_found = 0
+	for name in _type_index:
+		var list = groups.get(name)
+		if list == null:
+			row.counts.append(0)
+			row.features.append(NO_FLOATS)
+		else:
+			num_found += 1
+			var values = _values_of(list, types[_type_index[name]].features)
+			if values is String:
+				return "%s: %s" % [name, values]
+			row.counts.append(list.size())
+			row.features.append(values)
+	if num_found < groups.size():
+		return "unknown entity type: the observation has %s, and the game %s" % [groups.keys(), _type_index.keys()]
+	if has_globals and _global_features.empty():
+		row.counts.append(1)
+		row.features.append(NO_FLOATS)
+	elif has_globals:
+		var values = _values_of([obs.features], _global_features)
 		if values is String:
 			return "the global features: " + values
 		row.counts.append(1)
 		row.features.append(values)
-		row.visible.append(null)
-	for name in asked:
-		if not _action_index.has(name):
-			return "the game has no action %s; its actions are %s" % [name, _action_index.keys()]
-	for action in actions:
-		var problem = _encode_action(row, obs, action, action.name in asked)
-		if problem != null:
-			return problem
-	for name in _metrics:
+	var problem = null if obs.visibility.empty() else _encode_visible(row, obs)
+	if problem == null:
+		problem = _encode_actions(row, obs, asked)
+	for name in metrics:
 		row.metrics.append(float(obs.metrics.get(name, NAN)))
-	return row
-
-
-func _encode_type(row, obs, type):
-	var list = obs.groups.get(type.name)
-	if list == null:
-		row.counts.append(0)
-		row.features.append(NO_FLOATS)
-		row.visible.append(null)
-		return null
-	var values = _values_of(list, type.features)
-	if values is String:
-		return "%s: %s" % [type.name, values]
-	row.counts.append(list.size())
-	row.features.append(values)
-	var visible = obs.visibility.get(type.name)
-	if visible != null and visible.size() != list.size():
-		return "%s: visible needs %s flags, got %s" % [type.name, list.size(), visible.size()]
-	row.visible.append(null if visible == null else _flags_of([visible]))
-	return null
+	return row if problem == null else problem
 
 
 # The features of entities, one after another, or a text that says what is wrong.
@@ -105,73 +93,77 @@ func _values_of(list, features):
 		return NO_FLOATS
 	var values = []
 	for entity in list:
-		if entity is Array:
-			if entity.size() != features.size():
-				return "expected %s numbers, got %s" % [features, entity]
+		if entity is Array and entity.size() == features.size():
 			for value in entity:
 				values.append(value)
-		elif entity is Dictionary or is_instance_valid(entity):
+		elif entity is Dictionary or entity is Object and is_instance_valid(entity):
 			for name in features:
 				values.append(entity.get(name))
 		elif entity is Vector2 and features.size() == 2:
 			values.append(entity.x)
 			values.append(entity.y)
 		else:
-			return "expected an entity with %s, got %s" % [features, entity]
-	for i in range(values.size()):
-		if not typeof(values[i]) in NUMBERS:
-			var name = features[i % features.size()]
-			return "the feature '%s' must be a number, got %s" % [name, values[i]]
+			return "expected the features %s, got %s" % [features, entity]
+	for value in values:
+		var kind = typeof(value)
+		if kind < TYPE_BOOL or kind > TYPE_REAL:
+			return "the features %s must be numbers, got %s in %s" % [features, value, values]
 	return PoolRealArray(values)
 
 
-func _encode_action(row, obs, action, is_asked):
-	row.actors.append(null)
-	row.masks.append(null)
-	row.is_left_out.append(null)
-	var selects = action.kind == "select_entity"
-	var choices = obs.groups.get(action.selects, []).duplicate() if selects else action.labels
-	row.actees.append(choices)
-	if not is_asked:
-		return null
-	var is_global = action.kind == "global_categorical"
-	var actors = [0] if is_global else _actors_of(row, obs, action.name)
-	var mask = null
-	if obs.masks.has(action.name) and action.kind != "continuous":
-		mask = obs.masks[action.name]
-		mask = [mask] if is_global else mask
-		var problem = _problem_of_mask(mask, actors.size(), choices.size())
-		if problem != null:
-			return "the mask of %s needs %s" % [action.name, problem]
-	if selects and (mask != null or choices.empty()):
-		row.is_left_out[-1] = []
-		var kept = []
+func _encode_visible(row, obs):
+	for name in obs.visibility:
+		var flags = obs.visibility[name]
+		var type = _type_index.get(name)
+		if type == null or flags.size() != row.counts[type]:
+			return "visible needs one flag for each %s, got %s" % [name, flags]
+		row.visible[type] = _flags_of([flags])
+	return null
+
+
+func _encode_actions(row, obs, asked):
+	var num_found = 0
+	for a in range(actions.size()):
+		var action = actions[a]
+		var is_selection = action.kind == "select_entity"
+		row.choices.append(obs.groups.get(action.selects, []).duplicate() if is_selection else action.labels)
+		if not action.name in asked:
+			row.actors.append(null)
+			continue
+		num_found += 1
+		row.actors.append(ONE if action.kind == "global_categorical" else _actors_of(row, obs, action.name))
+		if is_selection or not obs.masks.empty():
+			var problem = _encode_mask(row, a, obs.masks.get(action.name))
+			if problem != null:
+				return problem
+	if num_found < asked.size():
+		return "unknown action: asked for %s, and the game has %s" % [asked, _action_index.keys()]
+	return null
+
+
+func _encode_mask(row, a, mask):
+	var action = actions[a]
+	var choices = row.choices[a]
+	var actors = row.actors[a]
+	if mask != null and action.kind != "continuous":
+		mask = [mask] if action.kind == "global_categorical" else mask
+		if mask.size() != actors.size():
+			return "the mask of %s needs flags for each of %s actors, got %s" % [action.name, actors.size(), mask]
+		for flags in mask:
+			if not flags is Array or flags.size() != choices.size():
+				return "the mask of %s needs %s flags, got %s" % [action.name, choices.size(), flags]
+		row.masks[a] = _flags_of(mask)
+	if action.kind == "select_entity" and (mask != null or choices.empty()):
+		row.is_left_out[a] = []
+		row.actors[a] = []
 		for i in range(actors.size()):
-			var has_choice = mask != null and (mask[i].has(true) or mask[i].has(1))
-			row.is_left_out[-1].append(not has_choice)
+			var has_choice = not choices.empty() and (mask[i].has(true) or mask[i].has(1))
+			row.is_left_out[a].append(not has_choice)
 			if has_choice:
-				kept.append(i)
-		actors = _items(actors, kept)
-		mask = _items(mask, kept) if mask != null else null
-	row.actors[-1] = actors
-	row.masks[-1] = null if mask == null else _flags_of(mask)
+				row.actors[a].append(actors[i])
+		if mask != null:
+			row.masks[a] = _flags_of(mask, row.is_left_out[a])
 	return null
-
-
-static func _problem_of_mask(mask, num_actors, num_choices):
-	if mask.size() != num_actors:
-		return "flags for each of %s actors, got %s" % [num_actors, mask]
-	for flags in mask:
-		if not flags is Array or flags.size() != num_choices:
-			return "%s flags, got %s" % [num_choices, flags]
-	return null
-
-
-static func _items(list, indices):
-	var items = []
-	for i in indices:
-		items.append(list[i])
-	return items
 
 
 # Indices of an action's actors among all entities of an observation, in increasing order.
@@ -195,11 +187,12 @@ func _first(row, type):
 	return first
 
 
-static func _flags_of(lists):
+static func _flags_of(lists, is_left_out = []):
 	var flags = PoolByteArray()
-	for list in lists:
-		for flag in list:
-			flags.append(1 if flag else 0)
+	for i in range(lists.size()):
+		if is_left_out.empty() or not is_left_out[i]:
+			for flag in lists[i]:
+				flags.append(1 if flag else 0)
 	return flags
 
 
@@ -230,7 +223,7 @@ func _write_type(rows, t, lengths, slots):
 		lengths.append(0)
 		if row != null:
 			values.append_array(row.features[t])
-			is_hidden = is_hidden or row.visible[t] != null
+			is_hidden = is_hidden or row.visible.has(t)
 	var features = types[t].features if t < types.size() else _global_features
 	slots.append(null if features.empty() else bytes_of(values))
 	slots.append(null)
@@ -238,7 +231,7 @@ func _write_type(rows, t, lengths, slots):
 		var flags = PoolByteArray()
 		for row in rows:
 			if row != null:
-				flags.append_array(_or_ones(row.visible[t], row.counts[t]))
+				flags.append_array(_or_ones(row.visible.get(t), row.counts[t]))
 		slots[-1] = flags
 
 
@@ -251,7 +244,7 @@ func _write_action(rows, a, lengths, slots):
 	var has_mask = false
 	for row in rows:
 		var own = [] if row == null or row.actors[a] == null else row.actors[a]
-		var count = row.actees[a].size() if selects and not own.empty() else 0
+		var count = row.choices[a].size() if selects and not own.empty() else 0
 		lengths.append(own.size())
 		lengths.append(0)
 		num_actees.append(count)
@@ -264,14 +257,14 @@ func _write_action(rows, a, lengths, slots):
 			for i in range(count):
 				actees.append(first + i)
 				actees.append(0)
-		has_mask = has_mask or (not own.empty() and row.masks[a] != null)
+		has_mask = has_mask or (not own.empty() and row.masks.has(a))
 	slots.append(null if action.kind == "global_categorical" else bytes_of(PoolIntArray(actors)))
 	slots.append(null)
 	if has_mask:
 		var flags = PoolByteArray()
 		for row in rows:
 			if row != null and row.actors[a] != null:
-				flags.append_array(_or_ones(row.masks[a], row.actors[a].size() * row.actees[a].size()))
+				flags.append_array(_or_ones(row.masks.get(a), row.actors[a].size() * row.choices[a].size()))
 		slots[-1] = flags
 	slots.append(null)
 	if selects:
