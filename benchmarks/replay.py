@@ -34,6 +34,7 @@ from typing import Any
 
 from benchmarks.common import median, report, rounds_and_json
 from benchmarks.peers.environment import ROOT
+from entity_env import Game
 from entity_env.agents import RandomAgent, load_agent
 from entity_env.agents.ppo import PPOConfig, TrainProgress, train
 from entity_env.cli.browser.play import ServedGame
@@ -88,8 +89,9 @@ def main() -> None:
 class Trainee:
     """A training run in a separate thread that makes one update per request."""
 
-    def __init__(self, num_envs: int, folder: Path | None) -> None:
+    def __init__(self, num_envs: int, folder: Path | None, game: Game = snake) -> None:
         self.num_envs = num_envs
+        self.game = game
         self.folder = folder
         self._may_go = threading.Semaphore(0)
         self._is_done = threading.Semaphore(0)
@@ -115,10 +117,10 @@ class Trainee:
     def _train(self) -> None:
         config = PPOConfig(total_steps=10**9, num_steps=16, minibatch_size=256, num_threads=1)
         failures = None if self.folder is None else self.folder / "failures"
-        with VecEnv(snake, self.num_envs, failures=failures) as vec:
+        with VecEnv(self.game, self.num_envs, failures=failures) as vec:
             callbacks = []
             if self.folder is not None:
-                callbacks.append(TrainingReplays(snake, self.folder / "replays", vec))
+                callbacks.append(TrainingReplays(self.game, self.folder / "replays", vec))
             with suppress(_Over):
                 train(vec, config, on_update=self._pause, callbacks=callbacks)
 
@@ -136,9 +138,9 @@ class _Over(Exception):
 
 
 @contextmanager
-def trainee(num_envs: int, folder: Path | None) -> Iterator[Trainee]:
+def trainee(num_envs: int, folder: Path | None, game: Game = snake) -> Iterator[Trainee]:
     """A training run."""
-    one = Trainee(num_envs, folder)
+    one = Trainee(num_envs, folder, game)
     try:
         yield one
     finally:

@@ -170,6 +170,7 @@ double ee_uniform(ee_random *random);
 #include <string.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -1497,13 +1498,20 @@ static void ee__act(ee__server *server) {
     ee__answer(server, server->num_envs);
 }
 
+/* A program that the host has not started tries for a minute. */
 static int ee__connect_socket(int family, const void *place, size_t size) {
-    int found = socket(family, SOCK_STREAM, 0);
-    if (found < 0 || connect(found, (const struct sockaddr *)place, (socklen_t)size)) {
-        fprintf(stderr, "entity_env.h: %s\n", strerror(errno));
-        ee__die("cannot connect to ENTITY_ENV_ADDRESS");
+    int tries = getenv("ENTITY_ENV_TOKEN") ? 1 : 600;
+    for (;;) {
+        int found = socket(family, SOCK_STREAM, 0);
+        if (found >= 0 && !connect(found, (const struct sockaddr *)place, (socklen_t)size)) {
+            return found;
+        }
+        if (!--tries) break;
+        if (found >= 0) close(found);
+        poll(NULL, 0, 100);
     }
-    return found;
+    fprintf(stderr, "entity_env.h: %s\n", strerror(errno));
+    ee__die("cannot connect to ENTITY_ENV_ADDRESS");
 }
 
 static void ee__connect_unix(ee__server *server, const char *path) {
@@ -1542,7 +1550,7 @@ static void ee__connect_stdio(ee__server *server) {
 
 static void ee__connect(ee__server *server) {
     const char *address = getenv("ENTITY_ENV_ADDRESS");
-    if (!address) ee__die("ENTITY_ENV_ADDRESS is not set: entity_env starts this program");
+    if (!address) ee__die("ENTITY_ENV_ADDRESS is not set: start this program with entity_env");
     if (!strcmp(address, "stdio")) {
         ee__connect_stdio(server);
     } else if (!strncmp(address, "unix:", 5)) {

@@ -41,8 +41,7 @@ local function settings_of(json, defaults)
   local found, values = json:match('"settings"%s*:%s*(%b{})') or "{}", {}
   for name, default in pairs(defaults) do
     local text = found:match('"' .. name .. '"%s*:%s*("[^"]*")') or found:match('"' .. name .. '"%s*:%s*([^,}%s]+)')
-    if text == nil then values[name] = default
-    elseif type(default) == "boolean" then values[name] = text == "true"
+    if text == nil then values[name] = default elseif type(default) == "boolean" then values[name] = text == "true"
     else values[name] = math.tointeger(tonumber(text)) or tonumber(text) or text:sub(2, -2) end
   end
   return values
@@ -56,11 +55,11 @@ end
 
 local function receive()
   local header = io.stdin:read(16)
-  if header == nil or #header < 16 then os.exit(0) end -- the host is gone
+  if header == nil then os.exit(0) elseif #header < 16 then os.exit(1) end -- the host is gone
   local magic, kind, size = ENTRY:unpack(header)
   if magic ~= MAGIC or size > 1 << 28 then error("the host sent something else than a message") end
   local payload = size == 0 and "" or io.stdin:read(size)
-  if payload == nil or #payload < size then os.exit(0) end
+  if payload == nil or #payload < size then os.exit(1) end
   return kind, payload
 end
 
@@ -213,6 +212,7 @@ end
 
 local function begin(server, json)
   local game = server.game
+  if not json:match('^{.*"protocol"%s*:%s*1%s*[,}].*}%s*$') then error("START must be JSON, with version 1 of the protocol") end
   server.settings, server.hold = settings_of(json, game.settings or {}), json:match('"hold"%s*:%s*true') ~= nil
   local entities = {}
   for i, name in ipairs(game.entity_names) do entities[i] = {name = name, features = game.entities[name]} end

@@ -59,7 +59,8 @@ def check_game(
 
     If it finds none, it checks that episodes are reproducible: by two copies that play in turn, and
     from `Episode.seed` alone, also in a process with another `PYTHONHASHSEED`. It names what
-    differs, and likely causes.
+    differs, and likely causes. Of an `ExternalGame` it then checks how its program plays several
+    copies, and that it exits instead of answering invalid requests.
 
     The logger `entity_env.check` warns of likely mistakes, which are not violations: scores that
     never change, look like rewards of steps, or change by a million; integers too large for
@@ -92,6 +93,11 @@ def check_game(
     if not len(violations):
         add_irreproducible(first.repeatable, first.known_cause, new_process=new_process)
     violations.place = violations.line = ""
+    if not len(violations) and hasattr(game, "start_program"):
+        from entity_env.check.program import program_violations  # imports all of `vec`
+
+        stop_s = perf_counter() + (max_time_s or float("inf"))
+        violations.extend(program_violations(game, seed, show, stop_s))
     violations.extend(missing_choices(game.schema))
     violations.raise_if_any()
     _warn(violations, first, most, outer)

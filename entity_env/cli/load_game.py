@@ -48,7 +48,7 @@ ENTRY_POINTS: Final = "entity_env.games"
 """Entry point group in which packages name their games: `NAME = "module:game"`."""
 ENVIRONMENTS: Final = ("gymnasium", "pettingzoo")
 """Libraries whose environments are games, such as `gymnasium:CartPole-v1`."""
-_PROGRAM: Final = re.compile(r"exec(\+\w+)?:|.*\.toml$", re.DOTALL)
+_PROGRAM: Final = re.compile(r"exec(\+\w+)?:|listen:|.*\.toml$", re.DOTALL)
 """Names of games in other languages."""
 _MAX_NAMED: Final = 8
 
@@ -63,7 +63,7 @@ def load_game(name: str, settings: Sequence[str] = ()) -> Game:
     module is `mygame.game` or `mygame.game:NAME`, installed or below the current folder.
     Environments: `gymnasium:CartPole-v1`, `gymnasium:MODULE:ID` if a module registers it,
     `pettingzoo:connect_four_v3`, `pettingzoo:classic/connect_four_v3`. Programs in other languages:
-    `exec:node snake.mjs`, or a file `snake.toml`.
+    `exec:node snake.mjs`, `listen:tcp:127.0.0.1:5005`, or a file `snake.toml`.
 
     Records the name and settings as named by the user, so check a name or settings from a file
     first, with `game_code` and `setting_names`.

@@ -49,7 +49,9 @@ from entity_env.vec.external.program import Link, Program
 
 PREFIX: Final = "exec"
 """`exec:COMMAND` is the name of a game in a program; `exec+tcp:COMMAND` also names the link."""
-_FILE_KEYS: Final = ("command", "folder", "link", "settings")
+LISTEN: Final = "listen"
+"""`listen:ADDRESS` is the name of a game in a program that somebody else starts."""
+_FILE_KEYS: Final = ("command", "address", "folder", "link", "settings")
 
 
 class ExternalGame(Game):
@@ -68,6 +70,9 @@ class ExternalGame(Game):
         folder: working folder of the program; None = the current one.
         link: how it is connected: "unix" (a Unix socket), "tcp" (this machine only) or "stdio"
             (standard input and output). On Windows only "tcp".
+        address: `unix:PATH` or `tcp:127.0.0.1:PORT`, where to wait for a program that somebody else
+            starts, instead of a command. This object, every process of a `VecEnv`, and every other
+            use wait there for a program of their own.
         settings: of the game; strings are parsed as for `Game.with_settings`.
 
     Raises:
@@ -78,15 +83,19 @@ class ExternalGame(Game):
 
     def __init__(
         self,
-        command: str | Sequence[str],
+        command: str | Sequence[str] = (),
         *,
         folder: str | Path | None = None,
         link: Link = "unix",
+        address: str = "",
         **settings: object,
     ) -> None:
         self.command = tuple(shlex.split(command) if isinstance(command, str) else command)
-        if not self.command:
-            raise UsageError("the command of an ExternalGame is empty: name the program to run")
+        if bool(self.command) == bool(address):
+            raise UsageError(
+                "an ExternalGame needs either a command to run, or an address to wait at"
+            )
+        self.address = address
         self.folder = None if folder is None else Path(folder)
         self.link: Link = link
         program = self.start_program()
@@ -132,29 +141,29 @@ class ExternalGame(Game):
 
     @classmethod
     def named(cls, name: str, settings: Mapping[str, object] | None = None) -> ExternalGame:
-        """The game of a name: `exec:COMMAND`, `exec+LINK:COMMAND`, or a file `NAME.toml`.
+        """The game of a name.
 
-        The file has the keys `command` (text or list), `folder` (relative to the file; default:
-        its own folder), `link` and `settings`.
+        A name is `exec:COMMAND`, `exec+LINK:COMMAND`, `listen:ADDRESS`, or a file `NAME.toml`. The
+        file has the keys `command` (text or list) or `address`, `folder` (relative to the file;
+        default: its own folder), `link` and `settings`.
 
         Raises:
             UsageError: another name, or a file that cannot be read.
         """
         given: dict[str, Any] = dict(settings or {})
         if name.endswith(".toml"):
-            options = _options_of(Path(name))
-            return cls(
-                options["command"],
-                folder=options["folder"],
-                link=options["link"],
-                **{**options["settings"], **given},
-            )
+            options, own = _options_of(Path(name))
+            return cls(**options, **{**own, **given})
+        if name.startswith(f"{LISTEN}:"):
+            return cls(address=name.partition(":")[2], **given)
         command, link = _command_of(name)
         return cls(command, link=link, **given)
 
     @property
     def source(self) -> str:
         """Name of the game, for `named`."""
+        if self.address:
+            return f"{LISTEN}:{self.address}"
         link = "" if self.link == "unix" else f"+{self.link}"
         return f"{PREFIX}{link}:{shlex.join(self.command)}"
 
@@ -169,9 +178,9 @@ class ExternalGame(Game):
         """A value for every setting of the program."""
         return {**self.hello.settings, **self.settings}
 
-    def start_program(self) -> Program:
-        """Starts the program; errors as for the constructor."""
-        return Program(self.command, self.folder, self.link)
+    def start_program(self, *, quiet: bool = False) -> Program:
+        """Starts the program; arguments and errors as for `Program`."""
+        return Program(self.command, self.folder, self.link, address=self.address, quiet=quiet)
 
     def close(self) -> None:
         """Ends the programs that are kept for `run`; the next `run` starts a new one."""
@@ -182,21 +191,29 @@ class ExternalGame(Game):
         if not settings:
             return self
         return ExternalGame(
-            self.command, folder=self.folder, link=self.link, **{**self.settings, **settings}
+            self.command,
+            folder=self.folder,
+            link=self.link,
+            address=self.address,
+            **{**self.settings, **settings},
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A worker generates the classes again: a pickled copy of such a dataclass has no fields.
-        names = ("command", "folder", "link", "hello", "settings")
+        names = ("command", "folder", "link", "address", "hello", "settings")
         return _again, ({name: getattr(self, name) for name in names}, self.ready)
 
 
 def program_code(name: str) -> str:
     """The code that `exec:COMMAND` runs now: the name, the folder and the digest of its files.
 
+    `listen:ADDRESS` runs none.
+
     Raises:
         UsageError: the name is invalid.
     """
+    if name.startswith(f"{LISTEN}:"):
+        return name
     command, _ = _command_of(name)
     return f"{name} in {Path.cwd()}, {_digest_of(command, Path()) or 'no files'}"
 
@@ -211,7 +228,9 @@ def _command_of(name: str) -> tuple[list[str], Link]:
             except ValueError as error:
                 raise UsageError(f"the command in {name!r} cannot be split: {error}") from error
     choices = ", ".join(f"{PREFIX}+{each}:COMMAND" for each in get_args(Link))
-    raise UsageError(f"a program is named {PREFIX}:COMMAND, or {choices}: got {name!r}")
+    raise UsageError(
+        f"a program is named {PREFIX}:COMMAND, {choices}, or {LISTEN}:ADDRESS: got {name!r}"
+    )
 
 
 def _digest_of(command: Sequence[str], folder: Path) -> str:
@@ -225,8 +244,8 @@ def _digest_of(command: Sequence[str], folder: Path) -> str:
     return digest.hexdigest() if num_files else ""
 
 
-def _options_of(path: Path) -> dict[str, Any]:
-    """The arguments of an `ExternalGame` in a file."""
+def _options_of(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arguments of an `ExternalGame` in a file, and the settings."""
     try:
         data = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -234,22 +253,22 @@ def _options_of(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise UsageError(f"{path} is not TOML: {error}") from error
     unknown = [key for key in data if key not in _FILE_KEYS]
-    if unknown or "command" not in data:
-        problem = f"has an unknown key {unknown[0]!r}" if unknown else "has no command"
-        raise UsageError(f"{path} {problem}; a game's file has the keys {', '.join(_FILE_KEYS)}")
-    command, settings = data["command"], data.get("settings", {})
-    words = command if isinstance(command, list) else [command]
-    if not words or not all(isinstance(word, str) for word in words):
+    if unknown or not ("command" in data) ^ ("address" in data):
+        problem = f"an unknown key {unknown[0]!r}" if unknown else "no command, or also an address"
+        raise UsageError(
+            f"{path} has {problem}; a game's file has the keys {', '.join(_FILE_KEYS)}"
+        )
+    command, settings = data.get("command", ()), data.get("settings", {})
+    words = [command] if isinstance(command, str) else command
+    is_text = isinstance(words, list | tuple) and all(isinstance(word, str) for word in words)
+    if not is_text or ("command" in data and not words):
         raise UsageError(f"{path}: command must be a text or a list of texts, got {command!r}")
-    if not isinstance(settings, dict) or not isinstance(data.get("folder", ""), str):
-        raise UsageError(f"{path}: folder must be a text, and settings a table")
-    folder = path.parent / data.get("folder", ".")
-    return {
-        "command": command,
-        "folder": folder,
-        "link": data.get("link", "unix"),
-        "settings": settings,
-    }
+    folder, address = data.get("folder", "."), data.get("address", "")
+    if not (isinstance(settings, dict) and isinstance(folder, str) and isinstance(address, str)):
+        raise UsageError(f"{path}: folder and address must be texts, and settings a table")
+    link = data.get("link", "unix")
+    options = {"command": command, "folder": path.parent / folder, "link": link, "address": address}
+    return options, settings
 
 
 def _parameters_of(hello: HelloMessage) -> dict[str, inspect.Parameter]:
@@ -279,13 +298,15 @@ class _Loop:
         kinds: Sequence[ActionType[Any]],
     ) -> None:
         # Not a method of the game: in a cycle, its programs would outlive it for a while.
-        self._start = partial(Program, game.command, game.folder, game.link)
+        self._start = partial(Program, game.command, game.folder, game.link, address=game.address)
         self._values = game.values()
         self._ready = game.ready
         self._classes = classes
         self._globals = global_features
         self._kinds = kinds
         self._reader = StepParser(FrameLayout(*game.ready.spaces), game.ready)
+        # A program that somebody else has started may be the only one.
+        self._keeps = not game.address
         self._idle: list[Program] = []
         parameters = [
             inspect.Parameter("agents", inspect.Parameter.POSITIONAL_ONLY),
@@ -299,8 +320,10 @@ class _Loop:
         try:
             self._play(program, [agents] if self._ready.num_agents == 1 else agents, seed)
         finally:
-            if not program.is_closed:
+            if self._keeps and not program.is_closed:
                 self._idle.append(program)
+            else:
+                program.close()
 
     def close(self) -> None:
         """Ends the programs that wait for the next call."""

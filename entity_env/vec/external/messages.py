@@ -28,6 +28,8 @@ MAX_BYTES: Final = 256 * 2**20
 """Maximum size of a payload."""
 MAX_JSON_BYTES: Final = 2**20
 _MAX_NAME: Final = 64
+_RESERVED: Final = ("seed", "command", "folder", "link", "address")
+"""Names that settings cannot have, because they are arguments."""
 _MAX_AGENTS: Final = 4096
 
 
@@ -163,8 +165,11 @@ def hello_of(data: Mapping[str, Any], token: str, place: Place) -> HelloMessage:
     if not isinstance(settings, dict):
         place.refuse(f"settings must be a JSON object, got {shown(settings)}")
     for key, value in settings.items():
-        if not key.isidentifier() or key == "seed":
-            place.refuse(f"the name of a setting must be an identifier, not 'seed': got {key!r}")
+        if not key.isidentifier() or key in _RESERVED:
+            place.refuse(
+                f"the name of a setting must be an identifier, not one of {', '.join(_RESERVED)}: "
+                f"got {key!r}"
+            )
         if not isinstance(value, bool | int | float | str) or value != value:
             place.refuse(
                 f"the default of {key!r} must be a boolean, a number or a text, got {shown(value)}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import logging
 import os
 import secrets
 import shlex
@@ -15,9 +17,10 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from time import monotonic
-from typing import Final, Literal, NoReturn, TypeAlias, TypeVar
+from time import monotonic, sleep
+from typing import Final, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from entity_env.core.validation import require_choice
 from entity_env.errors import ClosedError, UsageError, WorkerError
@@ -37,16 +40,21 @@ from entity_env.vec.external.messages import (
     text_of_error,
 )
 
+_LOGGER: Final = logging.getLogger("entity_env.vec.external")
 Read = TypeVar("Read")
 Link: TypeAlias = Literal["unix", "tcp", "stdio"]
 """How the program is connected: a Unix socket, a TCP connection to this machine, or its standard
 input and output."""
 
 START_TIMEOUT_S: Final = 60.0
+WAIT_TIMEOUT_S: Final = 600.0
+"""Seconds that a program which somebody else starts may take to connect."""
 STEP_TIMEOUT_S: Final = 300.0
 """Seconds until an answer counts as missing, if the caller sets no limit."""
 _EXIT_TIMEOUT_S: Final = 2.0
 _POLL_S: Final = 0.05
+_QUIET_S: Final = 1.0
+_PAUSE_S: Final = 0.005
 _SOCKET_BYTES: Final = 2**20
 _FIRST_BYTES: Final = 2**16
 """Initial size of the memory for payloads."""
@@ -59,12 +67,14 @@ class Program:
     one arrives.
 
     Args:
-        command: the program and its arguments.
+        command: the program and its arguments; empty = somebody else starts it.
         folder: its working folder; None = the current one.
         link: how it is connected.
+        address: where to wait for a program that somebody else starts, see `Address`.
+        quiet: True = discards what it prints to standard error.
 
     Raises:
-        UsageError: the program cannot be started.
+        UsageError: the program cannot be started, or the address cannot be used.
         MessageError: it says something else than the protocol allows.
         WorkerError: it exits, or does not answer within the time limit.
     """
@@ -75,16 +85,26 @@ class Program:
         folder: Path | None = None,
         link: Link = "unix",
         timeout_s: float = START_TIMEOUT_S,
+        *,
+        address: str = "",
+        quiet: bool = False,
     ) -> None:
-        self.name = shlex.join(command)
+        self.name = shlex.join(command) or f"the program at {address}"
         self.num_received = 0
         self.is_closed = False
         self._limit_s = 0.0
         self._last_kind = Kind.HELLO.name
         self._buffers = [bytearray(_FIRST_BYTES), bytearray(_FIRST_BYTES)]
-        deadline = monotonic() + timeout_s
-        token = secrets.token_hex(16) if link == "tcp" else ""
-        self._process, self._socket = _started(command, folder, link, token, deadline)
+        token = "" if address or link != "tcp" else secrets.token_hex(16)
+        self._process: subprocess.Popen[bytes] | None = None
+        if address:
+            self._socket = _awaited(Address.of(address))
+            deadline = monotonic() + timeout_s
+        else:
+            deadline = monotonic() + timeout_s
+            self._process, self._socket = _started(
+                command, folder, link, token, deadline, quiet=quiet
+            )
         self._finalizer = weakref.finalize(self, _end, self._process, self._socket, 0.0)
         try:
             self._configure()
@@ -157,6 +177,46 @@ class Program:
     def place(self) -> Place:
         """The last message, for errors."""
         return Place(self.num_received, self._last_kind)
+
+    def last_words(
+        self,
+        sent: Sequence[bytes],
+        timeout_s: float,
+        *,
+        ends: bool,
+        is_enough: Callable[[bytes], bool],
+    ) -> tuple[bytes, int | None]:
+        """Sends bytes that need not be messages, and waits until the program exits; ends it.
+
+        Args:
+            sent: pieces, sent with pauses of 5 ms.
+            ends: end the connection after them.
+            is_enough: True for received bytes after which nothing else matters.
+
+        Returns:
+            The first bytes that it has sent, and its exit code, or None if it still runs.
+        """
+        self.is_closed = True
+        deadline, received = monotonic() + timeout_s, b""
+        try:
+            self._limit(timeout_s)
+            with contextlib.suppress(OSError):
+                for piece in sent:
+                    self._socket.sendall(piece)
+                    sleep(_PAUSE_S)
+                if ends:
+                    self._socket.shutdown(socket.SHUT_WR)
+                while (data := self._socket.recv(_FIRST_BYTES)) and monotonic() < deadline:
+                    received = (received + data)[:_FIRST_BYTES]
+                    if is_enough(received):
+                        return received, None
+            if self._process is None:  # the end of its connection is all that is known
+                return received, 0 if monotonic() < deadline else None
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return received, self._process.wait(max(deadline - monotonic(), 0.0))
+            return received, None
+        finally:
+            self.kill()
 
     def close(self) -> None:
         """Asks the program to exit, and ends it if it does not; may be called twice."""
@@ -251,15 +311,19 @@ class Program:
 
     def _fail_exited(self) -> None:
         reason = "closed the connection"
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            reason = _reason_of(self._process.wait(_EXIT_TIMEOUT_S))
+        where = ""
+        if self._process is not None:
+            where = "; what it printed to standard error is above"
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                reason = reason_of_exit(self._process.wait(_EXIT_TIMEOUT_S))
         raise WorkerError(
             f"{self.name} {reason} before message {self.num_received} ({self._last_kind}) was "
-            "complete; what it printed to standard error is above"
+            f"complete{where}"
         )
 
 
-def _reason_of(code: int) -> str:
+def reason_of_exit(code: int) -> str:
+    """How a program ended, from its exit code: "exited with code 1"."""
     if code >= 0:
         return f"exited with code {code}"
     with contextlib.suppress(ValueError):
@@ -268,14 +332,21 @@ def _reason_of(code: int) -> str:
 
 
 def _started(
-    command: Sequence[str], folder: Path | None, link: Link, token: str, deadline: float
+    command: Sequence[str],
+    folder: Path | None,
+    link: Link,
+    token: str,
+    deadline: float,
+    *,
+    quiet: bool,
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Starts a program and connects it."""
     require_choice("link", link, ("unix", "tcp", "stdio"))
+    popen = partial(_popen, command, folder, token, quiet=quiet)
     if link == "tcp":
         with socket.create_server(("127.0.0.1", 0)) as server:
             address = f"tcp:127.0.0.1:{server.getsockname()[1]}"
-            process = _popen(command, folder, address, token)
+            process = popen(address)
             return process, _accepted(server, process, shlex.join(command), deadline)
     family = getattr(socket, "AF_UNIX", None)
     if family is None:
@@ -283,7 +354,7 @@ def _started(
     if link == "stdio":
         ours, theirs = socket.socketpair()
         with theirs:
-            process = _popen(command, folder, "stdio", token, theirs)
+            process = popen("stdio", theirs)
         return process, ours
     with (
         tempfile.TemporaryDirectory(prefix="entity_env-") as private,
@@ -292,16 +363,18 @@ def _started(
         path = str(Path(private, "s"))
         server.bind(path)
         server.listen(1)
-        process = _popen(command, folder, f"unix:{path}", token)
+        process = popen(f"unix:{path}")
         return process, _accepted(server, process, shlex.join(command), deadline)
 
 
 def _popen(
     command: Sequence[str],
     folder: Path | None,
-    address: str,
     token: str,
+    address: str,
     stdio: socket.socket | None = None,
+    *,
+    quiet: bool,
 ) -> subprocess.Popen[bytes]:
     program = command[0]
     if folder is not None and not Path(program).is_absolute() and Path(folder, program).is_file():
@@ -317,6 +390,7 @@ def _popen(
             env={**os.environ, "ENTITY_ENV_ADDRESS": address, "ENTITY_ENV_TOKEN": token},
             stdin=subprocess.DEVNULL if stdio is None else stdio.fileno(),
             stdout=None if stdio is None else stdio.fileno(),
+            stderr=subprocess.DEVNULL if quiet else None,
             # Ctrl-C reaches this process only, which then ends the program.
             start_new_session=sys.platform != "win32",
         )
@@ -335,8 +409,8 @@ def _accepted(
                 return server.accept()[0]
             if (code := process.poll()) is not None:
                 raise WorkerError(
-                    f"{name} {_reason_of(code)} before it connected; what it printed to standard "
-                    "error is above"
+                    f"{name} {reason_of_exit(code)} before it connected; what it printed to "
+                    "standard error is above"
                 )
             if monotonic() > deadline:
                 raise WorkerError(f"{name} did not connect to ENTITY_ENV_ADDRESS in time")
@@ -345,13 +419,88 @@ def _accepted(
         raise
 
 
+class Address(NamedTuple):
+    """Where a program connects: `unix:PATH` or `tcp:127.0.0.1:PORT`."""
+
+    text: str
+    path: str
+    port: int
+
+    @classmethod
+    def of(cls, text: str) -> Address:
+        """Raises `UsageError` for other texts."""
+        kind, _, place = text.partition(":")
+        if kind == "unix" and place and hasattr(socket, "AF_UNIX"):
+            return cls(text, place, 0)
+        host, _, port = place.rpartition(":")
+        if kind == "tcp" and host == "127.0.0.1" and port.isdecimal() and 0 < int(port) < 65536:
+            return cls(text, "", int(port))
+        raise UsageError(
+            f"the address of a program is unix:PATH or tcp:127.0.0.1:PORT, got {text!r}"
+        )
+
+    def listening(self) -> socket.socket:
+        """A socket that listens; only this user can connect to a path."""
+        if self.path:
+            server = socket.socket(getattr(socket, "AF_UNIX"))  # noqa: B009 - missing on Windows
+        else:
+            server = socket.socket(socket.AF_INET)
+        try:
+            if self.path:
+                server.bind(self.path)
+                Path(self.path).chmod(0o600)
+            else:
+                if sys.platform != "win32":  # where it would let others take the port
+                    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                server.bind(("127.0.0.1", self.port))
+            server.listen(1)
+        except BaseException:
+            server.close()
+            raise
+        return server
+
+
+def _awaited(address: Address) -> socket.socket:
+    """The connection of a program that somebody else starts.
+
+    Waits until other processes, which wait for their own programs, have released the address.
+    """
+    begin, is_told = monotonic(), False
+    while (waited_s := monotonic() - begin) < WAIT_TIMEOUT_S:
+        if waited_s > _QUIET_S and not is_told:
+            is_told = True
+            _LOGGER.warning("waiting for a program with ENTITY_ENV_ADDRESS=%s", address.text)
+        try:
+            server = address.listening()
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or waited_s > START_TIMEOUT_S:
+                raise UsageError(
+                    f"cannot wait for a program at {address.text}: {error.strerror}"
+                ) from error
+            sleep(_POLL_S)
+            continue
+        with server:
+            try:
+                server.settimeout(_QUIET_S)
+                with contextlib.suppress(TimeoutError):
+                    return server.accept()[0]
+            finally:
+                if address.path:
+                    Path(address.path).unlink()
+    raise WorkerError(f"no program connected to {address.text} within {WAIT_TIMEOUT_S:g} s")
+
+
 def _end(
-    process: subprocess.Popen[bytes], connection: socket.socket | None, timeout_s: float
+    process: subprocess.Popen[bytes] | None, connection: socket.socket | None, timeout_s: float
 ) -> None:
     """Ends a program: it has `timeout_s` to exit by itself."""
     if connection is not None:
         with contextlib.suppress(OSError):
             connection.shutdown(socket.SHUT_WR)
+    if process is None:
+        if connection is not None:
+            connection.close()
+        return
     try:
         if timeout_s:
             with contextlib.suppress(subprocess.TimeoutExpired):

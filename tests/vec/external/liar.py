@@ -13,6 +13,7 @@ import socket
 import struct
 import sys
 import time
+from typing import BinaryIO
 
 HELLO, START, READY, RESET, ACT, STEP, ERROR, CLOSE = range(1, 9)
 SPACES = {
@@ -41,6 +42,8 @@ def connect() -> socket.socket:
     address = os.environ["ENTITY_ENV_ADDRESS"]
     if address == "stdio":
         return socket.socket(fileno=os.dup(0))
+    if address.startswith("tcp:"):
+        return socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])))
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(address.removeprefix("unix:"))
     return connection
@@ -124,18 +127,12 @@ def main() -> None:
     stream = connection.makefile("rb")
     lengths: list[int] = []
     hold = False
-    while True:
-        header = stream.read(16)
-        if len(header) < 16:
-            if FAULT == "stays":
-                time.sleep(60)
-            return
-        _, kind, size = struct.unpack("<4sIQ", header)
-        payload = stream.read(size)
-        if kind == CLOSE and FAULT == "stays":
-            time.sleep(60)
+    while (request := read(stream)) is not None:
+        kind, payload = request
         if kind == CLOSE:
-            return
+            break
+        if FAULT != "trusts":
+            require_valid(kind, payload, lengths)
         if kind == START:
             ready = {"num_agents": 1, "spaces": SPACES}
             if FAULT == "checksum":
@@ -152,12 +149,45 @@ def main() -> None:
             lengths, hold = [0] * start["num_envs"], start["hold"]
         elif kind == RESET:
             [count] = struct.unpack_from("<Q", payload)
+            if FAULT == "crashes" and len(payload) != 8 + 16 * count:
+                os.kill(os.getpid(), signal.SIGSEGV)
             for i in struct.unpack_from(f"<{count}q", payload, 8):
-                lengths[i] = 0
+                lengths[i % len(lengths)] = 0
+            if FAULT == "shares":
+                lengths[:] = [0] * len(lengths)
             flags = [0 if FAULT == "not_started" else 1] * count
             connection.sendall(message(STEP, step(count, flags, [0.0] * count, [])))
         else:
             act(connection, lengths, hold)
+    if FAULT == "stays":
+        time.sleep(60)
+    if FAULT == "exit_code":
+        sys.exit(3)
+
+
+def read(stream: BinaryIO) -> tuple[int, bytes] | None:
+    """The next request, or None at the end."""
+    header = stream.read(16)
+    if not header:
+        return None
+    magic, kind, size = struct.unpack("<4sIQ", header.ljust(16, b"\0"))
+    if FAULT not in ("trusts", "crashes"):
+        assert (len(header), magic, size <= 2**28) == (16, b"ENE1", True)
+    payload = stream.read(min(size, 2**28))
+    assert len(payload) == size or FAULT == "trusts"
+    return kind, payload
+
+
+def require_valid(kind: int, payload: bytes, lengths: list[int]) -> None:
+    assert kind in ((RESET, ACT) if lengths else (START,)), "not due"
+    if kind == START:
+        assert json.loads(payload)["protocol"] == 1
+    if kind == RESET and FAULT != "crashes":
+        [count] = struct.unpack_from("<Q", payload)
+        assert len(payload) == 8 + 16 * count
+        assert all(0 <= i < len(lengths) for i in struct.unpack_from(f"<{count}q", payload, 8))
+    if kind == ACT:
+        assert len(payload) >= 8 * len(lengths)
 
 
 def act(connection: socket.socket, lengths: list[int], hold: bool) -> None:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import gc
+import os
 import shlex
+import socket
+import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 from entity_env.cli import main
+from entity_env.errors import UsageError, WorkerError
+from entity_env.vec import VecEnv
 from entity_env.vec.external.game import ExternalGame
 
 LIAR = Path(__file__).with_name("liar.py")
@@ -79,7 +86,10 @@ def test_a_file_names_a_program(folder: Path) -> None:
     ("text", "line"),
     [
         ("command = 3", "command must be a text or a list of texts, got 3"),
-        ("folder = '.'", "has no command; a game's file has the keys command, folder"),
+        ("folder = '.'", "has no command, or also an address; a game's file has the keys"),
+        ("command = 'x'\naddress = 'tcp:127.0.0.1:1'", "has no command, or also an address"),
+        ("address = 3", "folder and address must be texts"),
+        ("address = 'tcp:10.0.0.1:5005'", "is unix:PATH or tcp:127.0.0.1:PORT, got 'tcp:10.0"),
         ("command = 'x'\ncolor = 1", "has an unknown key 'color'"),
         ("command = ", "is not TOML"),
     ],
@@ -98,3 +108,53 @@ def test_a_violation_is_one_line() -> None:
     assert "message 2 (STEP): the features of 'Dot' must be finite" in result.output.replace(
         "message 3", "message 2"
     )
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", ["unix", "tcp"])
+def test_a_program_may_be_started_by_somebody_else(kind: str, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    address = f"unix:{tmp_path / 's'}" if kind == "unix" else f"tcp:127.0.0.1:{port}"
+    environment = {**os.environ, "ENTITY_ENV_ADDRESS": address}
+    environment.pop("ENTITY_ENV_TOKEN", None)
+    is_done = threading.Event()
+
+    def serve() -> None:
+        """Starts the program again whenever it has exited."""
+        while not is_done.wait(0.01):
+            command = [sys.executable, "-S", "dots.py"]
+            subprocess.run(command, env=environment, stderr=subprocess.DEVNULL, check=False)
+
+    threads = [threading.Thread(target=serve, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        game = f"listen:{address}"
+        assert "no violation" in run("check", game).output
+        assert run("record", game, "--out", "a.replay").exit_code == 0
+        with VecEnv(ExternalGame(address=address), 4, num_workers=2) as vec:
+            assert len(vec.reset()) == 4
+            moves = np.zeros(4, dtype=np.int64)
+            assert vec.act({"Move": moves}).reward.tolist() == [1.0] * 4
+        assert "same, 3 decisions" in run("verify", "a.replay", "--game", dots()).output
+        assert not (tmp_path / "s").exists()
+    finally:
+        is_done.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_waiting_has_a_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    module = "entity_env.vec.external.program"
+    monkeypatch.setattr(f"{module}.WAIT_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(f"{module}._QUIET_S", 0.05)
+    with pytest.raises(WorkerError, match=r"no program connected to unix:.* within 0.1 s"):
+        ExternalGame(address=f"unix:{tmp_path / 's'}")
+    (tmp_path / "s").write_text("mine")
+    monkeypatch.setattr(f"{module}.START_TIMEOUT_S", 0.01)
+    with pytest.raises(UsageError, match=r"cannot wait for a program at unix:.*in use"):
+        ExternalGame(address=f"unix:{tmp_path / 's'}")
+    assert (tmp_path / "s").read_text() == "mine"
+    with pytest.raises(UsageError, match="needs either a command to run, or an address"):
+        ExternalGame()

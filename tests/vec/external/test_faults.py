@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from entity_env.check.program import program_violations
 from entity_env.errors import UsageError, WorkerError
 from entity_env.vec import VecEnv
 from entity_env.vec.external.game import ExternalGame
@@ -50,7 +51,10 @@ def test_without_a_fault_it_plays() -> None:
         ("big_endian", "message 1 (HELLO or ERROR): expected kind HELLO or ERROR, got 16777216"),
         ("version", "message 1 (HELLO): the program has version 99 of the protocol, expected 1"),
         ("name", "message 1 (HELLO): name must have 1 to 64 letters"),
-        ("setting", "message 1 (HELLO): the name of a setting must be an identifier, not 'seed'"),
+        (
+            "setting",
+            "message 1 (HELLO): the name of a setting must be an identifier, not one of",
+        ),
         ("no_json", "message 1 (HELLO): the payload is not JSON in UTF-8"),
         ("huge_size", "message 1 (HELLO): the payload must have a multiple of 8 bytes, at most"),
         ("kind", "message 1 (HELLO or ERROR): expected kind HELLO or ERROR, got STEP"),
@@ -126,6 +130,28 @@ def test_restarts_truncate_the_lost_episodes() -> None:
         assert vec.statistics().num_restarts == 2
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "line"),
+    [
+        ("", ""),
+        ("shares", "one of 3 copies shows another reward in step 2"),
+        ("exit_code", "after CLOSE, it exited with code 3, expected the code 0"),
+        ("trusts", "after START with protocol 99, it sent an answer: it must exit"),
+        ("crashes", "after RESET of 2305843009213693952 copies, it was ended by SIGSEGV"),
+    ],
+)
+def test_a_check_plays_several_copies_and_sends_invalid_requests(fault: str, line: str) -> None:
+    found = " ".join(program_violations(liar(fault), 1, lambda stage: None, float("inf")))
+    assert line in found if line else not found
+
+
+def test_a_program_that_does_not_exit_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("entity_env.check.program._EXIT_S", 0.1)
+    found = [*program_violations(liar("stays"), 1, lambda stage: None, float("inf"))]
+    assert found == ["after CLOSE, it still runs after 5 s: it must exit"]
+
+
 def test_a_million_entities_arrive() -> None:
     with VecEnv(liar("million"), 2) as vec:
         obs = vec.reset()
@@ -136,6 +162,7 @@ def test_a_million_entities_arrive() -> None:
 @pytest.mark.parametrize("link", ["unix", "stdio"])
 def test_it_ends_with_its_owner(link: Link) -> None:
     program = Program([sys.executable, "-S", str(LIAR), "stays"], link=link)
+    assert program._process is not None
     pid = program._process.pid
     del program
     with pytest.raises(ProcessLookupError):
@@ -146,6 +173,7 @@ def test_a_program_that_does_not_exit_is_ended() -> None:
     program = Program([sys.executable, "-S", str(LIAR), "stays"])
     program.start(1, {})
     program.close()
+    assert program._process is not None
     assert program._process.poll() is not None
 
 
@@ -157,7 +185,7 @@ def test_a_program_that_does_not_connect_is_ended() -> None:
 @pytest.mark.parametrize(
     ("command", "line"),
     [
-        ("", "the command of an ExternalGame is empty"),
+        ("", "an ExternalGame needs either a command"),
         ("no-such-program --fast", "cannot start 'no-such-program': no such program"),
     ],
 )
