@@ -20,6 +20,7 @@ const MAX_ENVS = 65536
 const MAX_INT = 9007199254740992
 const KEYS = ["name", "play", "entities", "actions", "global_features", "num_agents", "settings", "metrics", "version", "doc", "check"]
 const MAX_LATE_ACTS = 1000
+const CONNECT_MS = 60000
 
 
 # An action with one label for the whole observation.
@@ -196,13 +197,22 @@ func _problem_of_connection():
 	var address = OS.get_environment("ENTITY_ENV_ADDRESS").split(":")
 	if address.size() != 3 or address[0] != "tcp":
 		return "ENTITY_ENV_ADDRESS must be tcp:HOST:PORT, got '%s'; start the game with entity-env, and its name with exec+tcp:" % address.join(":")
-	if _connection.connect_to_host(address[1], int(address[2])) == OK:
-		while _connection.get_status() == StreamPeerTCP.STATUS_CONNECTING:
-			OS.delay_msec(1)
-	if _connection.get_status() != StreamPeerTCP.STATUS_CONNECTED:
-		return "no host at %s" % address.join(":")
+	# A host that did not start this program may not be there yet
+	var limit_ms = OS.get_ticks_msec() + (0 if OS.get_environment("ENTITY_ENV_TOKEN") else CONNECT_MS)
+	while not _connects_to(address[1], int(address[2])):
+		if OS.get_ticks_msec() >= limit_ms:
+			return "no host at %s" % address.join(":")
+		OS.delay_msec(100)
 	_connection.set_no_delay(true)
 	return null
+
+
+func _connects_to(host, port):
+	_connection.disconnect_from_host()
+	if _connection.connect_to_host(host, port) == OK:
+		while _connection.get_status() == StreamPeerTCP.STATUS_CONNECTING:
+			OS.delay_msec(1)
+	return _connection.get_status() == StreamPeerTCP.STATUS_CONNECTED
 
 
 # Ends the program with an error of one line, which the host gets, too.
@@ -276,10 +286,14 @@ func _with_optional(data, keys):
 
 # Waits for a message and handles it.
 func _receive():
-	var header = _connection.get_data(16)
-	if header[0] != OK:
+	var first = _connection.get_data(1)
+	if first[0] != OK:
 		return _quit(0)  # the host is gone
-	_request.data_array = header[1]
+	var header = _connection.get_data(15)
+	if header[0] != OK:
+		return die("the connection ended within a message")
+	first[1].append_array(header[1])
+	_request.data_array = first[1]
 	var magic = _request.get_u32()
 	var kind = _request.get_u32()
 	var size = _request.get_u64()
@@ -293,7 +307,7 @@ func _receive():
 		return die("message %s has a wrong size: %s bytes" % [kind, size])
 	var payload = _connection.get_data(size)
 	if payload[0] != OK:
-		return _quit(0)
+		return die("the connection ended within a message")
 	_request.data_array = payload[1]
 	match kind:
 		START:
