@@ -292,8 +292,7 @@ func _receive():
 	var header = _connection.get_data(15)
 	if header[0] != OK:
 		return die("the connection ended within a message")
-	first[1].append_array(header[1])
-	_request.data_array = first[1]
+	_request.data_array = first[1] + header[1]
 	var magic = _request.get_u32()
 	var kind = _request.get_u32()
 	var size = _request.get_u64()

@@ -6,6 +6,7 @@ const REACH = 30.0
 const Rock = preload("res://games/chase/rock.tscn")
 
 var direction = Vector2.ZERO
+var is_moving = false
 var num_reached = 0
 var random
 
@@ -24,6 +25,8 @@ func begin(generator, num_rocks):
 
 
 func _physics_process(_delta):
+	if not is_moving:
+		return
 	$Chaser.move_and_slide(direction * SPEED)
 	$Chaser.position.x = clamp($Chaser.position.x, 0, SIZE)
 	$Chaser.position.y = clamp($Chaser.position.y, 0, SIZE)

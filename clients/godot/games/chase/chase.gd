@@ -26,13 +26,16 @@ func play(agent, episode_seed, settings):
 	var arena = Arena.instance()
 	view.add_child(arena)
 	arena.begin(EntityEnv.SplitMix64.new(episode_seed), settings.num_rocks)
+	yield(get_tree(), "physics_frame")  # new nodes take part from the next frame on
 	for _step in range(settings.max_steps):
 		var move = yield(agent.act(observe(arena), "Move"), "completed")
 		if move == null:
 			break
 		arena.direction = DIRECTIONS[move]
+		arena.is_moving = true
 		for _frame in range(FRAMES_PER_STEP):
 			yield(get_tree(), "physics_frame")
+		arena.is_moving = false  # other copies may need more frames until they ask
 	agent.game_over(observe(arena), true)
 	view.queue_free()
 
