@@ -149,7 +149,7 @@ test-pythons: $(STAMP)  ## run the fast tests with every other Python that is fo
 		python=$$($(BIN)/python tools/find_python.py $$version) || { echo "Python $$version: not found, left out"; continue; }; \
 		$(MAKE) --silent OTHER="$$python" .venv-$$version/.installed; \
 		venv=.venv-$$version/bin/python; \
-		$(UV_INSTALL) $$venv --upgrade --editable '.[fast,gymnasium,pettingzoo,pictures,dev]' msgpack; \
+		$(UV_INSTALL) $$venv --upgrade --editable '.[fast,gymnasium,onnx,pettingzoo,pictures,dev]' msgpack; \
 		if $(BIN)/uv pip list --quiet --python $$venv --outdated | grep '^numpy ' >/dev/null; then \
 			$(BIN)/uv pip uninstall --quiet --python $$venv numba; \
 			$(UV_INSTALL) $$venv --upgrade numpy; \

@@ -119,8 +119,10 @@ class BatchStep:
         ended = self.ended + self.lost
         final = None
         if self.final is not None or lost:
-            no_actors = {name: without_actors(mask) for name, mask in masks.items()}
-            parts = [replace(each, action_masks=no_actors) for each in lost or ()]
+            parts: list[EntityBatch] = []
+            if lost:
+                no_actors = {name: without_actors(mask) for name, mask in masks.items()}
+                parts = [replace(each, action_masks=no_actors) for each in lost]
             if (last := self.final) is not None:
                 parts.insert(0, EntityBatch(last.features, last.visible, last.action_masks))
             final_of = self.lost if last is None else ended

@@ -79,7 +79,7 @@ COMMANDS: Final[dict[str, tuple[tuple[Sequence[str], ...], Options]]] = {
             "--json": (),
         },
     ),
-    "export": ((FILES, ("x.agent", "y.agent", *FILES)), {}),
+    "export": ((FILES, ("x.agent", "y.onnx", *FILES)), {"--visible": ()}),
     "bench": ((GAMES,), {"--num-envs": ("1", "2", "0", "-1", "x", "9" * 30), "--set": SETTINGS}),
     "games": ((), {}),
     "doctor": ((), {}),

@@ -68,6 +68,8 @@ OPTIONAL = {
     "minari": ("interop/*",),
     "entity_gym": ("interop/*",),
     "ray": ("cluster/*",),
+    "onnx": ("agents/rogue_net/onnx_net/*",),
+    "onnxruntime": ("agents/rogue_net/onnx_net/*",),
 }
 
 _PAIR = "one operation in torch, in numpy and compiled"

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from entity_env.agents.rogue_net.numpy_net.agent import NumpyAgent as NumpyAgent
     from entity_env.agents.rogue_net.numpy_net.net import NumpyNet as NumpyNet
+    from entity_env.agents.rogue_net.onnx_net.file import write_onnx as write_onnx
     from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent as NeuralAgent
     from entity_env.agents.rogue_net.torch_net.checkpoint import (
         Checkpoint as Checkpoint,
@@ -49,6 +50,7 @@ _LATE = {
     "NumpyAgent": "numpy_net.agent",
     "NumpyNet": "numpy_net.net",
     "write_enn_checkpoint": "enn_trainer.checkpoint",
+    "write_onnx": "onnx_net.file",
     "ActionDistribution": "torch_net.distributions",
     "CategoricalDistribution": "torch_net.distributions",
     "Checkpoint": "torch_net.checkpoint",

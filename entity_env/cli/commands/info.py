@@ -46,6 +46,7 @@ _EXTRAS: Final = {
     "pixel": ("torch", "warp-lang"),
     "gymnasium": ("gymnasium",),
     "pettingzoo": ("pettingzoo",),
+    "onnx": ("onnx", "onnxruntime"),
     "cluster": ("torch", "ray"),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
@@ -12,8 +13,9 @@ from rich.text import Text
 
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX, write_agent
 from entity_env.agents.rogue_net.checkpoints.reader import read_network
+from entity_env.agents.rogue_net.onnx_net.file import ONNX_SUFFIX, write_onnx
 from entity_env.agents.training.tracking.comparison import mixed_rules
-from entity_env.agents.training.tracking.runs import TrainingRun
+from entity_env.agents.training.tracking.runs import TrainingRun, read_about
 from entity_env.cli.command import Argument, CliOption
 from entity_env.cli.display.console import Console, echo, plain_table
 from entity_env.cli.options import DrawingLimits, File, IsOpened
@@ -206,30 +208,53 @@ class Watch:
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """Write the network of a checkpoint to one file.
+    """Write a trained network to one file, to ship it.
 
-    CHECKPOINT is the folder of a checkpoint or training run, from entity-env or enn-trainer, or a
-    .roguenet archive. AGENT is the file to write, named *.agent. To play it, only numpy is needed.
+    CHECKPOINT is the folder of a checkpoint or training run, from entity-env or enn-trainer, a
+    .roguenet archive, or an exported *.agent file. FILE is the file to write. To play NAME.agent,
+    only numpy is needed. NAME.onnx is for other engines, such as Unity and Godot; it is written
+    only if ONNX Runtime computes the same decisions for random observations.
     """
 
     checkpoint: Annotated[Path, Argument("CHECKPOINT")]
-    agent: Annotated[Path, Argument("AGENT")]
+    out: Annotated[Path, Argument("FILE")]
+    has_visible: Annotated[bool, CliOption(name="--visible")] = False
+    """For *.onnx: add inputs that mark entities as hidden from the policy."""
 
     def run(self) -> None:
-        agent = self.agent
-        if agent.suffix != SUFFIX:
-            raise UsageError(f"the file must be named *{SUFFIX}, got {agent}")
+        out = self.out
+        if out.suffix not in (SUFFIX, ONNX_SUFFIX):
+            raise UsageError(f"the file must be named *{SUFFIX} or *{ONNX_SUFFIX}, got {out}")
+        if self.has_visible and out.suffix != ONNX_SUFFIX:
+            raise UsageError(f"--visible is for a file named *{ONNX_SUFFIX}, got {out}")
         weights = read_network(self.checkpoint)
+        ports: tuple[str, ...] = ()
         try:
-            write_agent(agent, weights)
+            if out.suffix == SUFFIX:
+                write_agent(out, weights)
+            else:
+                game = _game_of(self.checkpoint)
+                ports = write_onnx(out, weights, game=game, has_visible=self.has_visible)
         except OSError as error:
-            raise UsageError(f"cannot write {agent}: {error}") from error
+            raise UsageError(f"cannot write {out}: {error}") from error
         num_parameters = sum(tensor.size for tensor in weights.tensors.values())
         shown = [*weights.obs_space.entities]
         if features := weights.obs_space.global_features:
             shown.append(f"the global features {', '.join(features)}")
         entities = ", ".join(shown) or "no entities"
         actions = ", ".join(weights.action_space) or "none"
-        size = agent.stat().st_size / 1024
-        echo(f"{agent}: {num_parameters} numbers, {size:.0f} KiB")
+        size = out.stat().st_size / 1024
+        echo(f"{out}: {num_parameters} numbers, {size:.0f} KiB")
         echo(f"sees {entities}; actions {actions}")
+        for line in ports:
+            echo(line)
+
+
+def _game_of(checkpoint: Path) -> str:
+    """The name of the game that a run was trained on; "" if unknown."""
+    for folder in (checkpoint, *checkpoint.absolute().parents[:2]):
+        with suppress(UsageError, OSError):
+            game = read_about(folder).get("game_name")
+            if isinstance(game, str):
+                return game
+    return ""

@@ -59,6 +59,7 @@ class CopyEpisodes:
         self._blocks: NDArray[np.uint64] = np.zeros((num_envs, SEEDS_PER_BLOCK), np.uint64)
         """By environment, the seeds of the block that has the next episode's."""
         self._runs: dict[int, Run] = {}
+        self._all, self._all_rows = np.arange(num_envs), np.arange(num_rows)
         self.env_of = np.repeat(np.arange(num_envs), num_agents)
         self.number: NDArray[np.int64] = np.full(num_envs, -1, dtype=np.int64)
         self.seed: NDArray[np.uint64] = np.zeros(num_envs, dtype=np.uint64)
@@ -113,8 +114,8 @@ class CopyEpisodes:
             self._score[:] = step.scores
             self.asks[:] = True
             return Noted(rewards)
-        envs = np.arange(len(self.number)) if env_ids is None else env_ids
-        rows = self.rows_of(envs)
+        envs = self._all if env_ids is None else env_ids
+        rows = self._all_rows if env_ids is None else self.rows_of(env_ids)
         noted = Noted(np.zeros(len(self.is_playing)))
         if ends is not None:
             noted.local_rows = ends.rows

@@ -11,7 +11,7 @@ from struct import Struct
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from entity_env.batching.frame import ActionSlots, Frame, FrameLayout, Slot
 from entity_env.core.spaces import (
@@ -31,6 +31,10 @@ STARTED, WAITS = 1, 2
 """Flags of a copy."""
 _MAX_SCORE: Final = 1e300
 _COUNTS: Final = Struct("<QQ")
+_BYTE, _INT, _FLOAT, _DOUBLE = map(np.dtype, (np.uint8, np.int64, np.float32, np.float64))
+# Half the time of the methods of arrays.
+_ALL: Final = np.logical_and.reduce
+_ANY: Final = np.logical_or.reduce
 _MAX_PLANS: Final = 4
 Check: TypeAlias = Callable[[Place], None]
 """Raises `MessageError` for invalid numbers."""
@@ -99,8 +103,11 @@ class StepParser:
         """By identity of the memory of a payload."""
         entities = layout.entities
         self._has_globals = GLOBAL_ENTITY in entities
-        self._required = np.array([_is_required(layout, slot) for slot in layout.slots], np.uint8)
-        self._optional = np.zeros(len(layout.slots), dtype=np.uint8)
+        self._required = [int(_is_required(layout, slot)) for slot in layout.slots]
+        self._optional = [0] * len(layout.slots)
+        self._presences: set[bytes] = set()
+        """Flags of slots that are known to be right."""
+        self._actor_lines = [action.row for action in layout.actions.values()]
         for where in entities.values():
             self._optional[where.visible.index] = 1
         for action in layout.actions.values():
@@ -141,10 +148,10 @@ class StepParser:
         num_rows = num_copies * self._num_agents
         cursor = _Cursor(payload, place, _COUNTS.size)
         checks: list[Check] = []
-        copies = cursor.array(np.uint8, num_copies)
+        copies = cursor.array(_BYTE, num_copies)
         asks = cursor.flags(num_rows, "the flags of rows", checks)
-        scores = cursor.array(np.float64, num_rows)
-        metrics = cursor.array(np.float64, self._num_metrics * num_rows)
+        scores = cursor.array(_DOUBLE, num_rows)
+        metrics = cursor.array(_DOUBLE, self._num_metrics * num_rows)
         first = cursor.at
         frame, size = self._frame(cursor, num_rows, checks)
         shape = bytes(payload[first : first + size])
@@ -158,31 +165,31 @@ class StepParser:
         return plan
 
     def _ends(self, cursor: _Cursor, num_ends: int, num_rows: int) -> Ends:
-        rows = cursor.array(np.int64, num_ends)
-        if rows.min() < 0 or rows.max() >= num_rows or (np.diff(rows) < 0).any():
+        rows = cursor.array(_INT, num_ends)
+        if rows[0] < 0 or rows[-1] >= num_rows or _ANY(rows[1:] < rows[:-1]):
             cursor.place.refuse(f"the rows of ends must be 0 to {num_rows - 1}, in this order")
-        flags = cursor.array(np.int64, num_ends)
-        if flags.min() < 0 or flags.max() >= len(_ARE_ENDS) or not _ARE_ENDS[flags].all():
+        flags = cursor.array(_INT, num_ends)
+        most = np.maximum.reduce(flags.view(np.uint64))
+        if most >= len(_ARE_ENDS) or not _ALL(_ARE_ENDS[flags]):
             cursor.place.refuse(
                 f"the flags of an end must be 1, 2 or 4, or 8 more: got {shown(flags.tolist())}"
             )
-        scores = cursor.array(np.float64, num_ends)
-        _check_scores(scores, np.ones(num_ends, np.bool_), "a final score", cursor.place)
-        metrics = cursor.array(np.float64, self._num_metrics * num_ends)
+        scores = cursor.array(_DOUBLE, num_ends)
+        _check_scores(scores, None, "a final score", cursor.place)
+        metrics = cursor.array(_DOUBLE, self._num_metrics * num_ends)
         checks: list[Check] = []
         frame, _ = self._frame(cursor, num_ends, checks)
         for check in checks:
             check(cursor.place)
         is_shown = np.add.reduce(frame.lengths) > 0
         self._check_globals(frame.lengths, is_shown, cursor.place)
-        lines = [action.row for action in self._layout.actions.values()]
-        acting = frame.lengths[lines].sum(axis=0) > 0
-        if acting[(flags & TRUNCATED) == 0].any():
+        acting = np.add.reduce(frame.lengths[self._actor_lines])
+        if _ANY(acting) and _ANY(acting[(flags & TRUNCATED) == 0]):
             cursor.place.refuse("the last observation of a terminated episode has actors")
         return Ends(rows, flags, scores, metrics.reshape(self._num_metrics, num_ends), frame)
 
     def _failures(self, cursor: _Cursor, size: int, num_rows: int) -> dict[int, GameFailure]:
-        text = bytes(cursor.array(np.uint8, size))
+        text = bytes(cursor.array(_BYTE, size))
         try:
             found = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -202,24 +209,22 @@ class StepParser:
     def _frame(self, cursor: _Cursor, num_rows: int, checks: list[Check]) -> tuple[Frame, int]:
         """The next frame, and the size of its flags and lengths; adds checks of its numbers."""
         layout, place, begin = self._layout, cursor.place, cursor.at
-        present = cursor.array(np.uint8, len(layout.slots))
-        is_wrong = (present > self._required + self._optional) | (present < self._required)
-        if is_wrong.any():
-            index = int(np.flatnonzero(is_wrong)[0])
-            place.refuse(f"slot {index} has the flag {present[index]}, see Slots in the protocol")
+        is_present = bytes(cursor.array(_BYTE, len(layout.slots)))
+        if is_present not in self._presences:
+            self._check_presence(is_present, place)
         num_lengths = layout.num_lengths * num_rows
-        lengths = cursor.array(np.int64, num_lengths).reshape(layout.num_lengths, num_rows)
+        lengths = cursor.array(_INT, num_lengths).reshape(layout.num_lengths, num_rows)
         size = cursor.at - begin
-        if num_lengths and (lengths.min() < 0 or lengths.max() > MAX_BYTES):
+        # As unsigned integers, those below 0 are the largest.
+        if num_lengths and np.maximum.reduce(lengths.view(np.uint64), axis=None) > MAX_BYTES:
             place.refuse(f"a length is {lengths.min()} to {lengths.max()}, expected 0 or more")
-        totals = lengths.sum(axis=1).tolist()
+        totals = np.add.reduce(lengths, axis=1).tolist()
         slots: list[NDArray[Any] | None] = [None] * len(layout.slots)
-        is_present = present.tolist()
         first = cursor.at
         for name, entity in layout.entities.items():
             count = totals[entity.row]
             if is_present[entity.values.index]:
-                values = cursor.array(np.float32, count * entity.values.width)
+                values = cursor.array(_FLOAT, count * entity.values.width)
                 slots[entity.values.index] = values
             if is_present[entity.visible.index]:
                 flags = cursor.flags(count, f"visible of {name!r}", checks)
@@ -231,6 +236,13 @@ class StepParser:
         for name, action in layout.actions.items():
             self._read_action(cursor, name, action, lengths, totals, is_present, slots, checks)
         return Frame(layout, lengths, slots), size
+
+    def _check_presence(self, is_present: bytes, place: Place) -> None:
+        """Refuses wrong flags of slots, and remembers right ones."""
+        for i, flag in enumerate(is_present):
+            if not self._required[i] <= flag <= self._required[i] + self._optional[i]:
+                place.refuse(f"slot {i} has the flag {flag}, see Slots in the protocol")
+        self._presences.add(is_present)
 
     def _read_action(
         self,
@@ -250,7 +262,7 @@ class StepParser:
             if num_actors and lengths[action.row].max() > 1:
                 place.refuse(f"action {name!r}: a row asks for it more than once")
         else:
-            actors = slots[action.actors.index] = cursor.array(np.int64, num_actors)
+            actors = slots[action.actors.index] = cursor.array(_INT, num_actors)
             what = f"the actors of {name!r}"
             checks.append(partial(self._check_indices, actors, lengths, action.row, what))
         widths = lengths[action.actee_row] if is_select else None
@@ -288,7 +300,7 @@ class StepParser:
                 f"action {name!r}: the actees must be all entities of the type it selects, and an "
                 "actor without actees must be left out"
             )
-        actees = cursor.array(np.int64, int(widths.sum()))
+        actees = cursor.array(_INT, int(widths.sum()))
         first = lengths[:selected].sum(axis=0)
         starts = np.cumsum(widths) - widths
         expected = np.arange(len(actees)) + np.repeat(first - starts, widths)
@@ -333,7 +345,7 @@ class StepParser:
         if not len(mask):
             return
         if widths is None:
-            has_choice = bool(mask.reshape(-1, action.mask.width).any(axis=1).all())
+            has_choice = bool(_ALL(_ANY(mask.reshape(-1, action.mask.width), axis=1)))
         else:
             sizes = np.repeat(widths, counts)
             has_choice = bool(sizes.min(initial=1)) and bool(
@@ -344,7 +356,7 @@ class StepParser:
 
     def _check_rows(self, frame: Frame, asks: NDArray[np.bool_], place: Place) -> None:
         lengths = frame.lengths
-        if not asks.all():
+        if not _ALL(asks):
             blank = lengths[:, ~asks]
             if blank.any():
                 place.refuse("a row that does not ask has entities or actors")
@@ -355,7 +367,7 @@ class StepParser:
     ) -> None:
         if self._has_globals:
             line = lengths[self._layout.entities[GLOBAL_ENTITY].row]
-            if not np.array_equal(line, is_shown):
+            if _ANY(line != is_shown):
                 place.refuse(f"each observation must have exactly one {GLOBAL_ENTITY!r}")
 
 
@@ -394,10 +406,10 @@ def _require_finite(
 
 
 def _check_scores(
-    scores: NDArray[np.float64], asks: NDArray[np.bool_], what: str, place: Place
+    scores: NDArray[np.float64], asks: NDArray[np.bool_] | None, what: str, place: Place
 ) -> None:
-    if not (np.abs(scores) <= _MAX_SCORE).all():  # False for NaN
-        bad = scores[asks & ~(np.abs(scores) <= _MAX_SCORE)]
+    if not _ALL(np.abs(scores) <= _MAX_SCORE):  # False for NaN
+        bad = scores[~(np.abs(scores) <= _MAX_SCORE) & (True if asks is None else asks)]
         if len(bad):
             place.refuse(f"{what} must be finite and at most {_MAX_SCORE:g}: got {bad[0]}")
 
@@ -431,9 +443,8 @@ class _Cursor:
         self.at = at
         self._payload = payload
 
-    def array(self, dtype: DTypeLike, count: int) -> NDArray[Any]:
+    def array(self, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
         """The next array, a view."""
-        dtype = np.dtype(dtype)
         size = count * dtype.itemsize
         begin, end = self.at, self.at + aligned(size)
         if end > len(self._payload):
@@ -455,10 +466,10 @@ class _Cursor:
 
     def flags(self, count: int, what: str, checks: list[Check]) -> NDArray[np.bool_]:
         """The next array of bytes as bool; adds a check that they are 0 or 1."""
-        found = self.array(np.uint8, count)
+        found = self.array(_BYTE, count)
 
         def check(place: Place) -> None:
-            if found.max(initial=0) > 1:
+            if count and np.maximum.reduce(found) > 1:
                 place.refuse(f"{what} must be 0 or 1, got {found.max()}")
 
         checks.append(check)

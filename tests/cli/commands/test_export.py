@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from hypothesis import given, settings, strategies as st
 
 from entity_env import (
@@ -29,6 +29,7 @@ from entity_env.agents.rogue_net.checkpoints.agent_file import (
     MAGIC,
     VERSION,
     agent_bytes,
+    agent_checksum,
     agent_from_bytes,
     read_agent,
     write_agent,
@@ -37,6 +38,9 @@ from entity_env.agents.rogue_net.checkpoints.reader import find_network, read_ne
 from entity_env.agents.rogue_net.checkpoints.safetensors import read_safetensors
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.numpy_net.agent import NumpyAgent
+from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
+from entity_env.agents.rogue_net.torch_net.checkpoint import save_checkpoint
+from entity_env.agents.rogue_net.torch_net.net import RogueNet
 from entity_env.agents.rogue_net.weights import Weights, expected_tensors
 from entity_env.cli import main
 from entity_env.games import cherry_pick, snake
@@ -284,8 +288,10 @@ def test_the_command_exports(tmp_path: Path) -> None:
     ("source", "target", "words"),
     [
         ("nothing", "x.agent", "no checkpoint at"),
-        (str(CHECKPOINTS[0]), "x.bin", "must be named *.agent"),
+        (str(CHECKPOINTS[0]), "x.bin", "must be named *.agent or *.onnx, got"),
         (str(CHECKPOINTS[0]), "no/folder/x.agent", "cannot write"),
+        ("nothing", "x.onnx", "no checkpoint at"),
+        (str(CHECKPOINTS[0]), "no/folder/x.onnx", "cannot write"),
     ],
 )
 def test_the_command_tells_what_is_wrong(
@@ -297,11 +303,107 @@ def test_the_command_tells_what_is_wrong(
     assert not list(tmp_path.iterdir())
 
 
+def exported(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["export", *map(str, arguments)])
+
+
+@pytest.mark.parametrize("source", [CHECKPOINTS[0], *SHIPPED[:1]], ids=lambda path: path.name)
+def test_the_command_exports_for_other_engines(source: Path, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    file = tmp_path / "game.onnx"
+    for _ in range(2):  # replaces a file, like an agent
+        result = exported(source, file)
+        assert result.exit_code == 0, result.output
+        assert [each.name for each in tmp_path.iterdir()] == ["game.onnx"]
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    expected = [f"input {each.name}: " for each in session.get_inputs()]
+    expected += [f"output {each.name}: " for each in session.get_outputs()]
+    lines = result.output.splitlines()[2:]
+    assert all(map(str.startswith, lines, expected))
+    assert len(lines) == len(expected)
+    metadata = session.get_modelmeta().custom_metadata_map
+    assert metadata["checksum"] == agent_checksum(agent_bytes(read_network(source)))
+    assert metadata["game"] == ""
+
+
+@pytest.mark.parametrize("part", [".", "best", "checkpoints/step-7"])
+def test_the_file_names_the_game_of_its_run(part: str, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    save_checkpoint(tmp_path / "run" / part, RogueNet.of(snake_weights()))
+    about = {"format": "entity_env.run", "game_name": "snake", "game": "/home/me/snake.py"}
+    (tmp_path / "run" / "run.json").write_text(json.dumps(about))
+    assert exported(tmp_path / "run" / part, tmp_path / "x.onnx").exit_code == 0
+    metadata = {each.key: each.value for each in onnx.load(tmp_path / "x.onnx").metadata_props}
+    assert metadata["game"] == "snake"
+    assert b"/home/me" not in (tmp_path / "x.onnx").read_bytes()
+
+
+def test_inputs_for_hidden_entities_are_on_request(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    write_agent(tmp_path / "snake.agent", snake_weights())
+    result = exported(tmp_path / "snake.agent", tmp_path / "x.onnx", "--visible")
+    assert result.exit_code == 0, result.output
+    assert "input visible/Food: bool (num_Food)" in result.output
+    assert "visible" not in exported(tmp_path / "snake.agent", tmp_path / "x.onnx").output
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "words"),
+    [
+        ("ship/snake.agent", "x.agent", "--visible is for a file named *.onnx"),
+        ("gallery/pendulum.agent", "x.onnx", "--visible is for networks that read entities one by"),
+    ],
+)
+def test_hidden_entities_are_refused_by_name(
+    source: str, target: str, words: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("onnx")
+    result = exported(ROOT / "examples" / source, tmp_path / target, "--visible")
+    assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
+    assert words in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_engine_is_refused_if_it_decides_differently(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    file = tmp_path / "x.onnx"
+    file.write_bytes(b"an earlier file")
+    other = NumpyNet(snake_weights(2))
+    monkeypatch.setattr("entity_env.agents.rogue_net.onnx_net.file.NumpyNet", lambda _: other)
+    result = exported(ROOT / "examples" / "ship" / "snake.agent", file)
+    assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
+    assert "logprobs/Move of onnxruntime differs by" in result.stderr
+    assert file.read_bytes() == b"an earlier file"
+    assert [each.name for each in tmp_path.iterdir()] == ["x.onnx"]
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
+def test_a_missing_package_is_named_with_its_extra(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnx")
+    for name in [*sys.modules]:
+        if name.startswith("entity_env.agents.rogue_net.onnx_net."):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    result = exported(ROOT / "examples" / "ship" / "snake.agent", tmp_path / "x.onnx")
+    assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
+    assert f"needs the package {package!r}" in result.stderr
+    assert "pip install 'entity-env[onnx]'" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_playing_needs_neither_torch_nor_msgpack(tmp_path: Path) -> None:
     write_agent(tmp_path / "snake.agent", snake_weights())
     program = f"""
 import sys
-for name in ("torch", "msgpack", "safetensors", "click", "rich"):
+for name in ("torch", "msgpack", "safetensors", "onnx", "onnxruntime", "click", "rich"):
     sys.modules[name] = None
 from entity_env.agents.rogue_net.numpy_net.agent import NumpyAgent
 from entity_env.games import snake

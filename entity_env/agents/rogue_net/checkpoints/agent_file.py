@@ -82,6 +82,11 @@ def agent_bytes(weights: Weights) -> bytes:
     return MAGIC + VERSION.to_bytes(4, "little") + hashlib.sha256(body).digest() + body
 
 
+def agent_checksum(content: bytes) -> str:
+    """The checksum in the content of an `.agent` file, in hexadecimal digits."""
+    return content[_CHECKSUM:_BODY].hex()
+
+
 def read_agent(path: Path) -> Weights:
     """Reads an `.agent` file, and checks that its tensors fit its description.
 

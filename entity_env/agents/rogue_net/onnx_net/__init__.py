@@ -1,0 +1,1 @@
+"""Networks as ONNX files, for other engines. Training and playing do not use them."""
