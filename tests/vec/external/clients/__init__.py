@@ -1,1 +1,1 @@
-"""Tests of clients with games of their own; those for C, JavaScript and Lua are in the folder above."""
+"""Tests of clients with their own games; tests for C, JavaScript and Lua are in the parent folder."""

@@ -238,7 +238,7 @@ def answered(words: list[str], data: bytes) -> tuple[int, str]:
             try:
                 with server.accept()[0] as connection:
                     connection.settimeout(30)
-                    with suppress(ConnectionError):  # it may exit before it has read everything
+                    with suppress(OSError):  # it may exit before it has read everything
                         connection.sendall(data)
                         connection.shutdown(socket.SHUT_WR)
                         while connection.recv(2**16):
@@ -258,7 +258,7 @@ def test_mutated_messages(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     words = words_of("-s", *([str(ODD), "--odd=kinds"] if name == "kinds" else ["games/snake.gd"]))
     messages = recorded(ExternalGame(words, link="tcp"), monkeypatch)
     assert answered(words, packed(messages)) == (0, "")
-    num_cases = NUM_CASES // 4
+    num_cases = NUM_CASES // 2
     codes = [answered(words, mutated(Random(f"{name} {i}"), messages))[0] for i in range(num_cases)]
     assert sum(codes) > num_cases // 3
 
