@@ -1,1 +1,1 @@
-"""Tests of clients with their own games; tests for C, JavaScript and Lua are in the parent folder."""
+"""Tests of clients with their own games; for C, JavaScript and Lua, see the parent folder."""
