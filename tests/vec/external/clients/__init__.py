@@ -1,1 +1,1 @@
-"""Tests of clients that bring games of their own; the folder above tests the other clients."""
+"""Tests of clients with games of their own; the folder above tests the other clients."""
