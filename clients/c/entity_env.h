@@ -944,7 +944,7 @@ static void ee__write(ee__server *server, const void *data, size_t size) {
     }
 }
 
-/* Returns 0 if the connection has ended. */
+/* Returns 1, or 0 if the connection ended before the first byte, or -1 if later. */
 static int ee__read(ee__server *server, void *data, size_t size) {
     char *next = (char *)data;
     while (size && !server->is_gone) {
@@ -957,7 +957,8 @@ static int ee__read(ee__server *server, void *data, size_t size) {
             size -= (size_t)count;
         }
     }
-    return !server->is_gone;
+    if (!size) return 1;
+    return next == (char *)data ? 0 : -1;
 }
 
 static void ee__begin(ee__bytes *out) {
@@ -984,6 +985,11 @@ static void ee__send_error(ee__server *server, const char *message) {
     ee__die(message);
 }
 
+EE__NORETURN static void ee__fail_early(ee__server *server) {
+    server->is_gone = 0; /* only for reading: the error may arrive */
+    ee__send_error(server, "the connection ended within a message");
+}
+
 /* Receives a message, and returns its kind. A zero byte follows the payload. The end of the
    connection counts as CLOSE. */
 static uint32_t ee__receive(ee__server *server) {
@@ -991,8 +997,11 @@ static uint32_t ee__receive(ee__server *server) {
     unsigned char header[16];
     uint32_t kind;
     uint64_t size;
+    int found;
     payload->size = 0;
-    if (!ee__read(server, header, sizeof header)) return EE__CLOSE;
+    found = ee__read(server, header, sizeof header);
+    if (!found) return EE__CLOSE;
+    if (found < 0) ee__fail_early(server);
     memcpy(&kind, header + 4, 4);
     memcpy(&size, header + 8, 8);
     if (memcmp(header, "ENE1", 4)) ee__send_error(server, "a message does not start with ENE1");
@@ -1001,7 +1010,7 @@ static uint32_t ee__receive(ee__server *server) {
     }
     while (size) {
         size_t piece = size < EE__PIECE ? (size_t)size : EE__PIECE;
-        if (!ee__read(server, ee__grow(payload, piece), piece)) return EE__CLOSE;
+        if (ee__read(server, ee__grow(payload, piece), piece) != 1) ee__fail_early(server);
         size -= piece;
     }
     *ee__grow(payload, 1) = 0;

@@ -208,6 +208,8 @@ class _Case(NamedTuple):
             return f"it {reason_of_exit(code)}, expected the code 0" if code else ""
         if code < 0:
             return f"it {reason_of_exit(code)}: it must check requests before it uses them"
+        if code == 0 and Kind.ERROR not in _kinds_in(received) and not game.address:
+            return "it exited with code 0 and without ERROR, as if nothing were wrong"
         return ""
 
     def _has_wrong_answer(self, received: bytes) -> bool:

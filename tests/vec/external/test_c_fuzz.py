@@ -171,7 +171,7 @@ def test_it_reserves_no_memory_for_copies_that_nobody_names(
 def test_it_reserves_no_memory_for_bytes_that_do_not_arrive(sanitized: Compile) -> None:
     begun = HEADER.pack(MAGIC, Kind.RESET, 256 << 20) + bytes(64)
     words = [str(sanitized("snake"))]
-    assert answered(words, packed([start_with(4)]) + begun).returncode == 0
+    assert answered(words, packed([start_with(4)]) + begun).returncode == 1
 
 
 REFUSED: Final = [
