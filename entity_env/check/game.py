@@ -92,9 +92,7 @@ def check_game(
         most = first if len(violations) else _look_for_rewards(first, max_time_s)
     if not len(violations):
         add_irreproducible(first.repeatable, first.known_cause, new_process=new_process)
-    violations.place = violations.line = ""
-    if not len(violations):
-        _check_program(plan, max_time_s)
+    _check_program(plan, max_time_s)
     violations.extend(missing_choices(game.schema))
     violations.raise_if_any()
     _warn(violations, first, most, outer)
@@ -102,8 +100,9 @@ def check_game(
 
 
 def _check_program(plan: CheckPlan, max_time_s: float | None) -> None:
-    """Checks the program of an `ExternalGame`."""
-    if hasattr(plan.game, "start_program"):
+    """Checks the program of an `ExternalGame` that has no violation so far."""
+    plan.violations.place = plan.violations.line = ""
+    if not len(plan.violations) and hasattr(plan.game, "start_program"):
         from entity_env.check.program import program_violations  # imports all of `vec`
 
         stop_s = perf_counter() + (max_time_s or float("inf"))

@@ -120,8 +120,8 @@ def test_only_the_files_of_the_game_are_named(tmp_path: Path) -> None:
 
 
 def test_a_package_is_needed_as_a_whole(tmp_path: Path) -> None:
-    folder = tmp_path / "robots"
-    written(folder, "from robots.parts.arm import value\n", "game.py")
+    folder = tmp_path / "walkers"
+    written(folder, "from walkers.parts.arm import value\n", "game.py")
     for name in ("__init__.py", "parts/__init__.py", "parts/arm.py", "other.py"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("def value():\n    return 1.0" if "arm" in name else "")
@@ -129,10 +129,10 @@ def test_a_package_is_needed_as_a_whole(tmp_path: Path) -> None:
     found = check(str(folder / "game.py"))
     assert lines(found) == []
     assert found.folder == tmp_path.resolve()
-    assert (found.file, found.module) == ("robots/game.py", "robots.game")
+    assert (found.file, found.module) == ("walkers/game.py", "walkers.game")
     assert found.files == (
-        *("robots/__init__.py", "robots/game.py", "robots/other.py"),
-        *("robots/parts/__init__.py", "robots/parts/arm.py"),
+        *("walkers/__init__.py", "walkers/game.py", "walkers/other.py"),
+        *("walkers/parts/__init__.py", "walkers/parts/arm.py"),
     )
 
 
