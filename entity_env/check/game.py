@@ -59,8 +59,7 @@ def check_game(
 
     If it finds none, it checks that episodes are reproducible: by two copies that play in turn, and
     from `Episode.seed` alone, also in a process with another `PYTHONHASHSEED`. It names what
-    differs, and likely causes. Of an `ExternalGame` it then checks how its program plays several
-    copies, and that it exits instead of answering invalid requests.
+    differs, and likely causes. The program of an `ExternalGame` is checked by `program_violations`.
 
     The logger `entity_env.check` warns of likely mistakes, which are not violations: scores that
     never change, look like rewards of steps, or change by a million; integers too large for
