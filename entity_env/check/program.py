@@ -97,7 +97,7 @@ class _Copies:
         self._obs = self.batch.act(values, self._memory).vec_obs(self._env_id, self._agent_id)
 
     def shown(self, copy: int) -> Shown:
-        """What a copy shows now."""
+        """The observations that a copy shows now."""
         obs = self._of(copy)
         found: dict[str, tuple[Sequence[int], bytes]] = {}
 
@@ -189,7 +189,7 @@ class _Case(NamedTuple):
     has_started: bool = True
 
     def problem(self, game: ExternalGame) -> str:
-        """What is wrong with the program's reaction; "" if nothing is."""
+        """The fault in the program's reaction; "" if nothing is."""
         program = game.start_program(quiet=True)
         with closing(program):
             if self.has_started:

@@ -72,7 +72,7 @@ class ExternalGame(Game):
             (standard input and output). On Windows only "tcp".
         address: `unix:PATH` or `tcp:127.0.0.1:PORT`, where to wait for a program that somebody else
             starts, instead of a command. This object, every process of a `VecEnv`, and every other
-            use wait there for a program of their own.
+            use wait there for a separate program.
         settings: of the game; strings are parsed as for `Game.with_settings`.
 
     Raises:
