@@ -492,7 +492,7 @@ typedef enum ea__rows {
    work in place. */
 typedef struct ea__matrix {
     ea__rows rows;
-    int index;         /* of the type or action */
+    int index;         /* of the type or action; for all entities, the number of their types */
     int width, stride; /* width -1: number of actees */
     int sides[2];      /* of a picture */
     int made, used;    /* the first and the last operation that needs it */
@@ -512,7 +512,7 @@ typedef struct ea__standard {
 
 /* Relative positions. By type: columns of the position, and of the direction. */
 typedef struct ea__positions {
-    int num_axes, num_sizes, num_buckets, num_parts, width;
+    int num_types, num_axes, num_sizes, num_buckets, num_parts, width;
     int extent[EA__MAX_AXES];
     int *columns, *direction; /* direction: of x and y, or of the angle and -1, or -1 and -1 */
     int is_radial, is_distance, is_interpolated, is_extrapolated, is_per_type, has_projection;
@@ -608,6 +608,7 @@ typedef struct ea__loader {
     int num_actions, num_buffers;
     int *matrix_of; /* by buffer, -1 at first */
     int op;         /* that is being made, or -1 */
+    int num_types;  /* whose entities were concatenated last */
     const char *layer;
     uint64_t work, allowed; /* numbers that operations read */
 } ea__loader;
@@ -1577,10 +1578,14 @@ static int ea__make_repeat(ea__loader *loader, ea__op *op) {
     return 1;
 }
 
-/* Whether the inputs are all entity types, in order; `is_raw`: their features. */
+/* Whether the inputs are all entity types, in order; `is_raw`: their features. A separate value
+   network leaves out the entity of global actions, which is last. */
 static int ea__are_types(const ea__loader *loader, const ea__op *op, int is_raw) {
     int i;
-    if (op->num_inputs != loader->agent->num_types) return 0;
+    if (op->num_inputs != loader->agent->num_types &&
+        op->num_inputs != loader->agent->spaces.num_entities) {
+        return 0;
+    }
     for (i = 0; i < op->num_inputs; i++) {
         const ea__matrix *x = ea__input(loader, op, i);
         if (x->rows != EA__OF_TYPE || x->index != i) return 0;
@@ -1603,7 +1608,8 @@ static int ea__make_concatenate(ea__loader *loader, ea__op *op, const ea__node *
             return ea__misfit(loader);
         }
     }
-    op->y = ea__matrix_of(loader, EA__ALL, 0, ea__input(loader, op, 0)->width);
+    loader->num_types = op->num_inputs;
+    op->y = ea__matrix_of(loader, EA__ALL, op->num_inputs, ea__input(loader, op, 0)->width);
     return 1;
 }
 
@@ -1631,17 +1637,17 @@ static int ea__make_attend(ea__loader *loader, ea__op *op, const ea__node *optio
     }
     for (i = 0; i < 3; i++) {
         const ea__matrix *x = ea__input(loader, op, i);
-        if (x->rows != EA__ALL || x->width != width) return ea__misfit(loader);
+        if (x->rows != EA__ALL || x->width != width || x->index != q->index) return ea__misfit(loader);
     }
     size = width / op->heads;
-    if (positions && (positions->rows != EA__PAIRS ||
+    if (positions && (positions->rows != EA__PAIRS || positions->index != q->index ||
                       loader->agent->ops[positions->made].positions->width != size)) {
         return ea__misfit(loader);
     }
     gate = op->num_inputs > 4 ? ea__input(loader, op, 4) : NULL;
-    if (gate && (gate->rows != EA__ALL || gate->width != size)) return ea__misfit(loader);
+    if (gate && (gate->rows != EA__ALL || gate->width != size || gate->index != q->index)) return ea__misfit(loader);
     if (positions) op->positions = loader->agent->ops[positions->made].positions;
-    op->y = ea__matrix_of(loader, EA__ALL, 0, width);
+    op->y = ea__matrix_of(loader, EA__ALL, q->index, width);
     return 1;
 }
 
@@ -1659,8 +1665,8 @@ static int ea__make_pool(ea__loader *loader, ea__op *op, const ea__node *options
 /* Kinds with one input that must have rows of this kind. */
 static int ea__make_simple(ea__loader *loader, ea__op *op, ea__rows from, ea__rows to) {
     const ea__matrix *x = ea__input(loader, op, 0);
-    if (x->rows != from || loader->agent->is_vector) return ea__misfit(loader);
-    op->y = ea__matrix_of(loader, to, 0, x->width);
+    if (x->rows != from || !loader->num_types) return ea__misfit(loader);
+    op->y = ea__matrix_of(loader, to, to == EA__ALL ? loader->num_types : 0, x->width);
     return 1;
 }
 
@@ -1709,7 +1715,8 @@ static int ea__find_action(ea__loader *loader, ea__op *op, const ea__node *optio
 static int ea__make_take(ea__loader *loader, ea__op *op, const ea__node *options, ea__rows rows) {
     const ea__matrix *x = ea__input(loader, op, 0);
     if (!ea__find_action(loader, op, options)) return 0;
-    if (x->rows != EA__ALL && (x->rows != EA__ONE || !loader->agent->is_vector)) {
+    if ((x->rows != EA__ALL || x->index != loader->agent->num_types) &&
+        (x->rows != EA__ONE || !loader->agent->is_vector)) {
         return ea__misfit(loader);
     }
     if (rows == EA__ACTEES && loader->agent->spaces.actions[op->action].kind != EA_SELECT_ENTITY) {
@@ -1771,7 +1778,7 @@ static int ea__read_projections(
     ea__loader *loader, ea__positions *p, const char *part, int is_used, int *count
 ) {
     const ea_agent *agent = loader->agent;
-    int i, num = !is_used ? 0 : p->is_per_entity ? agent->num_types : 1;
+    int i, num = !is_used ? 0 : p->is_per_entity ? p->num_types : 1;
     for (i = 0; i < num; i++) {
         const float **to = p->projections + 2 * (p->num_key_projections + p->num_value_projections);
         const char *type = i < agent->spaces.num_entities ? agent->spaces.entities[i].name : "__global__";
@@ -1864,6 +1871,7 @@ static int ea__make_positions(ea__loader *loader, ea__op *op, const ea__node *op
     int type, has_keys, has_values;
     if (!p) return 0;
     op->positions = p;
+    p->num_types = op->num_inputs;
     options = ea__get(json, options, "options");
     if (!options || !ea__are_types(loader, op, 1)) return ea__misfit(loader);
     if (!ea__read_position_options(loader, p, options)) return 0;
@@ -1871,7 +1879,7 @@ static int ea__make_positions(ea__loader *loader, ea__op *op, const ea__node *op
     p->direction = (int *)ea__take(loader, (size_t)agent->num_types * 2, sizeof(int));
     p->projections = (const float **)ea__take(loader, (size_t)agent->num_types * 4 + 4, sizeof(float *));
     if (!p->columns || !p->direction || !p->projections) return 0;
-    for (type = 0; type < agent->num_types; type++) {
+    for (type = 0; type < p->num_types; type++) {
         if (!ea__read_position_columns(loader, p, options, type)) {
             return ea__damaged(loader, "invalid features of", "positions");
         }
@@ -1882,7 +1890,7 @@ static int ea__make_positions(ea__loader *loader, ea__op *op, const ea__node *op
     if (!p->width || keys->size % (size_t)p->num_buckets) return ea__misfit(loader);
     p->keys = keys->data;
     p->values = ea__numbers(
-        loader, "values.weight", (double)keys->size * (p->is_per_type ? agent->num_types : 1)
+        loader, "values.weight", (double)keys->size * (p->is_per_type ? p->num_types : 1)
     );
     if (!p->values) return 0;
     has_keys = ea__is_true(ea__get(json, options, "key_relpos_projection"));
@@ -1894,7 +1902,7 @@ static int ea__make_positions(ea__loader *loader, ea__op *op, const ea__node *op
         !ea__read_projections(loader, p, "vproj", has_values, &p->num_value_projections)) {
         return 0;
     }
-    op->y = ea__matrix_of(loader, EA__PAIRS, 0, p->width);
+    op->y = ea__matrix_of(loader, EA__PAIRS, p->num_types, p->width);
     return 1;
 }
 
@@ -2102,6 +2110,10 @@ static int ea__plan_policy(ea__loader *loader) {
                                         code == EA__POSITIONS)) {
             agent->last_mix = -1;
         }
+    }
+    if (agent->last_mix >= 0 &&
+        agent->matrices[agent->ops[agent->last_mix].y].index != agent->num_types) {
+        agent->last_mix = -1;
     }
     if (agent->last_mix < 0) return 1;
     agent->kept = (int *)ea__take(loader, (size_t)agent->num_matrices, sizeof(int));
@@ -2465,7 +2477,8 @@ static int ea__num_rows(const ea_workspace *w, const ea__matrix *matrix) {
     switch (matrix->rows) {
         case EA__ONE: return 1;
         case EA__OF_TYPE: return w->counts[matrix->index];
-        case EA__ALL: return w->num_all;
+        case EA__ALL: /* the entity of global actions is last */
+            return matrix->index == w->agent->num_types ? w->num_all : w->num_rows - 1;
         case EA__PIXELS: return matrix->sides[0] * matrix->sides[1];
         case EA__ACTORS: return w->answers[matrix->index].num_actors;
         case EA__ACTEES:
@@ -2783,13 +2796,14 @@ static void ea__look_up(
     const float *gate, size_t gate_stride, float *to
 ) {
     const float *table = is_key ? p->keys : p->values;
-    size_t n = (size_t)w->num_rows, parts = (size_t)p->num_parts, padded = EA__PADDED((size_t)p->width);
+    int num_rows = p->num_types == w->agent->num_types ? w->num_rows : w->num_rows - 1;
+    size_t n = (size_t)num_rows, parts = (size_t)p->num_parts, padded = EA__PADDED((size_t)p->width);
     const float *weights = parts > 1 ? pairs + n * n * parts : NULL;
     const float *triples = pairs + n * n * parts * (parts > 1 ? 2 : 1);
     int num = is_key ? p->num_key_projections : p->num_value_projections, type = 0, j, c, k;
     const float *const *projections = p->projections + (is_key ? 0 : 2 * p->num_key_projections);
     if (p->is_per_entity && row >= w->counts[0]) num = 0; /* queries of the first type */
-    for (j = 0; j < w->num_rows; j++) {
+    for (j = 0; j < num_rows; j++) {
         size_t pair = (size_t)row * n + (size_t)j, step = is_key ? EA__W : 1;
         float *y = is_key ? to + (size_t)j / EA__W * EA__W * (size_t)p->width + (size_t)j % EA__W
                           : to + (size_t)j * padded;
@@ -2822,10 +2836,10 @@ static void ea__look_up(
 }
 
 /* Hides entities from those that are not hidden. */
-static void ea__hide(const ea_workspace *w, int row, float *logits) {
+static void ea__hide(const ea_workspace *w, int row, float *logits, int count) {
     int j;
     if (!w->has_hidden || !w->visible[row]) return;
-    for (j = 0; j < w->num_rows; j++) {
+    for (j = 0; j < count; j++) {
         if (!w->visible[j]) logits[j] = EA__HIDDEN;
     }
 }
@@ -2838,7 +2852,7 @@ static void ea__attend_head(
 ) {
     const ea_agent *agent = w->agent;
     const ea__matrix *m = &agent->matrices[op->x[0]];
-    int n = w->num_rows, size = m->width / op->heads, is_wide = size % EA__W == 0, k;
+    int n = ea__num_rows(w, m), size = m->width / op->heads, is_wide = size % EA__W == 0, k;
     size_t stride = (size_t)m->stride, padded = EA__PADDED((size_t)n), wide = EA__PADDED((size_t)size);
     size_t offset = (size_t)head * (size_t)size;
     float *keys = w->scratch + padded * offset;
@@ -2858,7 +2872,7 @@ static void ea__attend_head(
         logits = more;
     }
     for (k = 0; k < count; k++) {
-        ea__hide(w, seen[k], logits + (size_t)k * padded);
+        ea__hide(w, seen[k], logits + (size_t)k * padded, n);
         agent->kernels->softmax(logits + (size_t)k * padded, n, 1.0f / sqrtf((float)size));
     }
     product.x = logits, product.x_stride = padded, product.rows = NULL, product.bias = NULL;
@@ -2882,7 +2896,7 @@ static void ea__run_attend(ea_workspace *w, const ea__op *op) {
     const ea_agent *agent = w->agent;
     const ea__positions *p = op->positions;
     const ea__matrix *m = &agent->matrices[op->x[0]];
-    int n = w->num_rows, size = m->width / op->heads, head, i, k;
+    int n = ea__num_rows(w, m), size = m->width / op->heads, head, i, k;
     int is_restricted = w->is_restricted && op == &agent->ops[agent->last_mix];
     int num_queries = is_restricted ? w->num_wanted : n, block = p ? 1 : EA__BLOCK;
     int is_packed = is_restricted && m->made >= 0 && agent->ops[m->made].only_wanted;
@@ -2998,13 +3012,14 @@ static void ea__run_pair(
 static void ea__run_positions(ea_workspace *w, const ea__op *op) {
     const ea_agent *agent = w->agent;
     const ea__positions *p = op->positions;
-    int n = w->num_rows, num_axes = p->num_axes, type, i, j, axis;
+    int n = p->num_types == agent->num_types ? w->num_rows : w->num_rows - 1;
+    int num_axes = p->num_axes, type, i, j, axis;
     size_t parts = (size_t)p->num_parts, num_pairs = (size_t)n * (size_t)n, pair = 0;
     float *places = ea__data(w, op->y), *to = places;
     float *buckets = places + (size_t)w->max_rows * (size_t)(num_axes + 1);
     float *weights = buckets + num_pairs * parts;
     float *triples = weights + (parts > 1 ? num_pairs * parts : 0);
-    for (type = 0; type < agent->num_types; type++) {
+    for (type = 0; type < p->num_types; type++) {
         const int *columns = p->columns + type * EA__MAX_AXES, *direction = p->direction + 2 * type;
         const float *x = ea__data(w, op->x[type]);
         for (i = 0; i < w->counts[type]; i++, x += agent->matrices[op->x[type]].stride) {
@@ -3081,9 +3096,9 @@ static void ea__run_join(ea_workspace *w, const ea__op *op) {
 static void ea__run_pool(ea_workspace *w, const ea__op *op, int is_mean, int is_max, int is_all) {
     const ea__matrix *m = &w->agent->matrices[op->x[0]];
     float *y = ea__data(w, op->y), *top = y + (is_mean ? m->width : 0);
-    int i, row, count = 0;
+    int i, row, count = 0, num_rows = ea__num_rows(w, m);
     for (i = 0; i < m->width * (is_mean + is_max); i++) y[i] = 0;
-    for (row = 0; row < w->num_rows; row++) {
+    for (row = 0; row < num_rows; row++) {
         const float *x = ea__data(w, op->x[0]) + (size_t)row * (size_t)m->stride;
         if (!is_all && w->has_hidden && !w->visible[row]) continue;
         for (i = 0; is_mean && i < m->width; i++) y[i] += x[i];
