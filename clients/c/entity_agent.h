@@ -161,10 +161,10 @@ EA__TARGET static void EA__OF(ea__multiply_four)(const ea__product *p, int panel
         e = f = g = h = p->bias ? EA__LOAD(p->bias + (size_t)(panel + 1) * EA__W) : ea__zero;
         for (i = 0; i < inner; i++, w += p->step, w2 += p->step) {
             ea__v one = EA__LOAD(w), two = EA__LOAD(w2);
-            a += x[0][i] * one, e += x[0][i] * two;
-            b += x[1][i] * one, f += x[1][i] * two;
-            c += x[2][i] * one, g += x[2][i] * two;
-            d += x[3][i] * one, h += x[3][i] * two;
+            a = EA__MADD(x[0][i], one, a), e = EA__MADD(x[0][i], two, e);
+            b = EA__MADD(x[1][i], one, b), f = EA__MADD(x[1][i], two, f);
+            c = EA__MADD(x[2][i], one, c), g = EA__MADD(x[2][i], two, g);
+            d = EA__MADD(x[3][i], one, d), h = EA__MADD(x[3][i], two, h);
         }
         EA__STORE(y[0] + EA__W, e), EA__STORE(y[1] + EA__W, f);
         EA__STORE(y[2] + EA__W, g), EA__STORE(y[3] + EA__W, h);
@@ -172,10 +172,10 @@ EA__TARGET static void EA__OF(ea__multiply_four)(const ea__product *p, int panel
 #endif
         for (i = 0; i < inner; i++, w += p->step) {
             ea__v one = EA__LOAD(w);
-            a += x[0][i] * one;
-            b += x[1][i] * one;
-            c += x[2][i] * one;
-            d += x[3][i] * one;
+            a = EA__MADD(x[0][i], one, a);
+            b = EA__MADD(x[1][i], one, b);
+            c = EA__MADD(x[2][i], one, c);
+            d = EA__MADD(x[3][i], one, d);
         }
     EA__STORE(y[0], a), EA__STORE(y[1], b), EA__STORE(y[2], c), EA__STORE(y[3], d);
 }
@@ -195,15 +195,15 @@ EA__TARGET static void EA__OF(ea__multiply_row)(const ea__product *p, int row) {
             sum[k] = p->bias ? EA__LOAD(p->bias + at * EA__W) : ea__zero;
         }
         if (count == 1) {
-            for (i = 0; i < inner; i++) sum[0] += x[i] * EA__LOAD(w[0] + i * p->step);
+            for (i = 0; i < inner; i++) sum[0] = EA__MADD(x[i], EA__LOAD(w[0] + i * p->step), sum[0]);
         } else {
             ea__v a = sum[0], b = sum[1], c = sum[2], d = sum[3];
             for (i = 0; i < inner; i++) {
                 size_t at = i * p->step;
-                a += x[i] * EA__LOAD(w[0] + at);
-                b += x[i] * EA__LOAD(w[1] + at);
-                c += x[i] * EA__LOAD(w[2] + at);
-                d += x[i] * EA__LOAD(w[3] + at);
+                a = EA__MADD(x[i], EA__LOAD(w[0] + at), a);
+                b = EA__MADD(x[i], EA__LOAD(w[1] + at), b);
+                c = EA__MADD(x[i], EA__LOAD(w[2] + at), c);
+                d = EA__MADD(x[i], EA__LOAD(w[3] + at), d);
             }
             sum[0] = a, sum[1] = b, sum[2] = c, sum[3] = d;
         }
@@ -220,28 +220,27 @@ EA__TARGET static void EA__OF(ea__multiply)(const ea__product *p) {
     if (last < p->num_rows) EA__OF(ea__multiply_row)(p, last);
 }
 
-/* Replaces numbers with their exponentials, relative error 2e-7; 0 below -87. */
-#define EA__EXP(x)                                                                    \
-    do {                                                                              \
-        ea__v power, rest, found;                                                     \
-        ea__i whole, is_large = EA__IS_LESS(ea__zero - 87.0f, x);                     \
-        x = EA__MAX(x, ea__zero - 87.0f);                                             \
-        x = EA__MIN(x, ea__zero + 88.0f);                                             \
-        whole = EA__TO_INT(x * 1.44269504f + 128.5f) - 128; /* rounded */             \
-        power = EA__TO_FLOAT(whole);                                                  \
-        rest = x - power * 0.693359375f + power * 2.12194440e-4f;                     \
-        found = rest * 1.9875691500e-4f + 1.3981999507e-3f;                           \
-        found = found * rest + 8.3334519073e-3f;                                      \
-        found = found * rest + 4.1665795894e-2f;                                      \
-        found = found * rest + 1.6666665459e-1f;                                      \
-        found = found * rest + 5.0000001201e-1f;                                      \
-        found = found * rest * rest + rest + 1.0f;                                    \
-        x = EA__FROM_BITS((EA__BITS(found) + whole * (1 << 23)) & is_large);          \
+/* Replaces numbers up to 127 with powers of 2, relative error 2e-7; 0 below -125. */
+#define EA__POWER(x)                                                         \
+    do {                                                                     \
+        ea__v rest, found;                                                   \
+        ea__i whole, is_large = EA__IS_LESS(ea__zero - 125.0f, x);           \
+        x = EA__FROM_BITS(EA__BITS(x) & is_large);                           \
+        whole = EA__TO_INT(x + 128.5f) - 128; /* rounded */                  \
+        rest = x - EA__TO_FLOAT(whole);                                      \
+        found = EA__MADD(1.535336188e-4f, rest, ea__zero + 1.339887440e-3f);         \
+        found = EA__FMA(found, rest, 9.618437358e-3f);                   \
+        found = EA__FMA(found, rest, 5.550332471e-2f);                   \
+        found = EA__FMA(found, rest, 2.402264791e-1f);                   \
+        found = EA__FMA(found, rest, 6.931472029e-1f);                   \
+        found = EA__FMA(found, rest, 1.0f);                              \
+        x = EA__FROM_BITS((EA__BITS(found) + whole * (1 << 23)) & is_large); \
     } while (0)
+#define EA__LOG2_E 1.44269504f
 
-/* Probabilities from `count` logits times `scale`, in place. The array has room for a multiple of
-   EA__W numbers. */
-EA__TARGET static void EA__OF(ea__softmax)(float *x, int count, float scale) {
+/* Replaces `count` logits with numbers in proportion to the probabilities of logits times `scale`;
+   returns 1 / their sum. The array has room for a multiple of EA__W numbers. */
+EA__TARGET static float EA__OF(ea__exponents)(float *x, int count, float scale) {
     float parts[EA__W], top = -1e30f, sum = 0;
     ea__v highest = ea__zero - 1e30f, total = ea__zero;
     int i, padded = (count + EA__W - 1) / EA__W * EA__W;
@@ -252,44 +251,50 @@ EA__TARGET static void EA__OF(ea__softmax)(float *x, int count, float scale) {
     }
     EA__STORE(parts, highest);
     for (i = 0; i < EA__W; i++) top = parts[i] > top ? parts[i] : top;
+    scale *= EA__LOG2_E;
     for (i = 0; i < padded; i += EA__W) {
         ea__v each = (EA__LOAD(x + i) - top) * scale;
-        EA__EXP(each);
+        EA__POWER(each);
         total += each;
         EA__STORE(x + i, each);
     }
     EA__STORE(parts, total);
     for (i = 0; i < EA__W; i++) sum += parts[i];
-    sum = 1.0f / sum;
-    for (i = 0; i < padded; i += EA__W) EA__STORE(x + i, EA__LOAD(x + i) * sum);
+    return 1.0f / sum;
 }
 
 /* `count` is a multiple of EA__W. */
 EA__TARGET static void EA__OF(ea__activate)(int activation, float *y, size_t count) {
     size_t i;
     for (i = 0; i < count; i += EA__W) {
-        ea__v x = EA__LOAD(y + i), e, t;
+        ea__v x = EA__LOAD(y + i), e, square, p, q;
         switch (activation) {
             case EA__RELU: x = EA__MAX(x, ea__zero); break;
             case EA__TANH:
-                e = x * 2.0f;
-                EA__EXP(e);
+                e = EA__MIN(x * (2 * EA__LOG2_E), ea__zero + 127.0f);
+                EA__POWER(e);
                 x = 1.0f - 2.0f / (e + 1.0f);
                 break;
             case EA__SIGMOID:
-                e = ea__zero - x;
-                EA__EXP(e);
+                e = EA__MIN(x * -EA__LOG2_E, ea__zero + 127.0f);
+                EA__POWER(e);
                 x = 1.0f / (e + 1.0f);
                 break;
-            default: /* GELU, with the error function of Abramowitz and Stegun 7.1.26 */
-                t = EA__MAX(x, ea__zero - x);
-                e = x * x * -0.5f;
-                EA__EXP(e);
-                t = 1.0f / (t * 0.231641888f + 1.0f);
-                e = e * t * ((((t * 0.530702715f - 0.726576013f) * t + 0.71070687f) * t -
-                              0.142248368f) * t + 0.127414796f);
-                t = EA__MAX(x, ea__zero);
-                x = t - EA__MAX(x, ea__zero - x) * e;
+            default: /* GELU, with the error function e as a rational function */
+                e = EA__MIN(EA__MAX(x * 0.70710678f, ea__zero - 4.0f), ea__zero + 4.0f);
+                square = e * e;
+                p = EA__MADD(-2.72614225801306e-10f, square, ea__zero + 2.77068142495902e-08f);
+                p = EA__FMA(p, square, -2.10102402082508e-06f);
+                p = EA__FMA(p, square, -5.69250639462346e-05f);
+                p = EA__FMA(p, square, -7.34990630326855e-04f);
+                p = EA__FMA(p, square, -2.95459980854025e-03f);
+                p = EA__FMA(p, square, -1.60960333262415e-02f);
+                q = EA__MADD(-1.45660718464996e-05f, square, ea__zero + -2.13374055278905e-04f);
+                q = EA__FMA(q, square, -1.68282697438203e-03f);
+                q = EA__FMA(q, square, -7.37332916720468e-03f);
+                q = EA__FMA(q, square, -1.42647390514189e-02f);
+                e = x * 0.5f * (e * p / q + 1.0f);
+                x = EA__FROM_BITS(EA__BITS(e) & EA__IS_LESS(ea__zero - 5.65685f, x));
         }
         EA__STORE(y + i, x);
     }
@@ -326,10 +331,15 @@ EA__TARGET static void EA__OF(ea__layer_norm)(
 }
 
 static const ea__kernels EA__OF(ea__kernels) = {
-    EA__OF(ea__multiply), EA__OF(ea__softmax), EA__OF(ea__activate), EA__OF(ea__add),
+    EA__OF(ea__multiply), EA__OF(ea__exponents), EA__OF(ea__activate), EA__OF(ea__add),
     EA__OF(ea__layer_norm)};
 
-#undef EA__EXP
+#undef EA__POWER
+#undef EA__LOG2_E
+#undef EA__FMA
+#undef EA__MADD
+#undef EA__MAX
+#undef EA__MIN
 #undef EA__TARGET
 #undef EA__OF
 #undef EA__IS_WIDE
@@ -372,7 +382,7 @@ typedef struct ea__product {
 
 typedef struct ea__kernels {
     void (*multiply)(const ea__product *product);
-    void (*softmax)(float *x, int count, float scale);
+    float (*exponents)(float *x, int count, float scale);
     void (*activate)(int activation, float *y, size_t count);
     void (*add)(float *x, const float *y, size_t count);
     void (*layer_norm)(
@@ -393,7 +403,6 @@ typedef int32_t ea__i __attribute__((vector_size(32), aligned(4), may_alias));
 #define EA__TO_FLOAT(x) __builtin_convertvector((x), ea__v)
 static const ea__v ea__zero = {0, 0, 0, 0, 0, 0, 0, 0};
 #else
-#define EA_NO_VECTORS
 #define EA__W 1
 typedef float ea__v;
 typedef int32_t ea__i;
@@ -416,21 +425,30 @@ static float ea__of_bits(int32_t bits) {
 #define EA__TO_FLOAT(x) ((float)(x))
 static const float ea__zero = 0;
 #endif
-#define EA__MIN(x, y)                                                     \
-    EA__FROM_BITS((EA__BITS(x) & EA__IS_LESS(x, y)) | (EA__BITS(y) & ~EA__IS_LESS(x, y)))
-#define EA__MAX(x, y)                                                     \
-    EA__FROM_BITS((EA__BITS(x) & EA__IS_LESS(y, x)) | (EA__BITS(y) & ~EA__IS_LESS(y, x)))
 
 #define EA__TARGET
 #define EA__OF(name) name##_plain
 #define EA__IS_WIDE 0
+#define EA__FMA(x, y, number) ((x) * (y) + (number))
+#define EA__MADD(number, x, y) ((number) * (x) + (y))
+#define EA__MIN(x, y) \
+    EA__FROM_BITS((EA__BITS(x) & EA__IS_LESS(x, y)) | (EA__BITS(y) & ~EA__IS_LESS(x, y)))
+#define EA__MAX(x, y) \
+    EA__FROM_BITS((EA__BITS(x) & EA__IS_LESS(y, x)) | (EA__BITS(y) & ~EA__IS_LESS(y, x)))
 #include "entity_agent.h"
 
-#if defined(__x86_64__) && !defined(EA_NO_VECTORS)
+#if defined(__x86_64__) && EA__W > 1 && !defined(EA_NO_AVX2)
 #define EA__HAS_AVX2
+#include <immintrin.h>
 #define EA__TARGET __attribute__((target("avx2,fma")))
 #define EA__OF(name) name##_avx2
 #define EA__IS_WIDE 1
+#define EA__FMA(x, y, number) \
+    ((ea__v)_mm256_fmadd_ps((__m256)(x), (__m256)(y), _mm256_set1_ps(number)))
+#define EA__MADD(number, x, y) \
+    ((ea__v)_mm256_fmadd_ps(_mm256_set1_ps(number), (__m256)(x), (__m256)(y)))
+#define EA__MIN(x, y) ((ea__v)_mm256_min_ps((__m256)(x), (__m256)(y)))
+#define EA__MAX(x, y) ((ea__v)_mm256_max_ps((__m256)(x), (__m256)(y)))
 #include "entity_agent.h"
 #endif
 
@@ -2852,7 +2870,8 @@ static void ea__attend_head(
 ) {
     const ea_agent *agent = w->agent;
     const ea__matrix *m = &agent->matrices[op->x[0]];
-    int n = ea__num_rows(w, m), size = m->width / op->heads, is_wide = size % EA__W == 0, k;
+    int n = ea__num_rows(w, m), size = m->width / op->heads, is_wide = size % EA__W == 0, i, k;
+    float factors[EA__BLOCK];
     size_t stride = (size_t)m->stride, padded = EA__PADDED((size_t)n), wide = EA__PADDED((size_t)size);
     size_t offset = (size_t)head * (size_t)size;
     float *keys = w->scratch + padded * offset;
@@ -2873,7 +2892,7 @@ static void ea__attend_head(
     }
     for (k = 0; k < count; k++) {
         ea__hide(w, seen[k], logits + (size_t)k * padded, n);
-        agent->kernels->softmax(logits + (size_t)k * padded, n, 1.0f / sqrtf((float)size));
+        factors[k] = agent->kernels->exponents(logits + (size_t)k * padded, n, 1.0f / sqrtf((float)size));
     }
     product.x = logits, product.x_stride = padded, product.rows = NULL, product.bias = NULL;
     product.weight = is_wide ? ea__data(w, op->x[2]) + offset : values;
@@ -2887,8 +2906,8 @@ static void ea__attend_head(
         agent->kernels->multiply(&product);
     }
     for (k = 0; k < count; k++) {
-        memcpy(y + (size_t)(first + k) * stride + offset, product.y + (size_t)k * wide,
-               (size_t)size * sizeof(float));
+        float *to = y + (size_t)(first + k) * stride + offset;
+        for (i = 0; i < size; i++) to[i] = product.y[(size_t)k * wide + (size_t)i] * factors[k];
     }
 }
 
@@ -3190,7 +3209,7 @@ static void ea__run_answer(ea_workspace *w, const ea__op *op) {
     const ea_action *action = &w->agent->spaces.actions[op->action];
     ea__answer *answer = &w->answers[op->action];
     const unsigned char *mask = w->obs->requests[op->action].mask;
-    float *x = ea__data(w, op->x[0]), scale = 1.0f / w->temperature;
+    float *x = ea__data(w, op->x[0]), scale = 1.0f / w->temperature, factor;
     int i, actor;
     answer->numbers = x;
     if (w->agent->matrices[op->x[0]].width < 0 && answer->num_actors) {
@@ -3202,7 +3221,8 @@ static void ea__run_answer(ea_workspace *w, const ea__op *op) {
             for (i = 0; mask && i < answer->num_choices; i++) {
                 if (!*mask++) x[i] = EA__HIDDEN;
             }
-            w->agent->kernels->softmax(x, answer->num_choices, scale);
+            factor = w->agent->kernels->exponents(x, answer->num_choices, scale);
+            for (i = 0; i < answer->num_choices; i++) x[i] *= factor;
             continue;
         }
         for (i = 0; i < answer->num_choices; i++) {
