@@ -118,13 +118,13 @@ const float *ea_value(const ea_workspace *workspace);
 /* ------------------------------------------------------------------ games of entity_env.h */
 
 #ifdef ENTITY_ENV_H
-/* Plays an episode of a game in this program. `agents` has an agent for each of the game's; `greedy`
-   as NULL in `ea_choose`. Writes final scores to `scores`, one per agent, unless it is NULL. Returns
-   NULL, or what went wrong. Its settings are those in `game->settings`. `watch`, unless it is NULL,
-   is called before each decision. Include entity_env.h before this header, also its implementation.
-   Not thread-safe. */
+/* Plays an episode of a game in this program, with the settings in `game->settings`. `agents` has an
+   agent for each of the game's, `random` is as for `ea_choose`, and `scores`, unless it is NULL,
+   receives the final score of each. `watch`, unless it is NULL, is called before each decision.
+   Returns NULL, or what went wrong, valid until the next call. Include entity_env.h with its
+   implementation before this header. Not thread-safe. */
 const char *ea_play(
-    ee_game *game, const ea_agent *const *agents, uint64_t seed, int greedy, double *scores,
+    ee_game *game, const ea_agent *const *agents, uint64_t seed, uint64_t *random, double *scores,
     void (*watch)(ee_copy *copy)
 );
 #endif
@@ -3359,5 +3359,298 @@ void ea_choose_numbers(const ea_workspace *w, int action, int actor, uint64_t *r
 }
 
 const float *ea_value(const ea_workspace *w) { return w->has_value ? &w->value : NULL; }
+
+/* ------------------------------------------------------------------ games of entity_env.h */
+
+#if defined(ENTITY_ENV_H) && defined(EE__MAX_BYTES)
+
+/* An agent that plays a game, with arrays for its observations and answers. */
+typedef struct ea__seat {
+    const ea_agent *agent;
+    void *memory;
+    ea_workspace *workspace;
+    int max_entities;
+    const float **features;
+    const unsigned char **visible;
+    ea_request *requests;
+    ee__bytes *rows, *answers; /* by action */
+} ea__seat;
+
+static char ea__problem[256];
+
+static const char *ea__differ(const char *what, const char *expected, const char *got) {
+    snprintf(
+        ea__problem, sizeof ea__problem, "the agent expects %s %.70s, but the game has %.70s: train it "
+        "with this game", what, expected, got
+    );
+    return ea__problem;
+}
+
+static const char *ea__compare_names(
+    const char *what, const char *const *expected, const char *const *got
+) {
+    int i = 0;
+    for (; expected[i] && got && got[i]; i++) {
+        if (strcmp(expected[i], got[i])) return ea__differ(what, expected[i], got[i]);
+    }
+    if (!expected[i] && (!got || !got[i])) return NULL;
+    return ea__differ(what, expected[i] ? expected[i] : "none", got && got[i] ? got[i] : "none");
+}
+
+/* How the spaces of an agent differ from those of a game, or NULL. */
+static const char *ea__compare_spaces(const ea_spaces *spaces, const ee_game *game) {
+    static const char *const kinds[] = {"global choices", "choices", "selections", "numbers"};
+    const char *problem = ea__compare_names(
+        "the global feature", spaces->global_features, game->global_features
+    );
+    int i;
+    if (!problem && (spaces->num_entities != game->num_entities || spaces->num_actions != game->num_actions)) {
+        return ea__differ("another number of", "entity types or actions", "others");
+    }
+    for (i = 0; !problem && i < game->num_entities; i++) {
+        const ea_entity *entity = &spaces->entities[i];
+        if (strcmp(entity->name, game->entities[i].name)) {
+            return ea__differ("the entity", entity->name, game->entities[i].name);
+        }
+        problem = ea__compare_names("the feature", entity->features, game->entities[i].features);
+    }
+    for (i = 0; !problem && i < game->num_actions; i++) {
+        const ea_action *action = &spaces->actions[i];
+        const ee_action *got = &game->actions[i];
+        if (strcmp(action->name, got->name)) return ea__differ("the action", action->name, got->name);
+        if ((int)action->kind != (int)got->kind) {
+            return ea__differ(action->name, kinds[action->kind], kinds[got->kind]);
+        }
+        if (action->labels) problem = ea__compare_names("the label", action->labels, got->labels);
+    }
+    return problem;
+}
+
+static void ea__open_seat(ea__seat *seat, const ea_agent *agent) {
+    size_t num_entities = (size_t)agent->spaces.num_entities, num_actions = (size_t)agent->spaces.num_actions;
+    seat->agent = agent;
+    seat->max_entities = -1;
+    seat->features = (const float **)ee__zeros(num_entities, sizeof(float *));
+    seat->visible = (const unsigned char **)ee__zeros(num_entities, sizeof(char *));
+    seat->requests = (ea_request *)ee__zeros(num_actions, sizeof(ea_request));
+    seat->rows = (ee__bytes *)ee__zeros(num_actions, sizeof(ee__bytes));
+    seat->answers = (ee__bytes *)ee__zeros(num_actions, sizeof(ee__bytes));
+}
+
+static void ea__close_seat(ea__seat *seat) {
+    int i;
+    for (i = 0; seat->agent && i < seat->agent->spaces.num_actions; i++) {
+        free(seat->rows[i].data);
+        free(seat->answers[i].data);
+    }
+    free(seat->memory);
+    free(seat->features);
+    free(seat->visible);
+    free(seat->requests);
+    free(seat->rows);
+    free(seat->answers);
+}
+
+/* What an observation asks for: rows of actors, then of actees. */
+static void ea__request_of(ea__seat *seat, ee_agent *agent, int action) {
+    ee__server *server = agent->copy->server;
+    const ee_action *kind = &server->game->actions[action];
+    ee__asked *asked = &agent->obs.asked[action];
+    const int *entity = (const int *)(const void *)asked->entity.data;
+    const int *number = (const int *)(const void *)asked->number.data;
+    ea_request *request = &seat->requests[action];
+    size_t width = ee__num_choices(server, &agent->obs, action), wanted = width * (size_t)asked->count;
+    int i, *rows;
+    memset(request, 0, sizeof *request);
+    request->num_actors = asked->count;
+    if (kind->kind == EE_SELECT_ENTITY) request->num_actees = (int)width;
+    seat->rows[action].size = 0;
+    rows = (int *)(void *)ee__grow(
+        &seat->rows[action], sizeof(int) * ((size_t)request->num_actors + (size_t)request->num_actees)
+    );
+    request->actors = rows;
+    request->actees = rows ? rows + request->num_actors : NULL;
+    for (i = 0; i < asked->count && kind->kind != EE_GLOBAL_CATEGORICAL; i++) {
+        rows[i] = (int)ee__index(&agent->obs, entity[i], number[i]);
+    }
+    for (i = 0; i < request->num_actees; i++) {
+        rows[request->num_actors + i] = (int)ee__index(&agent->obs, kind->selects, i);
+    }
+    if (!asked->has_mask || kind->kind == EE_CONTINUOUS) return;
+    if (asked->width != width) {
+        ee__misuse("ee_mask: add all entities that can be selected before the first mask");
+    }
+    if (asked->mask.size < wanted) ee__fill(&asked->mask, 1, wanted - asked->mask.size);
+    request->mask = asked->mask.data;
+}
+
+/* Makes room for the entities of an observation. */
+static const char *ea__make_room(ea__seat *seat, const ee_agent *agent) {
+    int i, count = 0;
+    for (i = 0; i < seat->agent->spaces.num_entities; i++) {
+        if (agent->obs.counts[i] > EA__MAX_ENTITIES - count) return "an observation has too many entities";
+        count += agent->obs.counts[i];
+    }
+    if (count <= seat->max_entities) return NULL;
+    seat->max_entities = count < EA__MAX_ENTITIES / 2 ? 2 * count : count;
+    free(seat->memory);
+    seat->memory = malloc(ea_workspace_size(seat->agent, seat->max_entities) + 1);
+    seat->workspace = ea_workspace_in(seat->agent, seat->max_entities, seat->memory);
+    return seat->workspace ? NULL : "an observation has too many entities for the agent";
+}
+
+/* Answers an observation. */
+static const char *ea__answer_obs(ea__seat *seat, ee_agent *agent, uint64_t *random) {
+    ee__server *server = agent->copy->server;
+    const char *problem = ea__make_room(seat, agent);
+    ea_obs obs;
+    int i, k;
+    if (problem) return problem;
+    for (i = 0; i < server->game->num_entities; i++) {
+        seat->features[i] = (const float *)(const void *)agent->obs.values[i].data;
+        seat->visible[i] = agent->obs.visible[i].data;
+    }
+    for (k = 0; k < server->game->num_actions; k++) ea__request_of(seat, agent, k);
+    obs.counts = agent->obs.counts;
+    obs.features = seat->features;
+    obs.globals = agent->obs.globals;
+    obs.visible = agent->obs.has_hidden ? seat->visible : NULL;
+    obs.requests = seat->requests;
+    problem = ea_think(seat->workspace, &obs, 1, 0);
+    for (k = 0; !problem && k < server->game->num_actions; k++) {
+        int is_continuous = server->game->actions[k].kind == EE_CONTINUOUS;
+        int count = seat->requests[k].num_actors;
+        size_t width = is_continuous ? (size_t)server->num_labels[k] : 2; /* in numbers */
+        unsigned char *data;
+        seat->answers[k].size = 0;
+        data = ee__grow(&seat->answers[k], sizeof(float) * width * (size_t)count);
+        agent->num_answers[k] = count;
+        agent->choices[k] = (int64_t *)(void *)data;
+        agent->numbers[k] = (float *)(void *)data;
+        for (i = 0; i < count; i++) {
+            if (is_continuous) {
+                ea_choose_numbers(seat->workspace, k, i, random, agent->numbers[k] + (size_t)i * width);
+            } else {
+                agent->choices[k][i] = ea_choose(seat->workspace, k, i, random);
+            }
+        }
+    }
+    return problem;
+}
+
+static void ea__free_obs(const ee_game *game, ee__obs *obs) {
+    int i;
+    for (i = 0; i < game->num_entities; i++) {
+        free(obs->values[i].data);
+        free(obs->visible[i].data);
+    }
+    for (i = 0; i < game->num_actions; i++) {
+        free(obs->asked[i].entity.data);
+        free(obs->asked[i].number.data);
+        free(obs->asked[i].mask.data);
+    }
+    free(obs->values);
+    free(obs->visible);
+    free(obs->counts);
+    free(obs->asked);
+    free(obs->globals);
+    free(obs->metrics);
+}
+
+/* Frees what `ee__prepare` and `ee__make_copies` have allocated. */
+static void ea__free_server(ee__server *server) {
+    int i;
+    ee_copy *copy = server->copies;
+    for (i = 0; copy && i < server->num_agents; i++) {
+        ee_agent *agent = &copy->agents[i];
+        ea__free_obs(server->game, &agent->obs);
+        ea__free_obs(server->game, &agent->ends[0].obs);
+        ea__free_obs(server->game, &agent->ends[1].obs);
+        free(agent->choices);
+        free(agent->numbers);
+        free(agent->num_answers);
+    }
+    if (copy) {
+        size_t page = (size_t)sysconf(_SC_PAGESIZE);
+        if (copy->stack) munmap(copy->stack - page, page + EE_STACK_BYTES);
+        free(copy->agents);
+        free(copy->state);
+        free(copy->failure.data);
+    }
+    free(copy);
+    free(server->widths);
+    free(server->num_labels);
+    free(server->rows.slots);
+    free(server->lasts.slots);
+    free(server);
+}
+
+/* Plays the episode of the only copy. */
+static const char *ea__play_copy(
+    ee_copy *copy, ea__seat *seats, uint64_t seed, uint64_t *random, double *scores,
+    void (*watch)(ee_copy *copy)
+) {
+    ee__server *server = copy->server;
+    const char *problem = NULL;
+    int i;
+    ee__begin_copy(server, copy);
+    ee__start(copy, seed);
+    for (;;) {
+        for (i = 0; scores && i < server->num_agents; i++) {
+            if (copy->agents[i].num_ends) scores[i] = copy->agents[i].ends[0].obs.score;
+        }
+        if (copy->failure.size) {
+            snprintf(ea__problem, sizeof ea__problem, "%.250s", (const char *)copy->failure.data);
+            return ea__problem;
+        }
+        if (!copy->is_playing) return NULL;
+        if (watch) watch(copy);
+        for (i = 0; !problem && i < server->num_agents; i++) {
+            if (copy->agents[i].waits) problem = ea__answer_obs(&seats[i], &copy->agents[i], random);
+        }
+        if (problem) {
+            snprintf(ea__problem, sizeof ea__problem, "%.250s", problem);
+            return ea__problem;
+        }
+        ee__begin_copy(server, copy);
+        ee__step(copy);
+    }
+}
+
+const char *ea_play(
+    ee_game *game, const ea_agent *const *agents, uint64_t seed, uint64_t *random, double *scores,
+    void (*watch)(ee_copy *copy)
+) {
+    ee__server *server = (ee__server *)ee__zeros(1, sizeof(ee__server)), *before = ee__running;
+    ea__seat *seats = NULL;
+    const char *problem = NULL;
+    int i, num_seats = 0;
+    if (!game->play && !(game->start && game->step)) problem = "ee_game: set play or start and step";
+    server->game = game;
+    server->num_envs = server->hold = server->is_gone = 1; /* gone: errors are only printed */
+    ee__running = server;
+    if (!problem) problem = ee__prepare(server);
+    if (!problem) {
+        num_seats = server->num_agents;
+        seats = (ea__seat *)ee__zeros((size_t)num_seats, sizeof(ea__seat));
+    }
+    for (i = 0; !problem && i < num_seats; i++) {
+        if (scores) scores[i] = 0;
+        problem = ea__compare_spaces(&agents[i]->spaces, game);
+        if (!problem) ea__open_seat(&seats[i], agents[i]);
+    }
+    if (!problem) {
+        ee__make_copies(server);
+        problem = ea__play_copy(server->copies, seats, seed, random, scores, watch);
+        ee__leave(server->copies);
+    }
+    for (i = 0; i < num_seats; i++) ea__close_seat(&seats[i]);
+    free(seats);
+    ea__free_server(server);
+    ee__running = before;
+    return problem;
+}
+
+#endif /* ENTITY_ENV_H */
 
 #endif /* ENTITY_AGENT_IMPLEMENTATION */
