@@ -8,6 +8,9 @@
 #include <time.h>
 
 /* Microseconds per decision: `rounds` of a choice per observation. */
+#ifdef __cplusplus
+extern "C"
+#endif
 double ea_measure(ea_workspace *workspace, const ea_obs *obs, int count, int rounds, int needs_value) {
     struct timespec begin, end;
     uint64_t random = 1;
