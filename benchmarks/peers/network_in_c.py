@@ -102,9 +102,7 @@ class CLibrary:
         }.items():
             getattr(self.calls, name).restype = kind
 
-    def compare(
-        self, agent: bytes | Weights, vectors: Iterable[Vector] = ()
-    ) -> Mapping[str, Any]:
+    def compare(self, agent: bytes | Weights, vectors: Iterable[Vector] = ()) -> Mapping[str, Any]:
         """As `NetworkInNode.compare`, without attention and time."""
         content = agent_bytes(agent) if isinstance(agent, Weights) else agent
         found = {"probabilities": 0.0, "values": 0.0, "numbers": 0.0, "attention": 0.0}
@@ -173,7 +171,7 @@ class CAgent:
         features = [_array(ctypes.c_float, [x for row in each for x in row]) for each in rows]
         flags = [None if each is None else _array(ctypes.c_ubyte, each) for each in hidden]
         pointers = [ctypes.cast(each, _Floats) for each in features]
-        marks = [ctypes.cast(each, ctypes.POINTER(ctypes.c_ubyte)) for each in flags]
+        marks = [ctypes.cast(each or 0, ctypes.POINTER(ctypes.c_ubyte)) for each in flags]
         obs = _Obs(
             _array(ctypes.c_int, [len(each) for each in rows]),
             _array(_Floats, pointers),
@@ -211,7 +209,10 @@ class CAgent:
         self, action: str, num_actors: int, random: ctypes.c_uint64 | None = None
     ) -> list[Any]:
         """A choice per actor, or a list of numbers; the most probable without `random`."""
-        index, state = list(self.actions).index(action), None if random is None else ctypes.byref(random)
+        index, state = (
+            list(self.actions).index(action),
+            None if random is None else ctypes.byref(random),
+        )
         space = self.actions[action]
         if space.kind != _CONTINUOUS:
             return [

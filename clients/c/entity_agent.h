@@ -1139,7 +1139,9 @@ static int ea__read_tensors(ea__loader *loader, const unsigned char *bytes, size
     ea__tensor *tensors;
     const char *twice;
     size_t left;
-    int count = 0, is_ok = ea__read_json(loader, &json, &bytes, &size);
+    int count = 0, is_ok;
+    memset(&json, 0, sizeof json);
+    is_ok = ea__read_json(loader, &json, &bytes, &size);
     left = size; /* of memory: tensors could overlap */
     if (is_ok) {
         while ((name = ea__next(&json, json.nodes, name))) {
@@ -1454,10 +1456,14 @@ static ea__tensor *ea__find_tensor(ea__loader *loader, const char *part, double 
             if (order < 0) low = middle + 1;
             else high = middle;
         }
-        ea__fail(
-            loader, "the agent file is damaged: expected %.100s of %.0f F32; copy it or export it again",
-            name, size
-        );
+        if (size < 0) {
+            ea__damaged(loader, "expected F32 in", name);
+        } else {
+            ea__fail(
+                loader, "the agent file is damaged: expected %.100s of %.0f F32; copy it or export it "
+                "again", name, size
+            );
+        }
     } else {
         ea__damaged(loader, "a name is too long", "");
     }

@@ -1,4 +1,4 @@
-// Snake with its agent in one program, which needs neither Python nor other files at run time:
+// Snake, played by a trained agent in the same program, without Python:
 //
 //     c++ -O2 ship.cpp -o ship && ./ship ../../examples/ship/snake.agent 5
 
@@ -22,7 +22,7 @@ int main(int argc, char **argv) {
         std::fprintf(stderr, "%s: %s\n", argv[1], error);
         return 1;
     }
-    ee_game game = snake_game();
+    ee_game game = make_game();
     double score = 0;
     const char *problem =
         ea_play(&game, &agent, argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 0, nullptr, &score, nullptr);

@@ -52,11 +52,10 @@ static uint64_t decide(const ea_agent *agent) {
     ea_request *requests = (ea_request *)calloc(num_actions + 1, sizeof(ea_request));
     int max_entities = PER_TYPE * spaces->num_entities;
     size_t size = ea_workspace_size(agent, max_entities), largest = 1, calls;
-    ea_workspace *workspace = size && size < (64u << 20)
-                                  ? ea_workspace_in(agent, max_entities, malloc(size)) : NULL;
+    void *memory = size && size < (64u << 20) ? malloc(size) : NULL;
+    ea_workspace *workspace = ea_workspace_in(agent, max_entities, memory);
     uint64_t result = 1, random = 5;
     ea_obs obs;
-    if (!workspace) return 0;
     for (t = 0; t < num_types; t++) {
         size_t count = (size_t)PER_TYPE * (size_t)spaces->entities[t].num_features;
         features[t] = (float *)malloc(sizeof(float) * (count + 1));
@@ -70,7 +69,7 @@ static uint64_t decide(const ea_agent *agent) {
     obs.counts = counts, obs.features = (const float *const *)features, obs.globals = globals;
     obs.visible = (const unsigned char *const *)visible, obs.requests = requests;
     calls = num_calls;
-    for (round = 0; round < ROUNDS; round++) {
+    for (round = 0; workspace && round < ROUNDS; round++) {
         int total = 0;
         for (t = 0; t < num_types; t++) {
             total += counts[t] = agent->is_vector ? 1 : (int)(ea__draw(&random) % (PER_TYPE + 1));
@@ -104,7 +103,7 @@ static uint64_t decide(const ea_agent *agent) {
         free(features[t]);
         free(visible[t]);
     }
-    free(counts), free(features), free(visible), free(globals), free(requests), free(numbers);
+    free(memory), free(counts), free(features), free(visible), free(globals), free(requests), free(numbers);
     return result;
 }
 
@@ -117,6 +116,7 @@ int main(int argc, char **argv) {
     unsigned char head[8];
     char error[300];
     (void)argv;
+    setvbuf(stdout, NULL, _IOLBF, 0);
     while (fread(head, 1, 8, stdin) == 8) {
         size_t size = (size_t)ea__little(head, 8);
         unsigned char *bytes = (unsigned char *)malloc(size); /* exactly as large: reads beyond it are found */

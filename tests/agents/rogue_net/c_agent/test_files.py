@@ -172,16 +172,12 @@ def test_damaged_files_are_refused(run: Run) -> None:
 
 
 def test_every_length_is_refused(run: Run) -> None:
-    content = agent_bytes(random_weights(*_smallest()))
+    obs_space, actions, config = CONFIGS["only a global action"]
+    content = agent_bytes(random_weights((obs_space, actions), config))
     lengths = [*range(200), *range(200, len(content), 97)]
     found = run([content[:length] for length in lengths])
     found += run([_sealed(content[HEADER:length]) for length in lengths[60:]])
     assert "ok" not in found
-
-
-def _smallest() -> tuple[object, object]:
-    obs_space, actions, config = CONFIGS["only a global action"]
-    return (obs_space, actions), config
 
 
 def test_what_broke_other_readers_is_refused(run: Run) -> None:
@@ -221,7 +217,9 @@ BOMBS: dict[str, Callable[[bytes, bytes, bytes], tuple[bytes, bytes, bytes]]] = 
         data,
     ),
     "operations that share a tensor": lambda text, header, data: (
-        _repeated(text, ["normalize", ["features/A"], "features/A", "embedding.embeddings.A.0.", {}]),
+        _repeated(
+            text, ["normalize", ["features/A"], "features/A", "embedding.embeddings.A.0.", {}]
+        ),
         header,
         data,
     ),
