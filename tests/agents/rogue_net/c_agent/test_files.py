@@ -194,7 +194,7 @@ def test_it_says_what_it_refuses(run: Run) -> None:
         "an unknown operation": "unknown operation constructor",
         "an unknown option": "unknown option window of attend",
         "an unknown activation": "unknown activation swish",
-        "a missing tensor": "expected action_heads.move.proj.bias",
+        "a missing tensor": "expected F32 in action_heads.move.proj.bias",
         "a tensor of another size": "of the tensor",
         "a missing operation": "nothing computes",
     }
