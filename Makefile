@@ -55,7 +55,7 @@ $(INTEROP_STAMP): pyproject.toml constraints.txt tests/upstream/requirements.txt
 	@touch $@
 
 clients: $(STAMP)  ## test the clients for other languages, as far as their compilers and interpreters are installed
-	$(BIN)/python -m pytest tests/vec/external -rs
+	$(BIN)/python -m pytest tests/vec/external tests/agents/rogue_net/c_agent -rs
 
 interop: $(INTEROP_STAMP)  ## train our games with enn-trainer, play its environments, exchange agents
 	$(INTEROP)/bin/python -m pytest tests/upstream --override-ini='python_files=check_*.py'

@@ -795,18 +795,23 @@ static void ee__report(ee_copy *copy, int first_row) {
     ee__leave(copy);
 }
 
-static void ee__continue(ee_copy *copy, uint64_t seed, int first_row) {
+/* Continues an episode with the answers of the agents that wait. */
+static void ee__step(ee_copy *copy) {
     int i;
+    for (i = 0; i < copy->server->num_agents; i++) copy->agents[i].waits = 0;
+    if (copy->server->game->play) {
+        ee__resume(copy);
+    } else {
+        ee__call_game(copy, copy->server->game->step);
+    }
+    ee__after(copy);
+}
+
+static void ee__continue(ee_copy *copy, uint64_t seed, int first_row) {
     if (!copy->is_playing) {
         ee__start(copy, seed);
     } else {
-        for (i = 0; i < copy->server->num_agents; i++) copy->agents[i].waits = 0;
-        if (copy->server->game->play) {
-            ee__resume(copy);
-        } else {
-            ee__call_game(copy, copy->server->game->step);
-        }
-        ee__after(copy);
+        ee__step(copy);
         if (copy->failure.size) ee__report(copy, first_row);
         if (!copy->is_playing && !copy->server->hold) ee__start(copy, seed);
     }
@@ -1271,13 +1276,12 @@ static void ee__read_settings(ee__server *server) {
     }
 }
 
-static void ee__start_game(ee__server *server) {
+/* Configures a game; returns what is wrong with it, or NULL. */
+static const char *ee__prepare(ee__server *server) {
     ee_game *game = server->game;
-    const char *problem = NULL;
+    const char *problem = game->configure ? game->configure(game) : NULL;
     int i;
-    ee__read_settings(server);
-    if (game->configure) problem = game->configure(game);
-    if (problem) ee__send_error(server, problem);
+    if (problem) return problem;
     server->num_agents = game->num_agents > 0 ? game->num_agents : 1;
     server->num_globals = ee__num_names(game->global_features);
     server->num_metrics = ee__num_names(game->metrics);
@@ -1293,13 +1297,21 @@ static void ee__start_game(ee__server *server) {
         server->num_lengths += game->actions[i].kind == EE_SELECT_ENTITY ? 2 : 1;
     }
     problem = ee__problem_of(server);
-    if (problem) ee__send_error(server, problem);
+    if (problem) return problem;
     server->num_types = game->num_entities + server->has_global;
     server->num_lengths += server->num_types;
     server->num_slots = 2 * server->num_types + 3 * game->num_actions;
     ee__make_frame(server, &server->rows);
     ee__make_frame(server, &server->lasts);
     server->is_started = 1;
+    return NULL;
+}
+
+static void ee__start_game(ee__server *server) {
+    const char *problem;
+    ee__read_settings(server);
+    problem = ee__prepare(server);
+    if (problem) ee__send_error(server, problem);
 }
 
 /* Points the agents that waited to their answers in an ACT. */

@@ -72,7 +72,7 @@ static const char *configure(ee_game *game) {
                : NULL;
 }
 
-int main(void) {
+static ee_game make_game(void) {
     ee_game game;
     memset(&game, 0, sizeof game);
     game.name = "cherry_pick";
@@ -84,5 +84,12 @@ int main(void) {
     game.num_settings = 2;
     game.configure = configure;
     game.play = play;
+    return game;
+}
+
+#ifndef NO_MAIN /* a program that includes this file has its own */
+int main(void) {
+    ee_game game = make_game();
     return ee_serve(&game);
 }
+#endif

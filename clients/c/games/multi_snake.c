@@ -182,7 +182,7 @@ static const char *configure(ee_game *game) {
     return NULL;
 }
 
-int main(void) {
+static ee_game make_game(void) {
     ee_game game;
     memset(&game, 0, sizeof game);
     game.name = "multi_snake";
@@ -197,5 +197,12 @@ int main(void) {
     game.configure = configure;
     game.start = start;
     game.step = step;
+    return game;
+}
+
+#ifndef NO_MAIN /* a program that includes this file has its own */
+int main(void) {
+    ee_game game = make_game();
     return ee_serve(&game);
 }
+#endif

@@ -111,7 +111,7 @@ static const char *configure(ee_game *game) {
     return size < 2 || size > MAX_SIZE ? "snake: board_size must be from 2 to 64" : NULL;
 }
 
-int main(void) {
+static ee_game make_game(void) {
     ee_game game;
     memset(&game, 0, sizeof game);
     game.name = "snake";
@@ -125,5 +125,12 @@ int main(void) {
     game.configure = configure;
     game.start = start;
     game.step = step;
+    return game;
+}
+
+#ifndef NO_MAIN /* a program that includes this file has its own */
+int main(void) {
+    ee_game game = make_game();
     return ee_serve(&game);
 }
+#endif

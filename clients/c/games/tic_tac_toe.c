@@ -73,7 +73,7 @@ static void play(ee_copy *copy, uint64_t seed) {
     }
 }
 
-int main(void) {
+static ee_game make_game(void) {
     ee_game game;
     memset(&game, 0, sizeof game);
     game.name = "tic_tac_toe";
@@ -83,5 +83,12 @@ int main(void) {
     game.actions = actions;
     game.num_actions = 1;
     game.play = play;
+    return game;
+}
+
+#ifndef NO_MAIN /* a program that includes this file has its own */
+int main(void) {
+    ee_game game = make_game();
     return ee_serve(&game);
 }
+#endif

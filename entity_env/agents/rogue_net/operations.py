@@ -7,8 +7,9 @@ of `FlatFeatures`; and a CNN with `picture`, `(num_rows, height, width, channels
 observations have other features, `features`. At the end, `action/NAME` is the distribution of the
 action NAME, and `value` has one number per row (observation).
 
-Agent files contain the list for `page/network.mjs`, which knows nothing else of a configuration but
-`translation`, and refuses unknown kinds and constants: whatever changes decisions belongs in here.
+Agent files contain the list for `page/network.mjs` and `clients/c/entity_agent.h`, which know
+nothing else of a configuration but `translation`, and refuse unknown kinds and constants: whatever
+changes decisions belongs in here.
 
 | kind | output |
 |---|---|

@@ -1,0 +1,1 @@
+"""`clients/c/entity_agent.h`, which runs networks in C."""

@@ -1,0 +1,67 @@
+"""Games in C that an agent plays in the same program have the episodes of Python."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from benchmarks.peers.network_in_c import HEADERS
+from entity_env.agents import load_agent
+from tests import ROOT
+from tests.vec.external.twins import twin_of
+
+SNAKE = ROOT / "examples" / "ship" / "snake.agent"
+PLAYER = Path(__file__).with_name("player.c")
+SANITIZERS = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("g++") is None, reason="gcc and g++ are not installed"),
+    pytest.mark.slow,
+]
+
+
+def _compiled(source: Path, target: Path, *words: str) -> Path:
+    strict = ["-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I", str(HEADERS)]
+    subprocess.run([*words, *strict, str(source), "-o", str(target), "-lm"], check=True)
+    return target
+
+
+def _output(*words: str) -> str:
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("options", [(), SANITIZERS], ids=["plain", "sanitized"])
+def test_a_shipped_program_plays_as_python(options: tuple[str, ...], tmp_path: Path) -> None:
+    program = _compiled(HEADERS / "ship.cpp", tmp_path / "ship", "g++", "-std=c++11", *options)
+    for seed in range(6):
+        [episode] = twin_of("snake").run(load_agent(SNAKE, greedy=True), seed=seed)
+        found = _output(str(program), str(SNAKE), str(episode.seed))
+        assert found == f"The snake ate {episode.reward:.0f} times.\n"
+
+
+@pytest.mark.parametrize("name", ["snake", "cherry_pick", "multi_snake", "tic_tac_toe"])
+def test_whole_episodes_equal_those_of_python(name: str, tmp_path: Path) -> None:
+    """Selections, several agents, masks, and games that own their loop."""
+    path = SNAKE if name == "snake" else ROOT / "examples" / "gallery" / f"{name}.agent"
+    game = f'-DGAME="games/{name}.c"'
+    program = _compiled(PLAYER, tmp_path / "player", "gcc", "-std=c99", game, *SANITIZERS)
+    twin = twin_of(name)
+    for seed in range(4):
+        agents = [load_agent(path, greedy=True) for _ in range(twin.num_agents)]
+        episodes = twin.run(*agents, seed=seed)
+        wanted = [f"{episode.reward:.6f}" for episode in episodes]
+        assert _output(str(program), str(path), str(episodes[0].seed)).split() == wanted
+
+
+def test_an_agent_of_another_game_is_refused(tmp_path: Path) -> None:
+    program = _compiled(HEADERS / "ship.cpp", tmp_path / "ship", "g++", "-std=c++11")
+    other = ROOT / "examples" / "gallery" / "cherry_pick.agent"
+    done = subprocess.run([str(program), str(other)], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "the agent expects" in done.stderr
+    missing = subprocess.run([str(program), "nothing"], capture_output=True, text=True)
+    assert (missing.returncode, missing.stderr) == (1, "nothing: cannot open nothing\n")
