@@ -4,6 +4,8 @@
   process. The versions take turns; a ratio is the median over rounds of the ratio within a round.
 - Training: `train` on snake with the same settings, in C and in Python, update by update in turns.
 - An exchange: a request and its answer, of one copy in C over a Unix socket.
+- A decision: `entity_agent.h`, an observation in and a sampled choice out, relative to the agent in
+  numpy (`benchmarks/latency.py`) with the same weights and observations, in turns.
 
 Needs gcc; versions in languages that are not installed are left out.
 """
@@ -21,9 +23,13 @@ from time import perf_counter
 import numpy as np
 
 from benchmarks.common import Median, median, report, rounds_and_json
+from benchmarks.peers import decision_ours
+from benchmarks.peers.decision import ACTION, shown, weights
 from benchmarks.peers.environment import ROOT
+from benchmarks.peers.network_in_c import CAgent, CLibrary
 from benchmarks.replay import trainee
 from entity_env import Game
+from entity_env.agents.rogue_net.checkpoints.agent_file import agent_bytes
 from entity_env.games import snake
 from entity_env.vec import ExternalGame, VecEnv
 from entity_env.vec.external.messages import Kind
@@ -35,6 +41,8 @@ _NUM_ACTIONS = 64
 _NUM_EXCHANGES = 2000
 _WARM_UP = 4
 _UPDATES_A_ROUND = 6
+_NUM_ENTITIES = (10, 100)
+_NUM_DECISIONS = 5000
 _PACKAGES = ["entity-env", "numpy", "torch"]
 
 
@@ -50,6 +58,9 @@ def main() -> None:
             figures |= steps(programs, num_envs, rounds)
         figures["train_steps_per_s_vs_python"] = training(programs["c"], rounds)
         figures["exchange_us_1"] = median(lambda: exchange_us(programs["c"]), rounds)
+        library = CLibrary(Path(folder))
+        for num_entities in _NUM_ENTITIES:
+            figures |= decisions(library, num_entities, rounds)
     report("Games in other languages", figures, _PACKAGES, as_json)
 
 
@@ -150,6 +161,33 @@ def exchange_us(program: ExternalGame) -> float:
         return (perf_counter() - begin) / _NUM_EXCHANGES * 1e6
     finally:
         connection.close()
+
+
+# ------------------------------------------------------------------------------------- decisions
+
+
+def decisions(library: CLibrary, num_entities: int, rounds: int) -> dict[str, float]:
+    """Microseconds per decision in C, and relative to the agent in numpy."""
+    observations = [
+        {
+            "features": {name: rows.tolist() for name, rows in features.items()},
+            "globals": [],
+            "actions": {ACTION.name: {"actors": [0]}},
+        }
+        for features in shown(num_entities)
+    ]
+    numpy_agent = decision_ours.agent(num_entities)
+    ours, theirs = [], []
+    with CAgent(library, agent_bytes(weights())) as agent:
+        for_c = [agent.observation(each) for each in observations]
+        for _ in range(rounds):
+            ours.append(agent.microseconds(for_c, _NUM_DECISIONS // num_entities))
+            theirs.append(numpy_agent.round(_ROUND_S)["us"])
+    ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
+    return {
+        f"c_decision_{num_entities}_vs_numpy": Median.of(ratios),
+        f"c_decision_us_{num_entities}": Median.of(ours),
+    }
 
 
 if __name__ == "__main__":
