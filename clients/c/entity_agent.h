@@ -214,7 +214,7 @@ EA__TARGET static void EA__OF(ea__multiply_row)(const ea__product *p, int row) {
 /* y = x @ weight + bias */
 EA__TARGET static void EA__OF(ea__multiply)(const ea__product *p) {
     int row, panel, last = p->num_rows % 4 == 1 ? p->num_rows - 1 : p->num_rows;
-    for (panel = 0; last && panel < p->num_panels; panel += 2 * EA__N > EA__W ? 2 : 1) {
+    for (panel = 0; last && panel < p->num_panels; panel += EA__W > 1 && EA__N == EA__W ? 2 : 1) {
         for (row = 0; row < last; row += 4) EA__OF(ea__multiply_four)(p, panel, row);
     }
     if (last < p->num_rows) EA__OF(ea__multiply_row)(p, last);
