@@ -137,41 +137,41 @@ const char *ea_play(
 /* ================================================================== kernels */
 
 /* Included once per instruction set, see below. A panel has EA__W columns of a matrix: the numbers of
-   a row of a panel are neighbors in memory. */
+   a row of a panel are neighbors in memory. A vector EA__V has EA__N numbers. */
 #ifdef EA__TARGET
 
-/* Columns `column` to `column` + EA__W of four rows, and of the next panel if EA__IS_WIDE. */
+/* Two vectors of columns, from `panel` on, of four rows; one vector if there is no other panel. */
 EA__TARGET static void EA__OF(ea__multiply_four)(const ea__product *p, int panel, int row) {
     const float *EA__RESTRICT w = p->weight + (size_t)panel * p->panel;
     const float *x[4];
     float *y[4];
     size_t inner = (size_t)p->inner, i;
-    ea__v a, b, c, d;
+    EA__V a, b, c, d;
     int k;
     for (k = 0; k < 4; k++) { /* missing rows repeat the last one */
         int at = row + k < p->num_rows ? row + k : p->num_rows - 1;
         x[k] = p->x + p->x_stride * (size_t)(p->rows ? p->rows[at] : at);
         y[k] = p->y + p->y_stride * (size_t)at + (size_t)panel * EA__W;
     }
-    a = b = c = d = p->bias ? EA__LOAD(p->bias + (size_t)panel * EA__W) : ea__zero;
-#if EA__IS_WIDE
-    if (panel + 1 < p->num_panels) {
-        const float *EA__RESTRICT w2 = w + p->panel;
-        ea__v e, f, g, h;
-        e = f = g = h = p->bias ? EA__LOAD(p->bias + (size_t)(panel + 1) * EA__W) : ea__zero;
+    a = b = c = d = p->bias ? EA__LOAD(p->bias + (size_t)panel * EA__W) : EA__ZERO;
+#if EA__W > 1
+    if (EA__N < EA__W || panel + 1 < p->num_panels) {
+        const float *EA__RESTRICT w2 = w + (EA__N < EA__W ? EA__N : p->panel);
+        EA__V e, f, g, h;
+        e = f = g = h = p->bias ? EA__LOAD(p->bias + (size_t)panel * EA__W + EA__N) : EA__ZERO;
         for (i = 0; i < inner; i++, w += p->step, w2 += p->step) {
-            ea__v one = EA__LOAD(w), two = EA__LOAD(w2);
+            EA__V one = EA__LOAD(w), two = EA__LOAD(w2);
             a = EA__MADD(x[0][i], one, a), e = EA__MADD(x[0][i], two, e);
             b = EA__MADD(x[1][i], one, b), f = EA__MADD(x[1][i], two, f);
             c = EA__MADD(x[2][i], one, c), g = EA__MADD(x[2][i], two, g);
             d = EA__MADD(x[3][i], one, d), h = EA__MADD(x[3][i], two, h);
         }
-        EA__STORE(y[0] + EA__W, e), EA__STORE(y[1] + EA__W, f);
-        EA__STORE(y[2] + EA__W, g), EA__STORE(y[3] + EA__W, h);
+        EA__STORE(y[0] + EA__N, e), EA__STORE(y[1] + EA__N, f);
+        EA__STORE(y[2] + EA__N, g), EA__STORE(y[3] + EA__N, h);
     } else
 #endif
         for (i = 0; i < inner; i++, w += p->step) {
-            ea__v one = EA__LOAD(w);
+            EA__V one = EA__LOAD(w);
             a = EA__MADD(x[0][i], one, a);
             b = EA__MADD(x[1][i], one, b);
             c = EA__MADD(x[2][i], one, c);
@@ -184,20 +184,20 @@ EA__TARGET static void EA__OF(ea__multiply_row)(const ea__product *p, int row) {
     const float *x = p->x + p->x_stride * (size_t)(p->rows ? p->rows[row] : row);
     float *y = p->y + p->y_stride * (size_t)row;
     size_t inner = (size_t)p->inner, i;
-    int panel = 0;
-    for (; panel < p->num_panels; panel += 4) {
+    int vector = 0, num_vectors = p->num_panels * (EA__W / EA__N);
+    for (; vector < num_vectors; vector += 4) {
         const float *w[4];
-        ea__v sum[4];
-        int k, count = p->num_panels - panel < 4 ? p->num_panels - panel : 4;
-        for (k = 0; k < 4; k++) { /* missing panels repeat the last one */
-            size_t at = (size_t)(panel + (k < count ? k : count - 1));
-            w[k] = p->weight + at * p->panel;
-            sum[k] = p->bias ? EA__LOAD(p->bias + at * EA__W) : ea__zero;
+        EA__V sum[4];
+        int k, count = num_vectors - vector < 4 ? num_vectors - vector : 4;
+        for (k = 0; k < 4; k++) { /* missing vectors repeat the last one */
+            size_t at = (size_t)(vector + (k < count ? k : count - 1)) * EA__N;
+            w[k] = p->weight + at / EA__W * p->panel + at % EA__W;
+            sum[k] = p->bias ? EA__LOAD(p->bias + at) : EA__ZERO;
         }
         if (count == 1) {
             for (i = 0; i < inner; i++) sum[0] = EA__MADD(x[i], EA__LOAD(w[0] + i * p->step), sum[0]);
         } else {
-            ea__v a = sum[0], b = sum[1], c = sum[2], d = sum[3];
+            EA__V a = sum[0], b = sum[1], c = sum[2], d = sum[3];
             for (i = 0; i < inner; i++) {
                 size_t at = i * p->step;
                 a = EA__MADD(x[i], EA__LOAD(w[0] + at), a);
@@ -207,14 +207,14 @@ EA__TARGET static void EA__OF(ea__multiply_row)(const ea__product *p, int row) {
             }
             sum[0] = a, sum[1] = b, sum[2] = c, sum[3] = d;
         }
-        for (k = 0; k < count; k++) EA__STORE(y + (size_t)(panel + k) * EA__W, sum[k]);
+        for (k = 0; k < count; k++) EA__STORE(y + (size_t)(vector + k) * EA__N, sum[k]);
     }
 }
 
 /* y = x @ weight + bias */
 EA__TARGET static void EA__OF(ea__multiply)(const ea__product *p) {
     int row, panel, last = p->num_rows % 4 == 1 ? p->num_rows - 1 : p->num_rows;
-    for (panel = 0; last && panel < p->num_panels; panel += 1 + EA__IS_WIDE) {
+    for (panel = 0; last && panel < p->num_panels; panel += EA__W > 1 && EA__N == EA__W ? 2 : 1) {
         for (row = 0; row < last; row += 4) EA__OF(ea__multiply_four)(p, panel, row);
     }
     if (last < p->num_rows) EA__OF(ea__multiply_row)(p, last);
@@ -223,12 +223,12 @@ EA__TARGET static void EA__OF(ea__multiply)(const ea__product *p) {
 /* Replaces numbers up to 127 with powers of 2, relative error 2e-7; 0 below -125. */
 #define EA__POWER(x)                                                         \
     do {                                                                     \
-        ea__v rest, found;                                                   \
-        ea__i whole, is_large = EA__IS_LESS(ea__zero - 125.0f, x);           \
+        EA__V rest, found;                                                   \
+        EA__I whole, is_large = EA__IS_LESS(EA__ZERO - 125.0f, x);           \
         x = EA__FROM_BITS(EA__BITS(x) & is_large);                           \
         whole = EA__TO_INT(x + 128.5f) - 128; /* rounded */                  \
         rest = x - EA__TO_FLOAT(whole);                                      \
-        found = EA__MADD(1.535336188e-4f, rest, ea__zero + 1.339887440e-3f);         \
+        found = EA__MADD(1.535336188e-4f, rest, EA__ZERO + 1.339887440e-3f);         \
         found = EA__FMA(found, rest, 9.618437358e-3f);                   \
         found = EA__FMA(found, rest, 5.550332471e-2f);                   \
         found = EA__FMA(found, rest, 2.402264791e-1f);                   \
@@ -241,60 +241,60 @@ EA__TARGET static void EA__OF(ea__multiply)(const ea__product *p) {
 /* Replaces `count` logits with numbers in proportion to the probabilities of logits times `scale`;
    returns 1 / their sum. The array has room for a multiple of EA__W numbers. */
 EA__TARGET static float EA__OF(ea__exponents)(float *x, int count, float scale) {
-    float parts[EA__W], top = -1e30f, sum = 0;
-    ea__v highest = ea__zero - 1e30f, total = ea__zero;
+    float parts[EA__N], top = -1e30f, sum = 0;
+    EA__V highest = EA__ZERO - 1e30f, total = EA__ZERO;
     int i, padded = (count + EA__W - 1) / EA__W * EA__W;
     for (i = count; i < padded; i++) x[i] = -1e30f;
-    for (i = 0; i < padded; i += EA__W) {
-        ea__v each = EA__LOAD(x + i);
+    for (i = 0; i < padded; i += EA__N) {
+        EA__V each = EA__LOAD(x + i);
         highest = EA__MAX(highest, each);
     }
     EA__STORE(parts, highest);
-    for (i = 0; i < EA__W; i++) top = parts[i] > top ? parts[i] : top;
+    for (i = 0; i < EA__N; i++) top = parts[i] > top ? parts[i] : top;
     scale *= EA__LOG2_E;
-    for (i = 0; i < padded; i += EA__W) {
-        ea__v each = (EA__LOAD(x + i) - top) * scale;
+    for (i = 0; i < padded; i += EA__N) {
+        EA__V each = (EA__LOAD(x + i) - top) * scale;
         EA__POWER(each);
         total += each;
         EA__STORE(x + i, each);
     }
     EA__STORE(parts, total);
-    for (i = 0; i < EA__W; i++) sum += parts[i];
+    for (i = 0; i < EA__N; i++) sum += parts[i];
     return 1.0f / sum;
 }
 
 /* `count` is a multiple of EA__W. */
 EA__TARGET static void EA__OF(ea__activate)(int activation, float *y, size_t count) {
     size_t i;
-    for (i = 0; i < count; i += EA__W) {
-        ea__v x = EA__LOAD(y + i), e, square, p, q;
+    for (i = 0; i < count; i += EA__N) {
+        EA__V x = EA__LOAD(y + i), e, square, p, q;
         switch (activation) {
-            case EA__RELU: x = EA__MAX(x, ea__zero); break;
+            case EA__RELU: x = EA__MAX(x, EA__ZERO); break;
             case EA__TANH:
-                e = EA__MIN(x * (2 * EA__LOG2_E), ea__zero + 127.0f);
+                e = EA__MIN(x * (2 * EA__LOG2_E), EA__ZERO + 127.0f);
                 EA__POWER(e);
                 x = 1.0f - 2.0f / (e + 1.0f);
                 break;
             case EA__SIGMOID:
-                e = EA__MIN(x * -EA__LOG2_E, ea__zero + 127.0f);
+                e = EA__MIN(x * -EA__LOG2_E, EA__ZERO + 127.0f);
                 EA__POWER(e);
                 x = 1.0f / (e + 1.0f);
                 break;
             default: /* GELU, with the error function e as a rational function */
-                e = EA__MIN(EA__MAX(x * 0.70710678f, ea__zero - 4.0f), ea__zero + 4.0f);
+                e = EA__MIN(EA__MAX(x * 0.70710678f, EA__ZERO - 4.0f), EA__ZERO + 4.0f);
                 square = e * e;
-                p = EA__MADD(-2.72614225801306e-10f, square, ea__zero + 2.77068142495902e-08f);
+                p = EA__MADD(-2.72614225801306e-10f, square, EA__ZERO + 2.77068142495902e-08f);
                 p = EA__FMA(p, square, -2.10102402082508e-06f);
                 p = EA__FMA(p, square, -5.69250639462346e-05f);
                 p = EA__FMA(p, square, -7.34990630326855e-04f);
                 p = EA__FMA(p, square, -2.95459980854025e-03f);
                 p = EA__FMA(p, square, -1.60960333262415e-02f);
-                q = EA__MADD(-1.45660718464996e-05f, square, ea__zero + -2.13374055278905e-04f);
+                q = EA__MADD(-1.45660718464996e-05f, square, EA__ZERO + -2.13374055278905e-04f);
                 q = EA__FMA(q, square, -1.68282697438203e-03f);
                 q = EA__FMA(q, square, -7.37332916720468e-03f);
                 q = EA__FMA(q, square, -1.42647390514189e-02f);
                 e = x * 0.5f * (e * p / q + 1.0f);
-                x = EA__FROM_BITS(EA__BITS(e) & EA__IS_LESS(ea__zero - 5.65685f, x));
+                x = EA__FROM_BITS(EA__BITS(e) & EA__IS_LESS(EA__ZERO - 5.65685f, x));
         }
         EA__STORE(y + i, x);
     }
@@ -302,30 +302,30 @@ EA__TARGET static void EA__OF(ea__activate)(int activation, float *y, size_t cou
 
 EA__TARGET static void EA__OF(ea__add)(float *x, const float *y, size_t count) {
     size_t i;
-    for (i = 0; i < count; i += EA__W) EA__STORE(x + i, EA__LOAD(x + i) + EA__LOAD(y + i));
+    for (i = 0; i < count; i += EA__N) EA__STORE(x + i, EA__LOAD(x + i) + EA__LOAD(y + i));
 }
 
 EA__TARGET static void EA__OF(ea__layer_norm)(
     const float *x, int width, const float *weight, const float *bias, float *y
 ) {
-    float parts[EA__W], mean = 0, variance = 0, scale;
-    ea__v sum = ea__zero;
-    int i, k, whole = width / EA__W * EA__W;
-    for (i = 0; i < whole; i += EA__W) sum += EA__LOAD(x + i);
+    float parts[EA__N], mean = 0, variance = 0, scale;
+    EA__V sum = EA__ZERO;
+    int i, k, whole = width / EA__N * EA__N;
+    for (i = 0; i < whole; i += EA__N) sum += EA__LOAD(x + i);
     EA__STORE(parts, sum);
-    for (k = 0; k < EA__W; k++) mean += parts[k];
+    for (k = 0; k < EA__N; k++) mean += parts[k];
     for (i = whole; i < width; i++) mean += x[i];
     mean /= (float)width;
-    sum = ea__zero;
-    for (i = 0; i < whole; i += EA__W) {
-        ea__v each = EA__LOAD(x + i) - mean;
+    sum = EA__ZERO;
+    for (i = 0; i < whole; i += EA__N) {
+        EA__V each = EA__LOAD(x + i) - mean;
         sum += each * each;
     }
     EA__STORE(parts, sum);
-    for (k = 0; k < EA__W; k++) variance += parts[k];
+    for (k = 0; k < EA__N; k++) variance += parts[k];
     for (i = whole; i < width; i++) variance += (x[i] - mean) * (x[i] - mean);
     scale = 1.0f / sqrtf(variance / (float)width + 1e-5f);
-    for (i = 0; i < width; i += EA__W) {
+    for (i = 0; i < width; i += EA__N) {
         EA__STORE(y + i, (EA__LOAD(x + i) - mean) * scale * EA__LOAD(weight + i) + EA__LOAD(bias + i));
     }
 }
@@ -342,7 +342,10 @@ static const ea__kernels EA__OF(ea__kernels) = {
 #undef EA__MIN
 #undef EA__TARGET
 #undef EA__OF
-#undef EA__IS_WIDE
+#undef EA__N
+#undef EA__V
+#undef EA__I
+#undef EA__ZERO
 #elif defined(ENTITY_AGENT_IMPLEMENTATION)
 #undef ENTITY_AGENT_IMPLEMENTATION
 
@@ -392,20 +395,18 @@ typedef struct ea__kernels {
 
 #if (defined(__clang__) || (defined(__GNUC__) && __GNUC__ >= 9)) && !defined(EA_NO_VECTORS)
 #define EA__W 8
-typedef float ea__v __attribute__((vector_size(32), aligned(4), may_alias));
-typedef int32_t ea__i __attribute__((vector_size(32), aligned(4), may_alias));
-#define EA__LOAD(at) (*(const ea__v *)(const void *)(at))
-#define EA__STORE(at, values) (*(ea__v *)(void *)(at) = (values))
-#define EA__BITS(x) ((ea__i)(x))
-#define EA__FROM_BITS(x) ((ea__v)(x))
-#define EA__IS_LESS(x, y) ((ea__i)((x) < (y)))
-#define EA__TO_INT(x) __builtin_convertvector((x), ea__i)
-#define EA__TO_FLOAT(x) __builtin_convertvector((x), ea__v)
-static const ea__v ea__zero = {0, 0, 0, 0, 0, 0, 0, 0};
+typedef float ea__v4 __attribute__((vector_size(16), aligned(4), may_alias));
+typedef int32_t ea__i4 __attribute__((vector_size(16), aligned(4), may_alias));
+static const ea__v4 ea__zero4 = {0, 0, 0, 0};
+#define EA__LOAD(at) (*(const EA__V *)(const void *)(at))
+#define EA__STORE(at, values) (*(EA__V *)(void *)(at) = (values))
+#define EA__BITS(x) ((EA__I)(x))
+#define EA__FROM_BITS(x) ((EA__V)(x))
+#define EA__IS_LESS(x, y) ((EA__I)((x) < (y)))
+#define EA__TO_INT(x) __builtin_convertvector((x), EA__I)
+#define EA__TO_FLOAT(x) __builtin_convertvector((x), EA__V)
 #else
 #define EA__W 1
-typedef float ea__v;
-typedef int32_t ea__i;
 static int32_t ea__bits_of(float x) {
     int32_t bits;
     memcpy(&bits, &x, 4);
@@ -423,12 +424,21 @@ static float ea__of_bits(int32_t bits) {
 #define EA__IS_LESS(x, y) (-(int32_t)((x) < (y)))
 #define EA__TO_INT(x) ((int32_t)(x))
 #define EA__TO_FLOAT(x) ((float)(x))
-static const float ea__zero = 0;
 #endif
 
 #define EA__TARGET
 #define EA__OF(name) name##_plain
-#define EA__IS_WIDE 0
+#if EA__W > 1
+#define EA__N 4
+#define EA__V ea__v4
+#define EA__I ea__i4
+#define EA__ZERO ea__zero4
+#else
+#define EA__N 1
+#define EA__V float
+#define EA__I int32_t
+#define EA__ZERO 0.0f
+#endif
 #define EA__FMA(x, y, number) ((x) * (y) + (number))
 #define EA__MADD(number, x, y) ((number) * (x) + (y))
 #define EA__MIN(x, y) \
@@ -440,15 +450,21 @@ static const float ea__zero = 0;
 #if defined(__x86_64__) && EA__W > 1 && !defined(EA_NO_AVX2)
 #define EA__HAS_AVX2
 #include <immintrin.h>
+typedef float ea__v8 __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int32_t ea__i8 __attribute__((vector_size(32), aligned(4), may_alias));
+static const ea__v8 ea__zero8 = {0, 0, 0, 0, 0, 0, 0, 0};
 #define EA__TARGET __attribute__((target("avx2,fma")))
 #define EA__OF(name) name##_avx2
-#define EA__IS_WIDE 1
+#define EA__N 8
+#define EA__V ea__v8
+#define EA__I ea__i8
+#define EA__ZERO ea__zero8
 #define EA__FMA(x, y, number) \
-    ((ea__v)_mm256_fmadd_ps((__m256)(x), (__m256)(y), _mm256_set1_ps(number)))
+    ((EA__V)_mm256_fmadd_ps((__m256)(x), (__m256)(y), _mm256_set1_ps(number)))
 #define EA__MADD(number, x, y) \
-    ((ea__v)_mm256_fmadd_ps(_mm256_set1_ps(number), (__m256)(x), (__m256)(y)))
-#define EA__MIN(x, y) ((ea__v)_mm256_min_ps((__m256)(x), (__m256)(y)))
-#define EA__MAX(x, y) ((ea__v)_mm256_max_ps((__m256)(x), (__m256)(y)))
+    ((EA__V)_mm256_fmadd_ps(_mm256_set1_ps(number), (__m256)(x), (__m256)(y)))
+#define EA__MIN(x, y) ((EA__V)_mm256_min_ps((__m256)(x), (__m256)(y)))
+#define EA__MAX(x, y) ((EA__V)_mm256_max_ps((__m256)(x), (__m256)(y)))
 #include "entity_agent.h"
 #endif
 

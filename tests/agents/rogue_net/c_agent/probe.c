@@ -31,7 +31,7 @@ static void *counted_realloc(void *memory, size_t size) {
 #undef realloc
 #undef malloc
 
-enum { PER_TYPE = 2, ROUNDS = 6 };
+enum { PER_TYPE = 2, ROUNDS = 6, KEPT = 64 };
 
 static const ea_agent *shared;
 static uint64_t results[2];
@@ -41,11 +41,25 @@ static void note(uint64_t *result, const void *data, size_t size) {
     while (size--) *result = (*result ^ *bytes++) * UINT64_C(0x100000001b3);
 }
 
+/* Copies up to KEPT probabilities of the last decision. */
+static int keep(const ea_workspace *workspace, const ea_request *requests, int num_actions, float *kept) {
+    int k, i, c, count = 0;
+    for (k = 0; k < num_actions; k++) {
+        for (i = 0; i < requests[k].num_actors; i++) {
+            for (c = 0; c < ea_num_choices(workspace, k) && count < KEPT; c++) {
+                kept[count++] = ea_probabilities(workspace, k, i)[c];
+            }
+        }
+    }
+    return count;
+}
+
 /* Fills an observation of two entities per type that asks for everything; a hash of the answers. */
 static uint64_t decide(const ea_agent *agent) {
     const ea_spaces *spaces = ea_spaces_of(agent);
     size_t num_types = (size_t)spaces->num_entities, num_actions = (size_t)spaces->num_actions, t, k;
-    int *counts = (int *)calloc(num_types + 1, sizeof(int)), rows[2] = {0, 1}, round, i;
+    int *counts = (int *)calloc(num_types + 1, sizeof(int)), rows[2] = {0, 1}, round, i, num_kept;
+    float kept[KEPT], again[KEPT];
     float **features = (float **)calloc(num_types + 1, sizeof(float *));
     unsigned char **visible = (unsigned char **)calloc(num_types + 1, sizeof(char *));
     float *globals = (float *)calloc((size_t)spaces->num_globals + 1, sizeof(float)), *numbers;
@@ -81,7 +95,13 @@ static uint64_t decide(const ea_agent *agent) {
             requests[k].num_actees = total < 2 ? total : 2;
             requests[k].actors = requests[k].actees = rows;
         }
-        if (ea_think(workspace, &obs, 1, round % 3 == 0)) continue;
+        if (ea_think(workspace, &obs, 1, 1)) continue;
+        num_kept = keep(workspace, requests, (int)num_actions, kept);
+        if (round % 3 && ea_think(workspace, &obs, 1, 0)) abort();
+        if (keep(workspace, requests, (int)num_actions, again) != num_kept) abort();
+        for (i = 0; i < num_kept; i++) { /* decisions without the value skip rows */
+            if (fabsf(kept[i] - again[i]) > 1e-4f * (1 + fabsf(kept[i]))) abort();
+        }
         for (k = 0; k < num_actions; k++) {
             for (i = 0; i < requests[k].num_actors; i++) {
                 int choice = 0;
