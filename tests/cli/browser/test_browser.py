@@ -248,7 +248,7 @@ def test_a_browser_plays_in_real_time(tmp_path: Path) -> None:
     with Chromium(game.url, tmp_path) as browser:
         browser.wait_for(READY)
         assert browser.value("document.getElementById('left').hidden") is True
-        browser.press("w")
+        browser.press("s")
         browser.wait_for("frame.asked && frame.asked.left_s > 0")
         assert browser.value("document.getElementById('left').hidden") is False
         browser.wait_for("frame.over")

@@ -301,17 +301,17 @@ def test_answers_to_earlier_questions_are_ignored() -> None:
     game = Played(snake, ["human"])
     with game.page() as page, game.page() as other:
         old = page.question()["number"]
-        page.press("up")
+        page.press("down")
         new = other.wait_for(lambda frame: frame["asked"]["number"] > old)["asked"]["number"]
         for number in (old, new + 1, -1, 0):
             status, text = other.post({"number": number, "choice": 2})
             assert (status, text.partition(":")[0]) == (409, "the game has moved on")
         assert other.post({"number": new, "choice": 4})[0] == 409
-        assert other.post({"number": new, "choice": 0})[0] == 204
+        assert other.post({"number": new, "choice": 1})[0] == 204
         page.wait_for(lambda frame: frame["asked"]["number"] > new)
         while page.events["frame"]["turn"] is not None:
-            page.press("up")
-        assert {*page.events["frame"]["moves"]} == {"you: UP"}
+            page.press("down")
+        assert {*page.events["frame"]["moves"]} == {"you: DOWN"}
     game.join()
 
 
