@@ -7,12 +7,14 @@ import json
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, strategies as st
+from numpy.typing import NDArray
 
 from benchmarks.peers.network_vectors import (
     NETWORK,
@@ -319,29 +321,37 @@ def test_a_reference_entity_is_at_the_origin(node: NetworkInNode) -> None:
     assert "exactly one A" in node.compare(weights, found)["error"]
 
 
-def test_uncounted_features_are_only_clipped(node: NetworkInNode) -> None:
-    weights = random_weights((OBS, ACTIONS), SMALL())
-    shown = [observed((OBS, ACTIONS), seed) for seed in range(4)]
-    for count in (0.0, 1.0, 2.0):
-        tensors = {
-            name: np.array(count, np.float32)
-            if name.endswith("count")
-            else np.zeros_like(each)
-            if name.endswith("squares_sum")
-            else each
-            for name, each in weights.tensors.items()
-        }
-        fresh = Weights(OBS, ACTIONS, weights.config, tensors)
-        require_equal(node.compare(fresh, vectors_of(fresh, shown)))
+def counted(weights: Weights, count: float) -> Weights:
+    """The weights with this number of counted features, which do not vary."""
+
+    def changed(name: str, tensor: NDArray[Any]) -> NDArray[Any]:
+        if name.endswith("count"):
+            return np.array(count, np.float32)
+        return np.zeros_like(tensor) if name.endswith("squares_sum") else tensor
+
+    tensors = {name: changed(name, each) for name, each in weights.tensors.items()}
+    return replace(weights, tensors=tensors)
 
 
-def test_an_untrained_value_is_none(node: NetworkInNode) -> None:
-    weights = random_weights((OBS, ACTIONS), SMALL(separate_value=True))
+def without_value(weights: Weights) -> Weights:
+    """The weights with a value that was never trained."""
     tensors = {
         name: np.zeros_like(each) if "heads.value." in name else each
         for name, each in weights.tensors.items()
     }
-    untrained = Weights(OBS, ACTIONS, weights.config, tensors)
+    return replace(weights, tensors=tensors)
+
+
+def test_uncounted_features_are_only_clipped(node: NetworkInNode) -> None:
+    weights = random_weights((OBS, ACTIONS), SMALL())
+    shown = [observed((OBS, ACTIONS), seed) for seed in range(4)]
+    for count in (0.0, 1.0, 2.0):
+        fresh = counted(weights, count)
+        require_equal(node.compare(fresh, vectors_of(fresh, shown)))
+
+
+def test_an_untrained_value_is_none(node: NetworkInNode) -> None:
+    untrained = without_value(random_weights((OBS, ACTIONS), SMALL(separate_value=True)))
     vectors = vectors_of(untrained, [observed((OBS, ACTIONS), 1)])
     assert vectors[0]["value"] is None
     require_equal(node.compare(untrained, vectors))

@@ -99,9 +99,8 @@ class Program:
         self._process: subprocess.Popen[bytes] | None = None
         if address:
             self._socket = _awaited(Address.of(address))
-            deadline = monotonic() + timeout_s
-        else:
-            deadline = monotonic() + timeout_s
+        deadline = monotonic() + timeout_s
+        if not address:
             self._process, self._socket = _started(
                 command, folder, link, token, deadline, quiet=quiet
             )

@@ -8,10 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
-import numpy as np
 import pytest
 
-from entity_env.core.vec_obs import VecObs
 from entity_env.errors import WorkerError
 from entity_env.vec import Autoreset, VecEnv
 from entity_env.vec.external.game import ExternalGame
@@ -19,9 +17,11 @@ from entity_env.vec.external.program import Link
 from tests.vec.external.twins import (
     CROWDED,
     GAMES,
+    acted,
     kinds,
     require_equal,
     require_failure,
+    require_next_episodes,
     require_verified,
     twin_of,
 )
@@ -124,14 +124,6 @@ def odd(program: Path, word: str, link: Link = "unix") -> ExternalGame:
     return ExternalGame([str(program), word], link=link)
 
 
-def acted(vec: VecEnv, obs: VecObs, num_steps: int = 1) -> VecObs:
-    """The observations after some steps in which all actors choose the second label."""
-    for _ in range(num_steps):
-        num_actors = len(obs.action_masks["Move"].actors.values)
-        obs = vec.act({"Move": np.ones(num_actors, dtype=np.int64)})
-    return obs
-
-
 @pytest.mark.parametrize(
     ("word", "step", "message"),
     [
@@ -155,15 +147,7 @@ def test_a_game_that_fails(word: str, step: int, message: str, sanitized: Compil
 
 @pytest.mark.parametrize("word", ["fails", "returns", "yields"])
 def test_the_next_episode_follows_a_failure(word: str, sanitized: Compile) -> None:
-    with VecEnv(odd(sanitized("odd_games"), word), 4, seed=1, on_error="restart") as vec:
-        obs = vec.reset()
-        for _ in range(3):
-            obs = acted(vec, obs, 3)
-            assert obs.truncated.any()
-            failed = [each for each in obs.episodes if each.metrics == {"error": 1.0}]
-            assert {each.length for each in failed} == ({2} if word == "fails" else {1, 2})
-            assert len(obs.features["Dot"].values) == 4
-        assert {each.number for each in failed} == {2}
+    require_next_episodes(odd(sanitized("odd_games"), word), {2} if word == "fails" else {1, 2})
 
 
 def test_an_exception_in_cpp(program: Compile) -> None:

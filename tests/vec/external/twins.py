@@ -82,6 +82,27 @@ def require_verified(game: Game) -> None:
             assert replay.verify(other) is None
 
 
+def acted(vec: VecEnv, obs: VecObs, num_steps: int = 1) -> VecObs:
+    """The observations after some steps in which all actors choose the second label."""
+    for _ in range(num_steps):
+        num_actors = len(obs.action_masks["Move"].actors.values)
+        obs = vec.act({"Move": np.ones(num_actors, dtype=np.int64)})
+    return obs
+
+
+def require_next_episodes(game: Game, lengths: set[int]) -> None:
+    """The game of `odd_games` fails after this many steps, and its next episodes follow."""
+    with VecEnv(game, 4, seed=1, on_error="restart") as vec:
+        obs = vec.reset()
+        for _ in range(3):
+            obs = acted(vec, obs, 3)
+            assert obs.truncated.any()
+            failed = [each for each in obs.episodes if each.metrics == {"error": 1.0}]
+            assert {each.length for each in failed} == lengths
+            assert len(obs.features["Dot"].values) == 4
+        assert {each.number for each in failed} == {2}
+
+
 def require_failure(game: ExternalGame, **settings: object) -> str:
     """The error of a game that refuses its settings."""
     with pytest.raises(WorkerError) as caught:

@@ -29,10 +29,12 @@ from tests.page.test_network import (
     SHIPPED,
     SMALL,
     configs,
+    counted,
     observed,
     placed,
     positions,
     require_equal,
+    without_value,
 )
 
 pytestmark = [
@@ -108,27 +110,13 @@ def test_every_entity_may_be_missing(library: CLibrary) -> None:
 
 @pytest.mark.parametrize("count", [0.0, 1.0, 2.0])
 def test_uncounted_features_are_only_clipped(count: float, library: CLibrary) -> None:
-    weights = random_weights((OBS, ACTIONS), SMALL())
-    tensors = {
-        name: np.array(count, np.float32)
-        if name.endswith("count")
-        else np.zeros_like(each)
-        if name.endswith("squares_sum")
-        else each
-        for name, each in weights.tensors.items()
-    }
-    fresh = Weights(OBS, ACTIONS, weights.config, tensors)
+    fresh = counted(random_weights((OBS, ACTIONS), SMALL()), count)
     shown = [observed((OBS, ACTIONS), seed) for seed in range(4)]
     require_equal(library.compare(fresh, vectors_of(fresh, shown)))
 
 
 def test_an_untrained_value_is_none(library: CLibrary) -> None:
-    weights = random_weights((OBS, ACTIONS), SMALL(separate_value=True))
-    tensors = {
-        name: np.zeros_like(each) if "heads.value." in name else each
-        for name, each in weights.tensors.items()
-    }
-    untrained = Weights(OBS, ACTIONS, weights.config, tensors)
+    untrained = without_value(random_weights((OBS, ACTIONS), SMALL(separate_value=True)))
     vectors = vectors_of(untrained, [observed((OBS, ACTIONS), 1)])
     assert vectors[0]["value"] is None
     require_equal(library.compare(untrained, vectors))

@@ -50,6 +50,7 @@ from tests.page.test_network import (
     observed,
     placed,
     positions,
+    without_value,
 )
 
 onnx: Any = pytest.importorskip("onnx")
@@ -272,11 +273,7 @@ def test_uncounted_features_are_only_clipped() -> None:
 
 def test_an_untrained_value_is_no_output() -> None:
     weights = random_weights((OBS, ACTIONS), SMALL(separate_value=True))
-    tensors = {
-        name: np.zeros_like(each) if "heads.value." in name else each
-        for name, each in weights.tensors.items()
-    }
-    untrained = replace(weights, tensors=tensors)
+    untrained = without_value(weights)
     require_equal(untrained, vectors_of(untrained, [observed((OBS, ACTIONS), 1)]))
     assert len(onnx_bytes(untrained)) < 0.7 * len(onnx_bytes(weights))
     with pytest.raises(SchemaError, match="neither actions nor a value"):
@@ -284,11 +281,7 @@ def test_an_untrained_value_is_no_output() -> None:
 
 
 def _value_only(weights: Weights) -> tuple[RogueNetConfig, dict[str, NDArray[Any]]]:
-    kept = random_weights((OBS, {}), SMALL())
-    return SMALL(), {
-        name: np.zeros_like(each) if "heads.value." in name else each
-        for name, each in kept.tensors.items()
-    }
+    return SMALL(), dict(without_value(random_weights((OBS, {}), SMALL())).tensors)
 
 
 # ---------------------------------------------------------------- random networks

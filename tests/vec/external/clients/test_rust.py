@@ -25,7 +25,6 @@ from entity_env.errors import WorkerError
 from entity_env.vec import Autoreset, ExternalGame, VecEnv
 from entity_env.vec.external.messages import HEADER, MAGIC, Kind, MessageError
 from entity_env.vec.external.program import Link
-from tests.vec.external.test_c import acted
 from tests.vec.external.test_c_fuzz import (
     NUM_CASES,
     REFUSED,
@@ -38,9 +37,11 @@ from tests.vec.external.test_c_fuzz import (
 from tests.vec.external.twins import (
     CROWDED,
     GAMES,
+    acted,
     kinds,
     require_equal,
     require_failure,
+    require_next_episodes,
     require_verified,
     twin_of,
 )
@@ -192,15 +193,7 @@ def test_a_game_that_fails(word: str, step: int, message: str, programs: Path) -
 
 @pytest.mark.parametrize("word", ["fails", "returns", "awaits"])
 def test_the_next_episode_follows_a_failure(word: str, programs: Path) -> None:
-    with VecEnv(odd(programs, word), 4, seed=1, on_error="restart") as vec:
-        obs = vec.reset()
-        for _ in range(3):
-            obs = acted(vec, obs, 3)
-            assert obs.truncated.any()
-            failed = [each for each in obs.episodes if each.metrics == {"error": 1.0}]
-            assert {each.length for each in failed} == ({2} if word == "fails" else {1, 2})
-            assert len(obs.features["Dot"].values) == 4
-        assert {each.number for each in failed} == {2}
+    require_next_episodes(odd(programs, word), {2} if word == "fails" else {1, 2})
 
 
 @pytest.mark.parametrize("word", ["late", "bursts", "keeps", "gives_up", "prints_errors", ""])
