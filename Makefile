@@ -35,8 +35,10 @@ help:  ## list the targets
 
 venv: $(STAMP)  ## create .venv with everything for development
 
+SOURCES_IN_C := entity_env/authoring/_speedups.c entity_env/agents/rogue_net/numpy_net/_forward.c clients/c/entity_agent.h
+
 # Recreated when the dependencies change. The stamp is written last, so an interrupted installation is resumed.
-$(STAMP): pyproject.toml constraints.txt entity_env/authoring/_speedups.c
+$(STAMP): pyproject.toml constraints.txt setup.py $(SOURCES_IN_C)
 	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer found: install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@echo "Installing everything for development into $(VENV): about two minutes the first time, then seconds."
 	@$(PYTHON) -m venv $(VENV)
@@ -128,7 +130,7 @@ EXTRA_TESTS := tests/interop tests/replay tests/contract
 UV_INSTALL = $(BIN)/uv pip install --quiet --constraint constraints.txt --python
 
 # OTHER: the interpreter.
-$(OTHERS:%=.venv-%/.installed): pyproject.toml constraints.txt setup.py entity_env/authoring/_speedups.c
+$(OTHERS:%=.venv-%/.installed): pyproject.toml constraints.txt setup.py $(SOURCES_IN_C)
 	@$(BIN)/uv venv --quiet --clear --python "$(OTHER)" $(@D)
 	@$(UV_INSTALL) $(@D)/bin/python $(if $(findstring lowest,$@),--resolution lowest-direct) --editable '.[$(EXTRAS)]'
 	@touch $@

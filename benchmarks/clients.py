@@ -176,7 +176,7 @@ def decisions(library: CLibrary, num_entities: int, rounds: int) -> dict[str, fl
         }
         for features in shown(num_entities)
     ]
-    numpy_agent = decision_ours.agent(num_entities)
+    numpy_agent = decision_ours.numpy_agent(num_entities)
     ours, theirs = [], []
     with CAgent(library, agent_bytes(weights())) as agent:
         for_c = [agent.observation(each) for each in observations]

@@ -33,6 +33,7 @@ _MAKERS = {
     "rogue_net": "decision_theirs:agent",
     "ours": "decision_ours:agent",
     "ours_in_a_game": "decision_ours:game",
+    "ours_numpy": "decision_ours:numpy_agent",
     "ours_torch": "decision_ours:torch_agent",
 }
 _PACKAGES = ["entity-env", "numpy", "torch", "rogue-net", "enn-trainer", "entity-gym"]
@@ -102,6 +103,7 @@ def decisions(python: Path, num_entities: int, num_rounds: int) -> dict[str, flo
     return {
         f"ratio_{size}": ratio(rounds, "ours"),
         f"ratio_{size}_in_a_game": ratio(rounds, "ours_in_a_game"),
+        f"ratio_{size}_in_numpy": ratio(rounds, "ours_numpy"),
         f"ratio_{size}_in_torch": ratio(rounds, "ours_torch"),
         **{f"us_{size}_{name}": Median.of(each) for name, each in rounds.items()},
     }

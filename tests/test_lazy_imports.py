@@ -130,6 +130,7 @@ import io, sys
 sys.path.insert(0, sys.argv[1])
 if sys.argv[2] == "plain":
     sys.modules["entity_env.authoring._speedups"] = None
+    sys.modules["entity_env.agents.rogue_net.numpy_net._forward"] = None
 from entity_env import Game, Obs, SelectEntity
 from entity_env.agents import HumanAgent, ScriptedAgent
 from entity_env.games import cherry_pick, multi_snake, rock_paper_scissors, snake

@@ -41,6 +41,10 @@ _LINUX: Final = sys.platform == "linux"
 # Replaces the interpreter's flags: no debug information and no library folder.
 _CFLAGS: Final = "-O3 -DNDEBUG -fwrapv -Wall -g0"
 _LINK: Final = {"LDSHARED": "cc -shared"} if _LINUX else {}
+_MODULES_IN_C: Final = (
+    "entity_env.authoring._speedups",
+    "entity_env.agents.rogue_net.numpy_net._forward",
+)
 
 
 def main() -> None:
@@ -187,11 +191,11 @@ def uv_build(
 
 
 def check_compiled(wheel: Path, paths: Sequence[str]) -> None:
-    """Check that a wheel has the C module, and that the module contains none of the paths."""
+    """Check that a wheel has the modules in C, and that they contain none of the paths."""
     packed = zipfile.ZipFile(wheel)
     modules = [packed.read(name) for name in packed.namelist() if name.endswith((".so", ".pyd"))]
-    if not modules:
-        sys.exit(f"\n{wheel.name}: the module in C was not built, is there a compiler?")
+    if len(modules) != len(_MODULES_IN_C):
+        sys.exit(f"\n{wheel.name}: {len(modules)} modules in C were built, is there a compiler?")
     for path in paths:
         if any(path.encode() in module for module in modules):
             sys.exit(f"\n{wheel.name}: expected no paths of this machine, found {path}")
@@ -283,8 +287,8 @@ def try_wheel(folder: Path, wheel: Path, pythons: Mapping[str, Path], trained: P
     tag = re.search(r"-cp3(\d+)-", wheel.name)
     python = pythons[f"3.{tag[1]}"] if tag else Path(sys.executable)
     programs = environment(folder / "environment", python, wheel)
-    module = "entity_env.authoring._speedups"
-    run(programs / "python", "-I", "-c", f"import {module}", cwd=folder, fails=not tag)
+    for module in _MODULES_IN_C:
+        run(programs / "python", "-I", "-c", f"import {module}", cwd=folder, fails=not tag)
     version = wheel.name.split("-")[1]
     if run(programs / "entity-env", "--version", cwd=folder).split()[-1] != version:
         sys.exit(f"\nexpected entity-env --version to print {version}")

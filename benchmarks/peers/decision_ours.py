@@ -9,13 +9,21 @@ from benchmarks.peers.stepper import Stepper
 from entity_env import Obs
 from entity_env.agents.rogue_net import NumpyAgent
 from entity_env.agents.rogue_net.neural_agent import TrainedAgent
+from entity_env.agents.rogue_net.numpy_net.single import PlainSingleNet
 from entity_env.authoring.local_run import AgentRun
 from entity_env.core.observation import CategoricalActionMask, Observation
 
 
 def agent(num_entities: int) -> Stepper:
-    """The numpy agent, called like the real rogue-net: an observation in, an action out."""
+    """The shipped agent, called like the real rogue-net: an observation in, an action out."""
     return _stepper(NumpyAgent(weights(), seed=1), num_entities)
+
+
+def numpy_agent(num_entities: int) -> Stepper:
+    """The agent of an installation without a compiler."""
+    deciding = NumpyAgent(weights(), seed=1)
+    deciding._single = PlainSingleNet(weights())
+    return _stepper(deciding, num_entities)
 
 
 def torch_agent(num_entities: int) -> Stepper:
@@ -29,7 +37,7 @@ def torch_agent(num_entities: int) -> Stepper:
 
 
 def game(num_entities: int) -> Stepper:
-    """The numpy agent, called by a game: dataclasses in, a list of enum members out."""
+    """The shipped agent, called by a game: dataclasses in, a list of enum members out."""
     deciding = _joined(NumpyAgent(weights(), seed=1))
     observations = cycle(
         [

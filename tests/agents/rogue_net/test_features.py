@@ -18,7 +18,7 @@ from entity_env.agents.rogue_net import (
 )
 from entity_env.agents.rogue_net.checkpoints.agent_file import MAGIC, agent_bytes, agent_from_bytes
 from entity_env.agents.rogue_net.features import Inputs, input_features
-from entity_env.agents.rogue_net.numpy_net.agent import SingleObservationReader
+from entity_env.agents.rogue_net.numpy_net.single_reader import SingleObservationReader
 from entity_env.agents.rogue_net.weights import expected_tensors
 from entity_env.core.observation import (
     ActionMask,

@@ -13,9 +13,6 @@ from numpy.typing import NDArray
 
 from entity_env.core.ragged import Floats
 
-Call: TypeAlias = tuple[Callable[..., object], tuple[Any, ...]]
-"""A function and its arguments, including the arrays it writes to."""
-
 Activation: TypeAlias = Callable[[Floats], Floats]
 
 CLIP: Final = np.float32(5.0)
@@ -29,7 +26,7 @@ HIDDEN: Final = np.float32(-1e9)
 class _GeluTable(NamedTuple):
     """Piecewise linear approximation of GELU, `x` times the cumulative normal distribution.
 
-    Piece `i` is `offset[i] + slope[i] * u` for `u = x * SCALE + SHIFT` from `i` to `i + 1`; the
+    Piece `i` is `offset[i] + slope[i] * u` for `u = x * _SCALE + _SHIFT` from `i` to `i + 1`; the
     first and the last piece are unbounded, 0 and `x`. The error is at most 2.4e-7 in exact
     arithmetic: a few float32 roundings of numbers around 1.
     """
@@ -38,47 +35,37 @@ class _GeluTable(NamedTuple):
     slope: Floats
 
 
-SCALE: Final = 512.0
+_SCALE: Final = np.float32(512.0)
 _LIMIT: Final = 6.0
 """Beyond this, the GELU differs from 0 or `x` by less than 1e-8."""
-SHIFT: Final = SCALE * _LIMIT + 1.0
+_SHIFT: Final = _SCALE * np.float32(_LIMIT) + np.float32(1)
 
 
 @cache
 def _gelu_table() -> _GeluTable:
-    ends = np.arange(-_LIMIT, _LIMIT + 0.5 / SCALE, 1.0 / SCALE)
+    ends = np.arange(-_LIMIT, _LIMIT + 0.5 / _SCALE, 1.0 / _SCALE)
     root = math.sqrt(0.5)
     value = np.array([0.5 * x * (1.0 + math.erf(x * root)) for x in ends.tolist()])
     middle = 0.5 * (ends[1:] + ends[:-1])
     exact = np.array([0.5 * x * (1.0 + math.erf(x * root)) for x in middle.tolist()])
-    slope = np.diff(value) * SCALE
+    slope = np.diff(value) * _SCALE
     chord = 0.5 * (value[1:] + value[:-1])
     # Halfway between chord and tangent, the error is half as large.
     offset = 0.5 * (chord + exact) - slope * middle
     offset = np.concatenate(([0.0], offset, [0.0]))
     slope = np.concatenate(([0.0], slope, [1.0]))
-    in_u = slope / SCALE
-    return _GeluTable((offset - in_u * SHIFT).astype(np.float32), in_u.astype(np.float32))
-
-
-def gelu_calls(u: Floats, piece: NDArray[np.intp], part: Floats) -> list[Call]:
-    """Calls that replace `u` with GELU of `(u - SHIFT) / SCALE`; other arguments are scratch."""
-    table = _gelu_table()
-    return [
-        (piece.__setitem__, (..., u)),
-        (table.slope.take, (piece, None, part, "clip")),
-        (np.multiply, (u, part, u)),
-        (table.offset.take, (piece, None, part, "clip")),
-        (np.add, (u, part, u)),
-    ]
+    in_u = slope / _SCALE
+    return _GeluTable((offset - in_u * _SHIFT).astype(np.float32), in_u.astype(np.float32))
 
 
 def gelu(x: Floats) -> Floats:
     """GELU in place, accurate to a few float32 roundings."""
-    x *= np.float32(SCALE)
-    x += np.float32(SHIFT)
-    for call, arguments in gelu_calls(x, np.empty(x.shape, np.intp), np.empty_like(x)):
-        call(*arguments)
+    offset, slope = _gelu_table()
+    x *= _SCALE
+    x += _SHIFT
+    piece = x.astype(np.intp)
+    x *= slope.take(piece, None, None, "clip")
+    x += offset.take(piece, None, None, "clip")
     return x
 
 
@@ -178,7 +165,7 @@ class InputScale:
 
 _LARGEST_PRODUCT: Final = 2**19 - 1
 """Maximum number of multiplications that OpenBLAS does in one thread, for two or more rows."""
-_LARGEST_OF_A_ROW: Final = 2**13
+LARGEST_OF_A_ROW: Final = 2**13
 """The same for a matrix with one row, which is a vector for BLAS."""
 
 
@@ -213,18 +200,11 @@ def product(x: Floats, y: Floats, out: Floats | None = None) -> Floats:
     return out
 
 
-def product_call(x: Floats, y: Floats, out: Floats) -> Call:
-    """A call equal to `product(x, y, out)`, for a contiguous `out`; skips the check if small."""
-    if not _is_small(x, y):
-        return product, (x, y, out)
-    return (x.dot, (y, out)) if x.ndim == 2 else (np.matmul, (x, y, out))
-
-
 def _is_small(x: Floats, y: Floats) -> bool:
     """True if BLAS computes `x @ y` in one thread."""
     rows = x.shape[-2]
     is_small: bool = rows * x.shape[-1] * y.shape[-1] <= (
-        _LARGEST_PRODUCT if rows > 1 else _LARGEST_OF_A_ROW
+        _LARGEST_PRODUCT if rows > 1 else LARGEST_OF_A_ROW
     )
     return is_small
 

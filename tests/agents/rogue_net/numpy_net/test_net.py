@@ -1,4 +1,4 @@
-"""RogueNet in numpy matches rogue-net, plain and fused, and plays without torch."""
+"""RogueNet in numpy and in C matches rogue-net, and plays without torch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,18 +32,15 @@ from entity_env.agents.rogue_net import (
     Weights,
     save_checkpoint,
 )
-from entity_env.agents.rogue_net.numpy_net import (
-    fused as numpy_fused,
-    layers as numpy_layers,
-    plan as numpy_plan,
-)
+from entity_env.agents.rogue_net.numpy_net import single
 from entity_env.agents.rogue_net.numpy_net.distributions import (
     CategoricalArrays,
     GaussianArrays,
     choose_label,
 )
 from entity_env.agents.rogue_net.numpy_net.functions import ACTIVATIONS, product
-from entity_env.agents.rogue_net.numpy_net.fused import FusedNet
+from entity_env.agents.rogue_net.numpy_net.single import PlainSingleNet, SingleNet, single_net
+from entity_env.agents.rogue_net.numpy_net.single_reader import RequestedAction
 from entity_env.agents.rogue_net.torch_net.distributions import at_temperature
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
@@ -119,50 +117,73 @@ def _visible(fixture: Fixture, case: Case) -> NDArray[np.bool_] | None:
     return np.concatenate([*flags, np.ones(int(has_global))]).astype(np.bool_)
 
 
-def _fused_logits(
-    net: FusedNet, fixture: Fixture, case: Case, action: str, x: NDArray[np.float32]
-) -> NDArray[np.float32]:
-    actors = case[f"actors/{action}"].astype(np.int64)
-    if isinstance(fixture.action_space[action], SelectEntityActionSpace):
-        return net.score_actees(action, x[actors], x[case[f"actees/{action}"].astype(np.int64)])
-    return net.score_labels(action, x[actors])
+WAYS = pytest.mark.parametrize("way", ["compiled", "plain"])
+
+
+def _single(weights: Weights, way: str) -> SingleNet:
+    """The network for single observations, in C or in numpy."""
+    if way == "plain":
+        return PlainSingleNet(weights)
+    if not single.IS_COMPILED:
+        pytest.skip("needs the module in C, which was not built here")
+    net = single_net(weights)
+    assert net is not None
+    assert not isinstance(net, PlainSingleNet)
+    return net
+
+
+def _single_agent(weights: Weights, way: str) -> NumpyAgent:
+    agent = NumpyAgent(weights, greedy=True)
+    agent._single = _single(weights, way)
+    return agent
+
+
+def _requested(fixture: Fixture, case: Case, action: str) -> RequestedAction:
+    actors, actees = case[f"actors/{action}"].astype(np.int64), None
+    num_choices = 0
+    space = fixture.action_space[action]
+    if isinstance(space, SelectEntityActionSpace):
+        actees = case[f"actees/{action}"].astype(np.int64)
+        num_choices = len(actees)
+    else:
+        num_choices = len(space)
+    mask = case.get(f"mask/{action}")
+    allowed = None if mask is None else np.ascontiguousarray(mask.astype(np.bool_))
+    answers = np.full((len(actors), num_choices), np.nan, np.float32)
+    return RequestedAction(action, actors, actees, allowed, answers)
 
 
 @EVERY
-def test_one_observation_at_a_time_equals_upstream(fixture: Fixture) -> None:
-    net = FusedNet(fixture.weights)
+@WAYS
+def test_one_observation_at_a_time_equals_upstream(fixture: Fixture, way: str) -> None:
+    net = _single(fixture.weights, way)
     for case in fixture.cases():
         own = _own(fixture, case)
         kept = {name: array.copy() for name, array in own.items()}
-        x = net.encode(own, _shared(case), _visible(fixture, case))
-        assert x is not None
-        for action in fixture.action_space:
-            wanted = case[f"logprobs/{action}"].astype(np.float32)
-            if not wanted.size:
-                continue
-            logits = _fused_logits(net, fixture, case, action, x)
-            if f"mask/{action}" in case:
-                logits = np.where(case[f"mask/{action}"], logits, np.float32(-1e30))
-            _check_logprobs(
-                CategoricalArrays.of(np.zeros(len(logits), np.int64), logits, None).logprobs, wanted
-            )
-        few = np.array([len(x) - 1, 0])
-        some = net.encode(own, _shared(case), _visible(fixture, case), few)
-        assert some is not None
-        np.testing.assert_allclose(some, x[few], rtol=1e-4, atol=1e-5)
+        names = [name for name in fixture.action_space if case[f"logprobs/{name}"].size]
+        asked = [_requested(fixture, case, name) for name in names]
+        assert net.decide(own, _shared(case), _visible(fixture, case), asked, 1.0)
+        for each in asked:
+            wanted = np.exp(case[f"logprobs/{each.name}"].astype(np.float32))
+            np.testing.assert_allclose(each.answers, wanted, rtol=2e-4, atol=1e-5)
+            alone = [_requested(fixture, case, each.name)]
+            assert net.decide(own, _shared(case), _visible(fixture, case), alone, 1.0)
+            np.testing.assert_allclose(alone[0].answers, each.answers, rtol=1e-4, atol=1e-6)
         for name, array in own.items():
             np.testing.assert_array_equal(array, kept[name])
 
 
 def test_numpy_1_multiplies_rows_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     fixture = FIXTURES[3]
-    net, case = FusedNet(fixture.weights), fixture.cases()[0]
-    expected = net.encode(_own(fixture, case), _shared(case))
-    monkeypatch.setattr(numpy_plan, "row_dot", numpy_plan._einsum_rows)
-    got = FusedNet(fixture.weights).encode(_own(fixture, case), _shared(case))
-    assert got is not None
-    assert expected is not None
-    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+    case = fixture.cases()[0]
+    first = [_requested(fixture, case, name) for name in fixture.action_space]
+    second = [_requested(fixture, case, name) for name in fixture.action_space]
+    net = PlainSingleNet(fixture.weights)
+    assert net.decide(_own(fixture, case), _shared(case), None, first, 1.0)
+    monkeypatch.setattr(single, "row_dot", single.einsum_row_dot)
+    assert net.decide(_own(fixture, case), _shared(case), None, second, 1.0)
+    for one, other in zip(first, second, strict=True):
+        np.testing.assert_allclose(one.answers, other.answers, rtol=1e-5, atol=1e-5)
 
 
 def test_gelu_is_exact_enough() -> None:
@@ -254,11 +275,12 @@ def observations(draw: st.DrawFn, obs_space: ObsSpace) -> Observation:
 
 
 def _equal_ways(weights: Weights, observation: Observation) -> None:
-    """The fast path, the general path and torch agree on an observation."""
+    """The fast paths, the general path and torch agree on an observation."""
     agent = NumpyAgent(weights, greedy=True)
     require_same(RogueNet.of(weights), agent._batch_of_one(observation))
     quick_chosen, quick = agent.choose(observation)
     others = (
+        _single_agent(weights, "plain").choose(observation),
         agent._choose_from_batch(observation),
         NeuralAgent(RogueNet.of(weights), greedy=True).choose(observation),
     )
@@ -325,15 +347,11 @@ def _of_size(count: int, num_actors: int, is_hidden: bool) -> Observation:
     )
 
 
-@pytest.mark.parametrize("cost_of_calls", [-(10**12), 10**12], ids=["heads", "states"])
+@WAYS
 @pytest.mark.parametrize("num_actors", [1, 2, 400])
 @pytest.mark.parametrize("is_hidden", [False, True])
-def test_plans_of_all_sizes_are_as_exact(
-    monkeypatch: pytest.MonkeyPatch, cost_of_calls: int, num_actors: int, is_hidden: bool
-) -> None:
-    """Few entities, and too many to keep a plan; in turns, so that they share memory."""
-    monkeypatch.setattr(numpy_layers, "_CALL", cost_of_calls)
-    agent = NumpyAgent(_weights(OBS, CONFIGS[0], 4, 0.4), greedy=True)
+def test_sizes_in_turn_are_as_exact(way: str, num_actors: int, is_hidden: bool) -> None:
+    agent = _single_agent(_weights(OBS, CONFIGS[0], 4, 0.4), way)
     for count in (1, 9, 70, 5, 2, 300, 9, 5, 2, 70):
         observation = _of_size(count, num_actors, is_hidden)
         quick, slow = agent.choose(observation), agent._choose_from_batch(observation)
@@ -342,39 +360,29 @@ def test_plans_of_all_sizes_are_as_exact(
         np.testing.assert_allclose(quick[0]["push"], slow[0]["push"], rtol=1e-3, atol=1e-4)
 
 
-def test_a_copy_of_an_agent_has_memory_of_its_own() -> None:
-    """Arrays of a plan share memory; copies made one by one would not."""
-    agent = NumpyAgent(_weights(OBS, CONFIGS[0], 4, 0.4), greedy=True)
+@WAYS
+def test_a_copy_of_an_agent_decides_alike(way: str) -> None:
+    agent = _single_agent(_weights(OBS, CONFIGS[0], 4, 0.4), way)
     expected = agent.choose(_of_size(5, 1, False))[1]["move"]
     for other in (copy.deepcopy(agent), pickle.loads(pickle.dumps(agent)), copy.copy(agent)):
+        assert type(other._single) is type(agent._single)
         other.choose(_of_size(6, 1, False))
         np.testing.assert_array_equal(other.choose(_of_size(5, 1, False))[1]["move"], expected)
 
 
-def test_agents_share_a_network_on_any_thread() -> None:
-    net = FusedNet(_weights(OBS, CONFIGS[0], 4, 0.4))
-    rng = np.random.default_rng(0)
-    own = [{"A": rng.normal(size=(40, 2)).astype(np.float32)} for _ in range(8)]
-    expected = [net.encode(each, np.zeros(1, np.float32)) for each in own]
+@WAYS
+def test_agents_share_a_network_on_any_thread(way: str) -> None:
+    agent = _single_agent(_weights(OBS, CONFIGS[0], 4, 0.4), way)
+    shown = [_of_size(count, 2, count % 2 == 0) for count in range(3, 11)]
+    agents = [copy.copy(agent) for _ in shown]
+    expected = [agent.choose(each)[1]["move"] for each in shown]
 
     def differs(i: int) -> bool:
-        found = [net.encode(own[i], np.zeros(1, np.float32)) for _ in range(100)]
-        return any(not np.array_equal(each, expected[i]) for each in found)  # type: ignore[arg-type]
+        found = [agents[i].choose(shown[i])[1]["move"] for _ in range(100)]
+        return any(not np.array_equal(each, expected[i]) for each in found)
 
-    with ThreadPoolExecutor(len(own)) as pool:
-        assert not any(pool.map(differs, range(len(own))))
-
-
-def test_few_plans_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numpy_fused, "_MAX_PLANS", 3)
-    agent = NumpyAgent(_weights(OBS, CONFIGS[0], 4, 0.4), greedy=True)
-    fused = agent._fused
-    assert fused is not None
-    for count in (2, 3, 4, 5, 6, 2, 300):
-        agent.choose(_of_size(count, 1, False))
-        (plans,) = fused._idle
-        assert 1 <= len(plans._plans) <= 3
-        assert all(size.length <= numpy_fused._MAX_ENTITIES for size in plans._plans)
+    with ThreadPoolExecutor(len(shown)) as pool:
+        assert not any(pool.map(differs, range(len(shown))))
 
 
 def _usual(**changes: object) -> Observation:
@@ -394,8 +402,9 @@ def _usual(**changes: object) -> Observation:
     return Observation(**(given | changes))  # type: ignore[arg-type]  # includes wrong arguments
 
 
+@WAYS
 @pytest.mark.parametrize("scale", [0.4, 30.0, 3000.0])
-def test_sharp_attention_is_as_exact(scale: float) -> None:
+def test_sharp_attention_is_as_exact(scale: float, way: str) -> None:
     """Logits far outside the range of `exp`, of both signs."""
     weights = _weights(OBS, CONFIGS[0], 5, 0.4)
     tensors = dict(weights.tensors)
@@ -405,12 +414,9 @@ def test_sharp_attention_is_as_exact(scale: float) -> None:
     sharp = Weights(OBS, ACTIONS, weights.config, tensors)
     rng = np.random.default_rng(0)
     own = {"A": rng.normal(size=(9, 2)).astype(np.float32)}
-    with torch.inference_mode():
-        fused = FusedNet(sharp).encode(own, np.zeros(1, np.float32))
-    assert fused is not None
     actions = {"move": CategoricalActionMask(actor_types=["A"])}
     observation = _usual(features=own, ids={}, actions=actions)
-    agent = NumpyAgent(sharp)
+    agent = _single_agent(sharp, way)
     np.testing.assert_allclose(
         agent.choose(observation)[1]["move"],
         agent._choose_from_batch(observation)[1]["move"],
@@ -419,8 +425,9 @@ def test_sharp_attention_is_as_exact(scale: float) -> None:
     )
 
 
-def test_rare_forms_take_the_thorough_way() -> None:
-    agent = NumpyAgent(_weights(OBS, CONFIGS[0], 1, 0.4), greedy=True)
+@WAYS
+def test_rare_forms_take_the_thorough_way(way: str) -> None:
+    agent = _single_agent(_weights(OBS, CONFIGS[0], 1, 0.4), way)
     expected = agent.choose(_usual())
     lists = _usual(
         features={"A": [[0, 1], [2, -1]], "keys": [[]]},
@@ -477,7 +484,8 @@ KEYS = {"keys": np.zeros((1, 0), np.float32)}
 )
 def test_what_is_wrong_raises(changes: dict[str, object], message: str) -> None:
     weights = _weights(OBS, CONFIGS[0], 1, 0.4)
-    for agent in (NumpyAgent(weights), NeuralAgent(RogueNet.of(weights))):
+    plain = _single_agent(weights, "plain")
+    for agent in (NumpyAgent(weights), plain, NeuralAgent(RogueNet.of(weights))):
         with pytest.raises(SchemaError, match=message):
             agent.choose(_usual(**changes))
 
@@ -502,7 +510,8 @@ def test_no_entity_and_no_actor_are_no_trouble() -> None:
 def test_a_reference_entity_is_needed_once() -> None:
     config = RogueNetConfig(d_model=8, translation=TranslationConfig("B", ("x", "y")))
     weights = _weights(POSITIONED, config, 0, 0.4)
-    agents = NumpyAgent(weights), NeuralAgent(RogueNet.of(weights))
+    plain = _single_agent(weights, "plain")
+    agents = NumpyAgent(weights), plain, NeuralAgent(RogueNet.of(weights))
     for count in (0, 2):
         observation = Observation(
             reward=0.0,
@@ -722,3 +731,71 @@ def test_a_decision_wakes_no_other_thread() -> None:
     free = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
     done = subprocess.run(command, text=True, capture_output=True, timeout=50, env=free)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+FORMS = st.sampled_from([np.float32, np.float64, np.int64, np.bool_, np.int32])
+
+
+@st.composite
+def arrays_of_any_form(draw: st.DrawFn) -> NDArray[np.generic] | None:
+    """Arrays of the wrong type, shape or layout now and then, and of numbers out of range."""
+    shape = draw(st.lists(st.integers(0, 4), max_size=3))
+    values = draw(st.sampled_from([0, 1, 3, -1, 2**40]))
+    with np.errstate(all="ignore"):
+        array: NDArray[np.generic] = np.full(shape, values).astype(draw(FORMS))
+    if draw(st.booleans()) and array.ndim == 2:
+        array = np.asfortranarray(array)
+    array.flags.writeable = draw(st.booleans())
+    return None if draw(st.integers(0, 9)) == 0 else array
+
+
+@pytest.mark.skipif(
+    not single.IS_COMPILED, reason="needs the module in C, which was not built here"
+)
+@settings(max_examples=300)
+@given(data=st.data())
+def test_wrong_arguments_are_declined_in_c(data: st.DataObject) -> None:
+    net = _single(_weights(OBS, CONFIGS[0], 1, 0.4), "compiled")
+    anything = arrays_of_any_form()
+    right = {
+        "A": np.zeros((3, 2), np.float32),
+        "keys": np.zeros((1, 0), np.float32),
+        "B": np.zeros((2, 3), np.float32),
+    }
+    own = {name: data.draw(st.just(array) | anything) for name, array in right.items()}
+    rows = data.draw(st.sampled_from([np.arange(3), np.array([5]), np.array([6]), np.array([-1])]))
+    answers = np.full((len(rows), 3), np.nan, np.float32)
+    request = (
+        data.draw(st.sampled_from(["move", "push", "mode", "a.b", "nothing", 3])),
+        data.draw(st.just(rows) | anything),
+        data.draw(st.none() | st.just(np.arange(3)) | anything),
+        data.draw(st.none() | st.just(np.ones((len(rows), 3), np.bool_)) | anything),
+        data.draw(st.just(answers) | anything),
+    )
+    shared = data.draw(st.just(np.zeros(1, np.float32)) | anything)
+    visible = data.draw(st.none() | st.just(np.ones(7, np.bool_)) | anything)
+    twice = data.draw(st.booleans())
+    decided = net.decide(own, shared, visible, [request] * (1 + twice), 1.0)  # type: ignore[arg-type, list-item]
+    assert decided in (True, False)
+    if decided and request[4] is answers and request[0] != "push":
+        np.testing.assert_allclose(answers.sum(axis=1), 1, rtol=1e-5)
+    assert not (decided and twice)
+
+
+@pytest.mark.skipif(
+    not single.IS_COMPILED, reason="needs the module in C, which was not built here"
+)
+def test_a_network_in_c_is_made_of_an_agent_file() -> None:
+    from entity_env.agents.rogue_net.numpy_net._forward import Forward
+
+    with pytest.raises(ValueError, match="agent file"):
+        Forward(b"nothing", ())
+    wrong: list[tuple[Any, ...]] = [(), (b"", ()), ("text", ()), (b"x", 3)]
+    for arguments in wrong:
+        with pytest.raises((TypeError, ValueError)):
+            Forward(*arguments)
+    net = _single(_weights(OBS, CONFIGS[0], 1, 0.4), "compiled")
+    wrong = [(), ({}, 1, 2, 3, 4), ([], None, None, [], 1.0), ({}, None, None, [], "x")]
+    for arguments in wrong:
+        with pytest.raises(TypeError):
+            net.decide(*arguments)
