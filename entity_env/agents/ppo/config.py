@@ -71,6 +71,11 @@ class PPOConfig:
     update_epochs: Annotated[int | Schedule, Range(1, 10**6)] = 3
     """Number of passes over each rollout, unless `target_kl` stops the update earlier."""
 
+    memory_steps: Annotated[int, Range(1, 10**6)] = 32
+    """Largest number of consecutive decisions through which a network with memory learns at once,
+    at most those of a rollout. What it remembered before them is taken as given. Minibatches
+    consist of such segments. No effect without memory."""
+
     learning_rate: Annotated[float | Schedule, Range(0)] = 0.003
     """Step size of Adam at the start, after any warm-up."""
     anneal_learning_rate: bool = True

@@ -76,6 +76,13 @@ def load_teacher(path: Path, net: Policy) -> Policy:
     return teacher.to(net.device)
 
 
+def evaluate(net: Policy, minibatch: Minibatch) -> Evaluation:
+    """`Policy.evaluate` on a minibatch; only networks with memory need a past."""
+    if minibatch.past is None:
+        return net.evaluate(minibatch.obs, minibatch.samples)
+    return net.evaluate(minibatch.obs, minibatch.samples, minibatch.past)
+
+
 def evaluate_beside(teacher: Policy | None, net: Policy, minibatch: Minibatch) -> Evaluation:
     """`Policy.evaluate` on a minibatch, compared with a teacher if there is one.
 
@@ -85,7 +92,7 @@ def evaluate_beside(teacher: Policy | None, net: Policy, minibatch: Minibatch) -
     choice has almost no gradient and is lost.
     """
     if teacher is None:
-        return net.evaluate(minibatch.obs, minibatch.samples)
+        return evaluate(net, minibatch)
     with torch.no_grad():
         theirs, _ = teacher.distributions(minibatch.obs)
     distributions, values = net.distributions(minibatch.obs)
