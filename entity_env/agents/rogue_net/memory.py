@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.numpy_net.functions import sigmoid
 from entity_env.core.ragged import Floats, Ints
+from entity_env.core.vec_obs import VecObs
 
 NUM_GATES: Final = 3
 """Inputs of the recurrence per number in memory: reset, write and candidate, in this order."""
@@ -58,6 +59,36 @@ class Past:
     def part(self, columns: slice) -> Past:
         """Some columns of the states."""
         return Past(np.ascontiguousarray(self.states[:, columns]), self.lengths, self.begins)
+
+
+class RowStates:
+    """What a network remembers of the running episode of every agent of some environments.
+
+    Args:
+        width: how many numbers it remembers.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self._states: NDArray[np.float32] = np.zeros((0, 0, width), np.float32)
+        """By environment and agent; 0 at the start of an episode."""
+
+    def past(self, obs: VecObs) -> Past:
+        """The states before the observations of a batch; forgets episodes that ended before."""
+        envs, agents, _ = self._states.shape
+        need = int(obs.env_id.max(initial=-1)) + 1, int(obs.agent_id.max(initial=-1)) + 1
+        if need[0] > envs or need[1] > agents:
+            grown = np.zeros((max(need[0], envs), max(need[1], agents), self.width), np.float32)
+            grown[:envs, :agents] = self._states
+            self._states = grown
+        is_new = obs.done if obs.begins is None else obs.done | obs.begins
+        self._states[obs.env_id[is_new], obs.agent_id[is_new]] = 0
+        return Past(self._states[obs.env_id, obs.agent_id])
+
+    def advance(self, obs: VecObs, states: Floats) -> None:
+        """Stores the states after decisions on a batch, for the rows that were asked for one."""
+        is_ready = obs.is_ready
+        self._states[obs.env_id[is_ready], obs.agent_id[is_ready]] = states[is_ready]
 
 
 class Schedule(NamedTuple):
