@@ -71,7 +71,7 @@ class PPOConfig:
     update_epochs: Annotated[int | Schedule, Range(1, 10**6)] = 3
     """Number of passes over each rollout, unless `target_kl` stops the update earlier."""
 
-    memory_steps: Annotated[int, Range(1, 10**6)] = 32
+    memory_steps: Annotated[int, Range(1, 10**6)] = 128
     """Largest number of consecutive decisions through which a network with memory learns at once,
     at most those of a rollout. What it remembered before them is taken as given. Minibatches
     consist of such segments. No effect without memory."""

@@ -316,6 +316,10 @@ class TrainedAgent(PolicyAgent):
         if schema is not self._checked:
             self._fit_to(schema, is_declared=True)
 
+    def __getstate__(self) -> dict[str, object]:
+        # Functions of the batcher write to arrays of the original, and cannot be pickled.
+        return {name: value for name, value in self.__dict__.items() if name != "_batcher"}
+
     @cached_property
     def _batcher(self) -> ObservationBatcher:
         return ObservationBatcher(*self._spaces, "the observation".format)

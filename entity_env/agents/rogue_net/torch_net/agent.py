@@ -84,10 +84,10 @@ class NeuralAgent(TrainedAgent):
 
     @torch.inference_mode()
     def choose(
-        self, observation: Observation, past: Past | None = None
-    ) -> tuple[dict[ActionName, Samples], Mapping[ActionName, NDArray[np.float32]], Floats | None]:
+        self, observation: Observation
+    ) -> tuple[dict[ActionName, Samples], Mapping[ActionName, NDArray[np.float32]]]:
         batch = self._batch_of_one(observation)
-        distributions, _, states = self._distributions(batch, past)
+        distributions, _, states = self._distributions(batch, self._past())
         chosen = sample_actions(
             distributions, greedy=self.choosing.greedy, generator=self._generator
         )

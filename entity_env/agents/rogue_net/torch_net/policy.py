@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import torch
@@ -297,6 +297,15 @@ class ValueScale(nn.Module):
         self.std.fill_(std)
 
 
+_WRITE_GAIN: Final = 6.0
+"""Factor of torch's initial weights of the write gates. Whether a gate opens then depends on the
+observation from the start, so rare observations are kept apart from frequent ones, even for longer
+than the steps through which gradients go back.
+"""
+_CONTEXT_GAIN: Final = 4.0
+"""Factor of torch's initial weights of the layer that entities read the memory through."""
+
+
 class Memory(nn.Module):
     """A gated recurrent unit, see `recur`, over the rows of a batch.
 
@@ -313,9 +322,12 @@ class Memory(nn.Module):
         self.weight = nn.Parameter(torch.empty(NUM_GATES * width, width))
         for part in torch.split(self.weight.detach(), width):
             nn.init.orthogonal_(part)
-        with torch.no_grad():
-            self.gates.bias[width : 2 * width] = torch.from_numpy(write_biases(width))
         self.context = nn.Linear(width, num_outputs) if num_outputs else None
+        with torch.no_grad():
+            self.gates.weight[width : 2 * width] *= _WRITE_GAIN
+            self.gates.bias[width : 2 * width] = torch.from_numpy(write_biases(width))
+            if self.context is not None:
+                self.context.weight *= _CONTEXT_GAIN
 
     def forward(self, x: Tensor, past: Past) -> Tensor:
         """The states after every row, `(num_rows, width)`, from `(num_rows, num_inputs)`."""
