@@ -234,7 +234,11 @@ class PPOConfig:
         given = {name: value for name, value in sizes.items() if isinstance(value, int)}
         seen = GameFigures.of(vec) if found.is_fitted else None
         num_envs = vec.num_rows // num_agents
-        own = found.defaults_for(num_agents, seen=seen, num_envs=num_envs, **given)
+        net = settings.get("net")
+        remembers = isinstance(net, RogueNetConfig | MLPConfig | CNNConfig) and net.memory > 0
+        own = found.defaults_for(
+            num_agents, seen=seen, num_envs=num_envs, remembers=remembers, **given
+        )
         return cls(**{**own.settings, **settings})
 
     def for_fine_tuning(self) -> PPOConfig:

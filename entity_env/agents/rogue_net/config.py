@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Annotated, Final, TypeAlias
 
 from entity_env.core.validation import OneOf, Range, check_settings
-from entity_env.errors import SchemaError, UsageError, shown
+from entity_env.errors import CheckpointError, SchemaError, UsageError, shown
 
 MAX_LAYERS: Final = 1000
 MAX_WIDTH: Final = 1 << 16
@@ -458,6 +458,39 @@ def state_width(config: NetConfig) -> int:
     """Number of remembered numbers, of the policy and a separate value network together."""
     memory: int = getattr(config, "memory", 0)
     return 2 * memory if isinstance(config, RogueNetConfig) and config.separate_value else memory
+
+
+def require_same_net(old: NetConfig, wanted: NetConfig, where: str) -> None:
+    """Checks that a network has the wanted kind and size.
+
+    `dropout` and `value_scale` may differ, because behavior does not depend on them. A network
+    without memory can get one.
+
+    Raises:
+        CheckpointError: kind or size differ; the message names both networks' values.
+    """
+    if not state_width(old) and type(old) is type(wanted) and not isinstance(old, OwnNetConfig):
+        old = replace(old, memory=getattr(wanted, "memory", 0))
+    if isinstance(old, RogueNetConfig) and isinstance(wanted, RogueNetConfig):
+        wanted = replace(wanted, dropout=old.dropout, value_scale=old.value_scale)
+    if old == wanted:
+        return
+    found = f"it is of kind {_kind(old)}, but {_kind(wanted)} was requested"
+    if type(old) is type(wanted):
+        found = "; ".join(
+            f"its {each.name} is {getattr(old, each.name)}, "
+            f"but {getattr(wanted, each.name)} was requested"
+            for each in fields(old)
+            if getattr(old, each.name) != getattr(wanted, each.name)
+        )
+    raise CheckpointError(
+        f"{where} has a network of a different size: {found}. Leave out those options, or train "
+        "from scratch"
+    )
+
+
+def _kind(config: NetConfig) -> str:
+    return type(config).__name__.removesuffix("Config")
 
 
 def stored_net(data: Mapping[str, object]) -> tuple[str, dict[str, object]]:

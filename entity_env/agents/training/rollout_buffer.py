@@ -74,6 +74,7 @@ class Minibatch:
         logprobs, values: `(num_decisions,)` float32, of the rollout's policy.
         advantages, returns: `(num_decisions,)` float32, targets of policy and value.
         past: what the network remembered before the segments; None without memory.
+        teacher_past: the same of the teacher, if there is one.
     """
 
     obs: EntityBatch
@@ -83,6 +84,7 @@ class Minibatch:
     advantages: NDArray[np.float32]
     returns: NDArray[np.float32]
     past: Past | None = None
+    teacher_past: Past | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +98,18 @@ class Segments:
         states: `(num_decisions, width)` float32, what the network remembered before each decision
             of the rollout.
         begins: `(num_decisions,)` bool: the decision is the first of its episode.
+        rows: `(num_decisions,)` int64, the row that makes each decision.
         decisions: indices of decisions, one sequence per segment.
         of: `(num_decisions,)` int64 segment of each decision; -1 = none.
+        teacher_states: like `states`, of the teacher, if there is one.
     """
 
     states: Floats
     begins: NDArray[np.bool_]
+    rows: NDArray[np.int64]
     decisions: RaggedArray[np.int64]
     of: NDArray[np.int64]
+    teacher_states: Floats | None = None
 
     @classmethod
     def cut(
@@ -117,9 +123,7 @@ class Segments:
         """Cuts decisions into segments.
 
         Args:
-            states, begins: as above.
-            rows: `(num_decisions,)` the row that makes each decision; decisions of a row are in
-                order of time.
+            states, begins, rows: as above; decisions of a row are in order of time.
             inds: the decisions to learn from; of a row, all but some of its last.
             memory_steps: number of decisions per segment; the last of a row may be shorter.
         """
@@ -132,13 +136,16 @@ class Segments:
         lengths = np.diff(starts, append=len(owners))
         of = np.full(len(rows), -1)
         of[by_row] = np.repeat(np.arange(len(starts)), lengths)
-        return cls(states, begins, RaggedArray.unchecked(by_row, lengths), of)
+        return cls(states, begins, rows, RaggedArray.unchecked(by_row, lengths), of)
 
-    def past(self, mb_inds: NDArray[np.int64]) -> Past:
-        """The past of decisions that are whole segments, one after another."""
+    def past(self, mb_inds: NDArray[np.int64], states: Floats) -> Past:
+        """The past of decisions that are whole segments, one after another.
+
+        `states` are those of the network or of the teacher.
+        """
         starts = np.flatnonzero(np.diff(self.of[mb_inds], prepend=-1))
         lengths = np.diff(starts, append=len(mb_inds))
-        return Past(self.states[mb_inds[starts]], lengths, self.begins[mb_inds])
+        return Past(states[mb_inds[starts]], lengths, self.begins[mb_inds])
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +197,11 @@ class Rollout:
 
     def minibatch(self, mb_inds: NDArray[np.int64]) -> Minibatch:
         """The decisions with these indices, in order."""
+        past = teacher_past = None
+        if (segments := self.segments) is not None:
+            past = segments.past(mb_inds, segments.states)
+            if segments.teacher_states is not None:
+                teacher_past = segments.past(mb_inds, segments.teacher_states)
         return Minibatch(
             self.obs.map_arrays(lambda each: _take(each, mb_inds)),
             {name: _take(each, mb_inds).values for name, each in self.samples.items()},
@@ -197,7 +209,8 @@ class Rollout:
             self.values[mb_inds],
             self.advantages[mb_inds],
             self.returns[mb_inds],
-            None if self.segments is None else self.segments.past(mb_inds),
+            past,
+            teacher_past,
         )
 
 
