@@ -65,6 +65,13 @@ class PolicyAgent(Agent):
         """
         return None
 
+    def watch(self, observation: Observation) -> None:
+        """Remembers an observation on which another player decided, for agents with memory.
+
+        Call it after `think`, for every observation of a seat in order, and for the last one of an
+        episode.
+        """
+
     @property
     def schema(self) -> Schema:
         """The schema of the game.

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 from entity_env.agents.ppo import Callback, PPOConfig, TrainProgress, TrainResult, TrainState
 from entity_env.agents.rogue_net import RogueNetConfig, read_network
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER, find_checkpoint, read_header
-from entity_env.agents.rogue_net.transfer import require_same_net, require_transferable
+from entity_env.agents.rogue_net.config import require_same_net
+from entity_env.agents.rogue_net.transfer import require_transferable
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.agents.training.presets import (
     PROBE_ENVS,
@@ -344,6 +345,8 @@ def defaults_of(
     step_timeout_s: float | None = None,
     on_error: OnError = "raise",
     resumed: Path | None = None,
+    *,
+    remembers: bool = False,
 ) -> Defaults:
     """Defaults of a run; may first play the game at random.
 
@@ -352,6 +355,7 @@ def defaults_of(
         sizes: decisions of the run, environments and steps of a rollout, as far as given.
         step_timeout_s, on_error: of the run; a game that may crash its process gets a worker.
         resumed: folder of the resumed run, which keeps its settings.
+        remembers: the network has a memory.
     """
     total_steps, num_envs, num_steps = sizes
     if resumed is not None:
@@ -369,6 +373,7 @@ def defaults_of(
         seen,
         num_envs=num_envs,
         num_steps=num_steps if isinstance(num_steps, int) else None,
+        remembers=remembers,
     )
 
 

@@ -309,6 +309,8 @@ class VecObs(EntityBatch):
             "disabled", the episode's row in this batch shows the same entities, without actors.
         metrics: the games' named numbers over this batch.
         episodes: summaries of the episodes that ended in this step.
+        begins: `(num_rows,)` bool, rows that begin an episode without being done: after a reset.
+            None = unknown, as in batches of environments that cannot tell.
     """
 
     features: dict[EntityName, RaggedArray[np.float32]]
@@ -322,6 +324,7 @@ class VecObs(EntityBatch):
     final: VecObs | None = None
     metrics: dict[str, Metric] = field(default_factory=dict)
     episodes: Sequence[Episode] = ()
+    begins: NDArray[np.bool_] | None = None
 
     @property
     def done(self) -> NDArray[np.bool_]:
@@ -399,6 +402,7 @@ class VecObs(EntityBatch):
             VecObs.concat(finals) if finals else None,
             metrics,
             [episode for each in batches for episode in each.episodes],
+            _joined_flags(batches),
         )
 
     def with_final(self) -> VecObs:
@@ -475,11 +479,21 @@ class VecObs(EntityBatch):
             flat(self.truncated),
             flat(self.env_id),
             flat(self.agent_id),
+            begins=None if self.begins is None else flat(self.begins),
             **rest,
         )
 
     def __len__(self) -> int:
         return len(self.reward)
+
+
+def _joined_flags(batches: Sequence[VecObs]) -> NDArray[np.bool_] | None:
+    """`begins` of several batches; False where it is unknown, unless it is in all."""
+    if all(each.begins is None for each in batches):
+        return None
+    none = (np.zeros(len(each), np.bool_) for each in batches)
+    pairs = zip(batches, none, strict=True)
+    return np.concatenate([no if each.begins is None else each.begins for each, no in pairs])
 
 
 def find_not_finite(

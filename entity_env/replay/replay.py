@@ -410,11 +410,15 @@ class _Shown:
 def _with_thoughts(turns: Sequence[Turn], agent: PolicyAgent, game: Game | None) -> Iterator[Turn]:
     if game is not None:
         agent.join(AgentRun(game.schema))
+    seats: dict[int, PolicyAgent] = {}
     for turn in turns:
+        seat = seats.get(turn.agent_id) or (agent.copy_for_seat() if seats else agent)
+        seats[turn.agent_id] = seat
+        thoughts = None if turn.episode is not None else seat.think(turn.observation)
+        seat.watch(turn.observation)
         if turn.episode is not None:
             yield turn
             continue
-        thoughts = agent.think(turn.observation)
         if thoughts is None:
             raise UsageError(f"a {type(agent).__name__} does not compute probabilities to show")
         yield replace(turn, thoughts=thoughts)

@@ -327,9 +327,8 @@ class VecEnv(VecEnvBase):
             WorkerError, SchemaError, ProtocolError: a game failed; call `reset`.
         """
         env_ids = self._reset_ids(mask)
-        runs = self.runs_of(env_ids, seed, starts)
         previous = {group: batch for batch in self._pending for group in batch.groups}
-        return self._reset(env_ids, runs, previous)
+        return self._reset(env_ids, self.runs_of(env_ids, seed, starts), previous)
 
     def _reset_ids(self, mask: NDArray[np.bool_] | Sequence[bool]) -> list[int]:
         """Environments to reset, after checks."""
@@ -483,6 +482,7 @@ class VecEnv(VecEnvBase):
                 self._log.fail(error)
             raise
         self._runs = {}
+        obs.begins = np.isin(obs.env_id, env_ids)
         return obs
 
     def _begin(

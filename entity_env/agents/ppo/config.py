@@ -71,6 +71,11 @@ class PPOConfig:
     update_epochs: Annotated[int | Schedule, Range(1, 10**6)] = 3
     """Number of passes over each rollout, unless `target_kl` stops the update earlier."""
 
+    memory_steps: Annotated[int, Range(1, 10**6)] = 128
+    """Largest number of consecutive decisions through which a network with memory learns at once,
+    at most those of a rollout. What it remembered before them is taken as given. Minibatches
+    consist of such segments. No effect without memory."""
+
     learning_rate: Annotated[float | Schedule, Range(0)] = 0.003
     """Step size of Adam at the start, after any warm-up."""
     anneal_learning_rate: bool = True
@@ -229,7 +234,11 @@ class PPOConfig:
         given = {name: value for name, value in sizes.items() if isinstance(value, int)}
         seen = GameFigures.of(vec) if found.is_fitted else None
         num_envs = vec.num_rows // num_agents
-        own = found.defaults_for(num_agents, seen=seen, num_envs=num_envs, **given)
+        net = settings.get("net")
+        remembers = isinstance(net, RogueNetConfig | MLPConfig | CNNConfig) and net.memory > 0
+        own = found.defaults_for(
+            num_agents, seen=seen, num_envs=num_envs, remembers=remembers, **given
+        )
         return cls(**{**own.settings, **settings})
 
     def for_fine_tuning(self) -> PPOConfig:

@@ -28,8 +28,14 @@ from torch import Tensor, nn
 from entity_env.agents.ppo.array_loss import add_array_gradient
 from entity_env.agents.ppo.config import CurrentConfig
 from entity_env.agents.ppo.learner import Learner
-from entity_env.agents.ppo.rollout import Collector, FinalObservations, require_finite_output
-from entity_env.agents.ppo.teacher import evaluate_beside
+from entity_env.agents.ppo.rollout import (
+    Collector,
+    FinalObservations,
+    decide,
+    require_finite_output,
+    values_of,
+)
+from entity_env.agents.ppo.teacher import evaluate, evaluate_beside
 from entity_env.agents.rogue_net.torch_net.mlp import MLPGradient
 from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy
 from entity_env.agents.rogue_net.torch_net.rollout_policy import fastest_policy
@@ -39,6 +45,7 @@ from entity_env.agents.training.rollout_buffer import (
     Minibatch,
     Rollout,
     RolloutBuffer,
+    Segments,
     Trajectories,
 )
 from entity_env.agents.training.tracking.progress import Losses
@@ -70,11 +77,14 @@ def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs],
     vec, net = collector.vec, collector.net
     trajectories = Trajectories.empty(num_steps, len(collector.next_obs))
     logprobs = np.zeros_like(trajectories.rewards)
-    buffer, finals = RolloutBuffer(), FinalObservations()
+    buffer, finals, memory = RolloutBuffer(), FinalObservations(), collector.memory
+    states = np.empty((num_steps, *memory.states.shape), np.float32)
+    begins = np.empty((num_steps, len(memory.begins)), np.bool_)
     policy = fastest_policy(net)
     for t in range(num_steps):
         next_obs = collector.next_obs
-        output = policy.act(next_obs, generator=collector.generator)
+        states[t], begins[t] = memory.states, memory.begins
+        output = decide(policy, next_obs, collector.generator, memory.past)
         require_finite_output(output)
         is_ready = next_obs.is_ready
         rows = None if is_ready.all() else np.flatnonzero(is_ready)
@@ -84,17 +94,19 @@ def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs],
         trajectories.is_ready[t] = is_ready
         trajectories.values[t] = output.values
         logprobs[t] = output.logprobs
+        memory.advance(output, is_ready)
 
         collector.next_obs = next_obs = vec.recv()
         trajectories.rewards[t] = next_obs.reward
         trajectories.terminated[t] = next_obs.terminated
         trajectories.truncated[t] = next_obs.truncated
         collector.require_finite(trajectories, t)
-        finals.add(next_obs, t)
+        finals.add(next_obs, t, memory.states)
+        memory.restart(next_obs.done)
         after_step(next_obs)
     trajectories.is_ready[-1] = collector.next_obs.is_ready
     if not trajectories.done[-1].all():  # unused if every episode has just ended
-        trajectories.values[-1] = net.values(collector.next_obs)
+        trajectories.values[-1] = values_of(net, collector.next_obs, memory.past)
     finals.fill(trajectories.final_values, net)
 
     config, decided = collector.config, np.nonzero(trajectories.is_ready[:-1])
@@ -109,10 +121,15 @@ def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs],
         )
     obs, samples = buffer.joined()
     collector.count(trajectories, obs, samples)
+    b_inds, segments = np.flatnonzero(is_known[decided]), None
+    if memory.past is not None:
+        given = states[decided], begins[decided], decided[1], b_inds
+        segments = Segments.cut(*given, config.memory_steps)
     return Rollout(
         obs=obs,
         samples=samples,
-        b_inds=np.flatnonzero(is_known[decided]),
+        b_inds=b_inds,
+        segments=segments,
         logprobs=logprobs[decided],
         values=trajectories.values[decided],
         advantages=advantages[decided],
@@ -200,15 +217,17 @@ def learn(
 
     Raises `TrainingDivergedError` if a loss or a gradient is not finite.
     """
-    total, explained = _explained_variance(rollout, peers)
-    num_minibatches = max(1, round(total / config.minibatch_size))
+    total, num_units, explained = _explained_variance(rollout, peers)
+    # Every minibatch needs a segment on some rank.
+    num_minibatches = min(round(total / config.minibatch_size), num_units // peers.size)
+    num_minibatches = max(1, num_minibatches)
     parameters = list(net.parameters())
     seen: list[Tensor] = []
     net.train()
     try:
         minibatches = _Minibatches.of(net, rollout, config, return_scale, teacher)
         for _ in range(config.update_epochs if total else 0):
-            splits = np.array_split(rng.permutation(rollout.b_inds), num_minibatches)
+            splits = rollout.splits(rng, num_minibatches)
             moments = peers.moments([rollout.advantages[mb_inds] for mb_inds in splits])
             for mb_inds, whole in zip(splits, moments, strict=True):
                 for parameter in parameters:
@@ -302,11 +321,11 @@ class _Minibatches(NamedTuple):
         if self.config.norm_adv:
             advantages = normalized(advantages, whole, self.return_scale)
         most = self.config.microbatch_size or max(len(mb_inds), 1)
-        num_parts = math.ceil(len(mb_inds) / most)
-        if num_parts == 1:
+        parts = self.rollout.parts(mb_inds, most)
+        if len(parts) == 1:
             yield mb_inds, advantages, len(mb_inds) / whole.number
-        elif num_parts:
-            for at in np.array_split(np.arange(len(mb_inds)), num_parts):
+        else:
+            for at in parts:
                 yield mb_inds[at], advantages[at], len(at) / whole.number
 
     def _evaluate(
@@ -323,7 +342,7 @@ class _Minibatches(NamedTuple):
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             with torch.no_grad():
-                old = self.old.evaluate(minibatch.obs, minibatch.samples)
+                old = evaluate(self.old, minibatch)
             torch.manual_seed(seed)
             new = evaluate_beside(self.teacher, self.net, minibatch)
         logprobs, values = (each.cpu().numpy() for each in (old.logprobs, old.values))
@@ -415,10 +434,13 @@ def _not_finite_figures(norm: float, figures: Tensor) -> str:
     return f"not finite: {', '.join(bad) or 'the loss'}"
 
 
-def _explained_variance(rollout: Rollout, peers: Peers) -> tuple[int, float]:
-    """Number of decisions with a known outcome on all ranks, and `Losses.explained_variance`."""
+def _explained_variance(rollout: Rollout, peers: Peers) -> tuple[int, int, float]:
+    """Decisions with a known outcome and `Rollout.num_units`, on all ranks; explained variance.
+
+    The last is `Losses.explained_variance`.
+    """
     returns = rollout.returns[rollout.b_inds].astype(np.float64)
     errors = returns - rollout.values[rollout.b_inds]
-    all_, left = peers.moments((returns, errors))
+    all_, left, units = peers.moments((returns, errors, np.zeros(rollout.num_units)))
     explained = 1 - left.squares / all_.squares if all_.squares else float("nan")
-    return int(all_.number), explained
+    return int(all_.number), int(units.number), explained

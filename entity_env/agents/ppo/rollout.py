@@ -10,9 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from entity_env.agents.ppo.config import CurrentConfig
+from entity_env.agents.rogue_net.memory import Past
 from entity_env.agents.rogue_net.torch_net.policy import Policy, PolicyOutput
+from entity_env.agents.rogue_net.torch_net.rollout_policy import ActingPolicy
 from entity_env.agents.training.rollout_buffer import RaggedSamples, Trajectories
 from entity_env.agents.training.tracking.rollout_figures import RolloutMeter
+from entity_env.core.ragged import Floats
 from entity_env.core.spaces import ActionName
 from entity_env.core.vec_env_base import partial_reset
 from entity_env.core.vec_obs import (
@@ -23,6 +26,20 @@ from entity_env.core.vec_obs import (
     find_not_finite,
 )
 from entity_env.errors import ProtocolError, SchemaError, TrainingDivergedError
+
+
+def values_of(net: Policy, batch: EntityBatch, past: Past | None) -> NDArray[np.float32]:
+    """`Policy.values`; only networks with memory need a past."""
+    return net.values(batch, past) if net.memory_width else net.values(batch)
+
+
+def decide(
+    policy: ActingPolicy, obs: EntityBatch, generator: torch.Generator, past: Past | None
+) -> PolicyOutput:
+    """`Policy.act`; only networks with memory need a past."""
+    if past is None:
+        return policy.act(obs, generator=generator)
+    return policy.act(obs, generator=generator, past=past)
 
 
 def staggered_starts(
@@ -38,6 +55,37 @@ def staggered_starts(
     return starts // num_steps * num_steps
 
 
+class RowMemory:
+    """What a network remembers of the running episode of every row.
+
+    Args:
+        width: `Policy.memory_width`; 0 = nothing.
+    """
+
+    def __init__(self, num_rows: int, width: int) -> None:
+        self.states = np.zeros((num_rows, width), np.float32)
+        """`(num_rows, width)`, 0 where the next decision is the first of an episode."""
+        self.begins = np.ones(num_rows, np.bool_)
+        """`(num_rows,)`: the next decision is the first of an episode."""
+
+    @property
+    def past(self) -> Past | None:
+        """For `Policy.act`; None without memory."""
+        return Past(self.states) if self.states.shape[1] else None
+
+    def advance(self, output: PolicyOutput, is_ready: NDArray[np.bool_]) -> None:
+        """Remembers the decisions of the rows that were asked for one."""
+        if output.states is not None:
+            self.states = np.where(is_ready[:, None], output.states, self.states)
+            self.begins = self.begins & ~is_ready
+
+    def restart(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> None:
+        """Forgets the episodes of some rows, which have ended."""
+        if self.states.shape[1]:
+            self.states[rows] = 0
+            self.begins[rows] = True
+
+
 class Collector:
     """Environments and network for `collect`; each rollout continues the last one.
 
@@ -49,6 +97,7 @@ class Collector:
 
     Attributes:
         meter: statistics of the rollouts.
+        memory: what the network remembers before `next_obs`.
 
     Raises:
         SchemaError: an observation that is not finite.
@@ -68,6 +117,7 @@ class Collector:
         self.generator = generator
         self.config = config
         self.next_obs = next_obs
+        self.memory = RowMemory(len(next_obs), net.memory_width)
         self._clock = _EpisodeClock(len(next_obs))
         self._require_finite_obs(next_obs, self._clock.place)
         num_envs = getattr(vec, "num_envs", len(next_obs))
@@ -100,6 +150,7 @@ class Collector:
         rows = np.flatnonzero(is_due[next_obs.env_id] | next_obs.done)
         self._clock.restart(rows)
         self.meter.restart(rows)
+        self.memory.restart(rows)
         self._require_finite_obs(next_obs, self._clock.place)
         return rows
 
@@ -196,8 +247,10 @@ class FinalObservations:
         self._entities: list[EntityBatch] = []
         self._steps: list[NDArray[np.int64]] = []
         self._rows: list[NDArray[np.int64]] = []
+        self._states: list[Floats] = []
 
-    def add(self, obs: VecObs, step: int) -> None:
+    def add(self, obs: VecObs, step: int, states: Floats) -> None:
+        """Adds those of a step; `states` are what the network remembers of each row's episode."""
         is_cut = obs.truncated & ~obs.terminated
         if not is_cut.any():
             return
@@ -217,9 +270,11 @@ class FinalObservations:
         shown = EntityBatch(obs.final.features, obs.final.visible, {})
         self._entities.append(shown.map_arrays(itemgetter(chosen)))
         self._rows.append(rows[chosen])
+        self._states.append(states[rows[chosen]])
         self._steps.append(np.full(len(chosen), step, dtype=np.int64))
 
     def fill(self, final_values: NDArray[np.float32], net: Policy) -> None:
         if self._rows:
             place = np.concatenate(self._steps), np.concatenate(self._rows)
-            final_values[place] = net.values(concat_entities(self._entities))
+            entities, states = concat_entities(self._entities), np.concatenate(self._states)
+            final_values[place] = values_of(net, entities, Past(states))

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,7 @@ from entity_env.agents.ppo.hints import Hint, hint_facts
 from entity_env.agents.ppo.learner import load_learner, new_learner, save_learner
 from entity_env.agents.ppo.ppo import collect, update
 from entity_env.agents.ppo.rollout import Collector, require_finite_output
-from entity_env.agents.ppo.teacher import begin_teacher, has_teacher, load_teacher
+from entity_env.agents.ppo.teacher import TeacherMemory, begin_teacher, has_teacher, load_teacher
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
 from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent
 from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint, not_finite
@@ -102,6 +103,7 @@ class Run(TrainState):
         self.net, self.optimizer = self.learner.net, self.learner.optimizer
         self._is_given = policy is not None
         self._teacher: Policy | None = None
+        self._teacher_memory: TeacherMemory | None = None
         self.meter = EpisodeMeter(math.ceil(config.episode_window / peers.size))
         self.episodes = self.meter.figures()
         """Episode statistics of all ranks, at the last update."""
@@ -296,6 +298,7 @@ class Run(TrainState):
         if has_teacher(self.config):
             start = learner.net if self._is_given else None
             self._teacher = begin_teacher(self._teacher or start, peers, self.out)
+            self._teacher_memory = TeacherMemory(self._teacher, len(next_obs))
         self.speed.start(learner.step)
         return collector
 
@@ -311,6 +314,8 @@ class Run(TrainState):
             self._count(rollout.obs, restart=True)
             self._begins_statistics = False
         teacher = self._teacher if now.stay_close else None
+        if teacher is not None and self._teacher_memory is not None:
+            rollout = self._teacher_memory.add_to(rollout)
         losses = update(learner, rollout, now, self.peers, teacher)
         # Count only after learning: until then, the learning policy must equal the one that played.
         if not begins_statistics:
@@ -397,7 +402,9 @@ class Run(TrainState):
 
     def require_sound(self, collector: Collector) -> None:
         """Raises `TrainingDivergedError` if the network's next output is not finite."""
-        require_finite_output(self.net.act(collector.next_obs, greedy=True))
+        past = collector.memory.past
+        act = self.net.act if past is None else partial(self.net.act, past=past)
+        require_finite_output(act(collector.next_obs, greedy=True))
 
     def save(self) -> None:
         if self.folder is not None and not self.peers.rank:

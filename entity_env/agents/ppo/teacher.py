@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.rogue_net.checkpoints.folder import CONFIG, find_checkpoint
+from entity_env.agents.rogue_net.memory import Past
 from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint, save_checkpoint
+from entity_env.agents.rogue_net.torch_net.distributions import ActionDistribution
 from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy, evaluation_of
 from entity_env.agents.training.peers import Peers
-from entity_env.agents.training.rollout_buffer import Minibatch
+from entity_env.agents.training.rollout_buffer import Minibatch, Rollout
 from entity_env.agents.training.schedule import values_of
-from entity_env.core.spaces import differences
+from entity_env.core.spaces import ActionName, differences
+from entity_env.core.vec_obs import EntityBatch
 from entity_env.errors import CheckpointError, UsageError
 
 TEACHER: Final = "teacher"
@@ -76,6 +81,46 @@ def load_teacher(path: Path, net: Policy) -> Policy:
     return teacher.to(net.device)
 
 
+class TeacherMemory:
+    """What a teacher with memory remembers of the running episode of every row.
+
+    Args:
+        num_rows: rows of the environments.
+    """
+
+    def __init__(self, teacher: Policy, num_rows: int) -> None:
+        self._teacher = teacher
+        self._states = np.zeros((num_rows, teacher.memory_width), np.float32)
+
+    @torch.no_grad()
+    def add_to(self, rollout: Rollout) -> Rollout:
+        """The rollout with the teacher's states; remembers all of its decisions."""
+        segments = rollout.segments
+        if segments is None:
+            return rollout
+        order = np.argsort(segments.rows, kind="stable")
+        rows, lengths = np.unique(segments.rows, return_counts=True)
+        begins = segments.begins[order]
+        past = Past(self._states[rows], lengths, begins)
+        obs = rollout.obs.map_arrays(itemgetter(order))
+        after = self._teacher.recall(obs, past)[2].cpu().numpy()
+        last = np.cumsum(lengths) - 1
+        before = np.roll(after, 1, axis=0)
+        before[last - lengths + 1] = past.states
+        before[begins] = 0
+        states = np.empty_like(before)
+        states[order] = before
+        self._states[rows] = after[last]
+        return replace(rollout, segments=replace(segments, teacher_states=states))
+
+
+def evaluate(net: Policy, minibatch: Minibatch) -> Evaluation:
+    """`Policy.evaluate` on a minibatch; only networks with memory need a past."""
+    if minibatch.past is None:
+        return net.evaluate(minibatch.obs, minibatch.samples)
+    return net.evaluate(minibatch.obs, minibatch.samples, minibatch.past)
+
+
 def evaluate_beside(teacher: Policy | None, net: Policy, minibatch: Minibatch) -> Evaluation:
     """`Policy.evaluate` on a minibatch, compared with a teacher if there is one.
 
@@ -85,10 +130,10 @@ def evaluate_beside(teacher: Policy | None, net: Policy, minibatch: Minibatch) -
     choice has almost no gradient and is lost.
     """
     if teacher is None:
-        return net.evaluate(minibatch.obs, minibatch.samples)
+        return evaluate(net, minibatch)
     with torch.no_grad():
-        theirs, _ = teacher.distributions(minibatch.obs)
-    distributions, values = net.distributions(minibatch.obs)
+        theirs, _ = _distributions(teacher, minibatch.obs, minibatch.teacher_past)
+    distributions, values = _distributions(net, minibatch.obs, minibatch.past)
     teacher_kl, agreed, counts = (torch.zeros_like(values) for _ in range(3))
     for name, own in distributions.items():
         rows = own.rows
@@ -100,3 +145,10 @@ def evaluate_beside(teacher: Policy | None, net: Policy, minibatch: Minibatch) -
     agreement = torch.where(counts > 0, agreed / counts.clamp_min(1), 1.0)
     found = evaluation_of(distributions, values, minibatch.samples)
     return replace(found, teacher_kl=teacher_kl, agreement=agreement)
+
+
+def _distributions(
+    net: Policy, obs: EntityBatch, past: Past | None
+) -> tuple[dict[ActionName, ActionDistribution], Tensor]:
+    """`Policy.distributions`, or, with a past, those of `Policy.recall`."""
+    return net.distributions(obs) if past is None else net.recall(obs, past)[:2]

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.ragged import Ints, RaggedArray
+from entity_env.core.ragged import Floats, Ints, RaggedArray
 from entity_env.core.spaces import EntityName
 from entity_env.core.vec_obs import EntityBatch
 from entity_env.errors import SchemaError
@@ -92,6 +92,33 @@ class Layout:
         hidden: NDArray[np.bool_] = (seen[:, None, :] & ~seen[:, :, None]) | is_empty[:, :, None]
         return hidden
 
+    def pooled(self, x: Floats, of: str) -> Floats:
+        """`(num_rows, …)`: "mean", "max" or "meanmax" of the visible entities of every observation.
+
+        0 if none is visible; `x` is `(num_entities, width)`, packed.
+        """
+        has_entities = self.lengths > 0
+        x = x[self.order]
+        starts = self.offsets[:-1][has_entities]
+        counts = self.lengths[has_entities, None]
+        seen = None if self.visible is None else self.visible[self.order, None]
+        if seen is not None:
+            counts = np.add.reduceat(seen, starts, dtype=np.int64) if len(starts) else counts
+        parts: list[Floats] = []
+        if "mean" in of:
+            mean = _reduced(np.add, x, seen, starts)
+            mean /= np.maximum(counts, 1).astype(np.float32)
+            parts.append(mean)
+        if "max" in of:
+            most = _reduced(np.maximum, x, seen, starts)
+            parts.append(np.where(counts > 0, most, np.float32(0)))
+        found = np.concatenate(parts, axis=1)
+        if has_entities.all():
+            return found
+        spread = np.zeros((len(has_entities), found.shape[1]), np.float32)
+        spread[has_entities] = found
+        return spread
+
     def packed_index(self, entities: RaggedArray[np.int64], what: str) -> Ints:
         """Packed index of each entity, given its index in its observation.
 
@@ -108,6 +135,16 @@ class Layout:
             )
         place: Ints = self.order[self.offsets[rows] + index]
         return place
+
+
+def _reduced(function: np.ufunc, x: Floats, seen: NDArray[np.bool_] | None, starts: Ints) -> Floats:
+    """Sums or maxima of the visible rows from each start to the next."""
+    if not len(starts):
+        return np.zeros((0, x.shape[1]), np.float32)
+    if seen is not None:
+        x = np.where(seen, x, np.float32(0 if function is np.add else -np.inf))
+    reduced: Floats = function.reduceat(x, starts)
+    return reduced
 
 
 def lay_out(batch: Batch, names: Sequence[EntityName], *, is_compiled: bool = False) -> Layout:

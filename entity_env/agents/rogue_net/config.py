@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Annotated, Final, TypeAlias
 
 from entity_env.core.validation import OneOf, Range, check_settings
-from entity_env.errors import SchemaError, UsageError, shown
+from entity_env.errors import CheckpointError, SchemaError, UsageError, shown
 
 MAX_LAYERS: Final = 1000
 MAX_WIDTH: Final = 1 << 16
 """Largest `d_model`, `n_head` and `d_qk`."""
+MAX_MEMORY: Final = 4096
+"""Largest `memory`."""
 MAX_NUMBERS: Final = 1 << 28
 """Maximum number of parameters of a network: 1 GiB of float32."""
 GATES: Final = OneOf(("linear", "relu", "gelu", "sigmoid"))
@@ -22,11 +24,14 @@ POOLINGS: Final = OneOf(("mean", "max", "meanmax"))
 """Poolings that can replace attention."""
 
 MAX_BUCKETS: Final = 1_000_000
+_OFF_AT_ZERO: Final = ("dropout", "memory")
+"""Settings of a RogueNet that files leave out if they are 0."""
 
 MAX_POSITIONS: Final = 16
 
 Names: TypeAlias = Sequence[str]
 _Width: TypeAlias = Annotated[int, Range(1, MAX_WIDTH)]
+_Memory: TypeAlias = Annotated[int, Range(0, MAX_MEMORY)]
 
 
 @dataclass(frozen=True)
@@ -245,6 +250,9 @@ class RogueNetConfig:
             `n_head` has no effect.
         dropout: share of activations (of embeddings, attention weights and the output of each
             layer) that are zeroed in training; 0 = none. Never used while acting.
+        memory: numbers that the network remembers from one decision of an episode to the next, see
+            `Past`; 0 = it decides on each observation alone. With `separate_value`, the value
+            network has a memory of the same size.
 
     `relpos_encoding` and `translation` may also be given as JSON objects.
 
@@ -263,6 +271,7 @@ class RogueNetConfig:
     value_scale: bool = False
     pooling: Annotated[str | None, POOLINGS] = None
     dropout: Annotated[float, Range(0, 1, is_below=True)] = 0.0
+    memory: _Memory = 0
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -289,7 +298,7 @@ class RogueNetConfig:
         return {
             name: value
             for name, value in asdict(self).items()
-            if value is not None and value is not False and (name != "dropout" or value)
+            if value is not None and value is not False and (name not in _OFF_AT_ZERO or value)
         }
 
     @classmethod
@@ -317,14 +326,16 @@ class MLPConfig:
         hidden: widths of the hidden layers, at least one, of both the policy and the value.
         norm_inputs: features are normalized by their running mean and deviation, see `InputNorm`.
             In a file, a missing setting means false, as in networks of earlier releases.
+        memory: as for `RogueNetConfig`; the policy and the value read the same memory.
 
     Raises:
         UsageError: no width or more than `MAX_LAYERS`, or a width that is not an integer from 1 to
-            `MAX_WIDTH`; `norm_inputs` that is neither true nor false.
+            `MAX_WIDTH`; `norm_inputs` that is neither true nor false; `memory` above `MAX_MEMORY`.
     """
 
     hidden: Sequence[_Width] = (64, 64)
     norm_inputs: bool = True
+    memory: _Memory = 0
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -333,7 +344,8 @@ class MLPConfig:
 
     def to_json(self) -> dict[str, object]:
         """JSON, without unused options."""
-        return {"hidden": list(self.hidden), **({"norm_inputs": True} if self.norm_inputs else {})}
+        normed = {"norm_inputs": True} if self.norm_inputs else {}
+        return {"hidden": list(self.hidden), **normed, **_memory_json(self.memory)}
 
 
 CNN_LAYERS: Final = {
@@ -357,6 +369,7 @@ class CNNConfig:
             the picture, see `CNN_LAYERS`.
         hidden: widths of the hidden layers after the convolutions, which also read all other
             features; None = chosen by the size of the picture. May be empty.
+        memory: as for `MLPConfig`. It reads the output of the convolutions and all other features.
 
     Raises:
         UsageError: `layers` is empty or has a layer that is not three integers above 0, or a size
@@ -365,6 +378,7 @@ class CNNConfig:
 
     layers: Sequence[Sequence[_Width]] | None = None
     hidden: Sequence[_Width] | None = None
+    memory: _Memory = 0
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -390,7 +404,7 @@ class CNNConfig:
             layers = self.layers  # type: ignore[assignment]  # checked
         elif side < 5:
             layers = tuple((channels, min(kernel, side), 1) for channels, kernel, _ in layers[:1])
-        return CNNConfig(layers, hidden if self.hidden is None else self.hidden)
+        return replace(self, layers=layers, hidden=hidden if self.hidden is None else self.hidden)
 
     def out_sizes(self, shape: tuple[int, int, int]) -> list[tuple[int, int, int]]:
         """Channels, height and width after every convolution; all sizes must be set.
@@ -414,7 +428,13 @@ class CNNConfig:
         return {
             "layers": None if self.layers is None else [list(each) for each in self.layers],
             "hidden": None if self.hidden is None else list(self.hidden),
+            **_memory_json(self.memory),
         }
+
+
+def _memory_json(memory: int) -> dict[str, object]:
+    """Networks without memory are the same in files as in releases that had none."""
+    return {"memory": memory} if memory else {}
 
 
 @dataclass(frozen=True)
@@ -434,6 +454,45 @@ class OwnNetConfig:
 NetConfig: TypeAlias = RogueNetConfig | MLPConfig | CNNConfig | OwnNetConfig
 
 
+def state_width(config: NetConfig) -> int:
+    """Number of remembered numbers, of the policy and a separate value network together."""
+    memory: int = getattr(config, "memory", 0)
+    return 2 * memory if isinstance(config, RogueNetConfig) and config.separate_value else memory
+
+
+def require_same_net(old: NetConfig, wanted: NetConfig, where: str) -> None:
+    """Checks that a network has the wanted kind and size.
+
+    `dropout` and `value_scale` may differ, because behavior does not depend on them. A network
+    without memory can get one.
+
+    Raises:
+        CheckpointError: kind or size differ; the message names both networks' values.
+    """
+    if not state_width(old) and type(old) is type(wanted) and not isinstance(old, OwnNetConfig):
+        old = replace(old, memory=getattr(wanted, "memory", 0))
+    if isinstance(old, RogueNetConfig) and isinstance(wanted, RogueNetConfig):
+        wanted = replace(wanted, dropout=old.dropout, value_scale=old.value_scale)
+    if old == wanted:
+        return
+    found = f"it is of kind {_kind(old)}, but {_kind(wanted)} was requested"
+    if type(old) is type(wanted):
+        found = "; ".join(
+            f"its {each.name} is {getattr(old, each.name)}, "
+            f"but {getattr(wanted, each.name)} was requested"
+            for each in fields(old)
+            if getattr(old, each.name) != getattr(wanted, each.name)
+        )
+    raise CheckpointError(
+        f"{where} has a network of a different size: {found}. Leave out those options, or train "
+        "from scratch"
+    )
+
+
+def _kind(config: NetConfig) -> str:
+    return type(config).__name__.removesuffix("Config")
+
+
 def stored_net(data: Mapping[str, object]) -> tuple[str, dict[str, object]]:
     """Kind ("rogue_net", "mlp" or "cnn") and fields of a network's configuration in a file.
 
@@ -448,10 +507,10 @@ def stored_net(data: Mapping[str, object]) -> tuple[str, dict[str, object]]:
 
 def net_from_json(data: object) -> NetConfig:
     """Reads the JSON of any network's `to_json`; raises `UsageError`."""
-    if isinstance(data, dict) and {"hidden"} <= set(data) <= {"hidden", "norm_inputs"}:
+    if isinstance(data, dict) and {"hidden"} <= set(data) <= {"hidden", "norm_inputs", "memory"}:
         return MLPConfig(**stored_net(data)[1])  # type: ignore[arg-type]  # checked by the class
-    if isinstance(data, dict) and set(data) == {"layers", "hidden"}:
-        return CNNConfig(data["layers"], data["hidden"])
+    if isinstance(data, dict) and {"layers", "hidden"} == set(data) - {"memory"}:
+        return CNNConfig(**data)
     if isinstance(data, dict) and set(data) == {"class"}:
         return OwnNetConfig(str(data["class"]))
     return RogueNetConfig.from_json(data)

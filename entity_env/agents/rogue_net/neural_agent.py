@@ -20,9 +20,11 @@ from entity_env.agents.rogue_net.action_index import Samples
 from entity_env.agents.rogue_net.adapt import FeatureAdaptor, unadaptable
 from entity_env.agents.rogue_net.batch_layout import Batch, visible_entities
 from entity_env.agents.rogue_net.checkpoints.reader import read_network
+from entity_env.agents.rogue_net.memory import Past, RowStates
 from entity_env.agents.rogue_net.transfer import fine_tuning, untransferable
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.authoring.local_run import AgentRun, Thoughts
+from entity_env.authoring.obs import Obs
 from entity_env.authoring.schema import Schema
 from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.core.observation import (
@@ -32,6 +34,7 @@ from entity_env.core.observation import (
     Observation,
     SelectEntityAction,
 )
+from entity_env.core.ragged import Floats
 from entity_env.core.spaces import ActionName, ObsSpace, Spaces, differences
 from entity_env.core.vec_obs import VecActions, VecObs, VecSelectEntityActionMask
 from entity_env.errors import CheckpointError, UsageError
@@ -71,6 +74,10 @@ class TrainedAgent(PolicyAgent):
 
     Args:
         choosing: greedy or sampling.
+        memory_width: how many numbers the network remembers, see `state_width`. The agent keeps
+            them for the running episode of its seat, and, in `decide_batch`, for that of every
+            environment and agent in the batches; so one agent can play several environments in
+            turn, but only one `VecEnv` at a time.
         adapt: also plays a game with more features and entity types, or in another order; see
             `FeatureAdaptor`.
 
@@ -80,9 +87,17 @@ class TrainedAgent(PolicyAgent):
             no spaces, so only observations are checked.
     """
 
-    def __init__(self, spaces: Spaces, choosing: Choosing, *, adapt: bool = False) -> None:
+    def __init__(
+        self, spaces: Spaces, choosing: Choosing, memory_width: int = 0, *, adapt: bool = False
+    ) -> None:
         super().__init__()
         self.choosing = choosing
+        self._width = memory_width
+        self._state: Floats | None = None
+        """`(1, memory_width)`; None = nothing is remembered."""
+        self._after: Floats | None = None
+        """State after the last `choose`."""
+        self.forget()
         self.adapt = adapt
         self.path = ""
         """Source of the network, for messages."""
@@ -132,6 +147,8 @@ class TrainedAgent(PolicyAgent):
     ) -> tuple[Mapping[ActionName, Samples], Mapping[ActionName, NDArray[np.float32]]]:
         """Legal actions for one observation, and the probabilities of all choices.
 
+        With memory, it reads `_past()` and sets `_after`.
+
         Returns:
             The choices: for each action one value per actor, as in `VecActions`. The probabilities:
             `(num_actors, num_choices)` for each action with labels or actees.
@@ -145,8 +162,51 @@ class TrainedAgent(PolicyAgent):
         """Thoughts on a batch of one observation, in the spaces of the network."""
 
     @abstractmethod
-    def choose_batch(self, obs: Batch) -> VecActions:
-        """Legal actions for a batch in the spaces of the network."""
+    def choose_rows(self, obs: Batch, past: Past | None) -> tuple[VecActions, Floats | None]:
+        """Legal actions for a batch in the spaces of the network, and the states after it."""
+
+    def choose_batch(self, obs: VecObs) -> VecActions:
+        """Legal actions for a batch in the spaces of the network; remembers it."""
+        return self._choose_and_remember(obs, obs)
+
+    def forget(self) -> None:
+        """Forgets all running episodes, as a new agent.
+
+        Call it before playing another `VecEnv`. Within one, episodes are told apart by the flags
+        of its batches.
+        """
+        self._state = self._after = None
+        self._last: tuple[Observation | None, Floats | None] = None, None
+        """The last observation, and what was remembered before it."""
+        self._rows = RowStates(self._width)
+
+    def watch(self, observation: Observation) -> None:
+        if observation.done:
+            self._state = None
+        if observation.done or not self._width:
+            return
+        batch, before = self._batch_of_one(self._adapted(observation)), self._state
+        _, state = self.choose_rows(batch, self._past())
+        self._last, self._state = (observation, before), state
+
+    def game_over(self, obs: Obs | None = None, *, truncated: bool = False) -> None:
+        super().game_over(obs, truncated=truncated)
+        self._state = None
+
+    def _past(self) -> Past | None:
+        """What is remembered of the running episode; None without memory."""
+        if not self._width:
+            return None
+        state = self._state
+        return Past(np.zeros((1, self._width), np.float32) if state is None else state)
+
+    def _choose_and_remember(self, obs: VecObs, known: Batch) -> VecActions:
+        """Decides on `known`, which is `obs` in the spaces of the network."""
+        past = self._rows.past(obs) if self._width else None
+        actions, states = self.choose_rows(known, past)
+        if states is not None:
+            self._rows.advance(obs, states)
+        return actions
 
     @property
     def greedy(self) -> bool:
@@ -155,16 +215,21 @@ class TrainedAgent(PolicyAgent):
     def join(self, run: AgentRun) -> None:
         super().join(run)
         self._is_declared = True
+        self._state = None
 
     def copy_for_seat(self) -> Self:
         """A copy for another seat, with the same network and random generator."""
-        return copy.copy(self)
+        copied = copy.copy(self)
+        copied.forget()
+        return copied
 
     def decide(self, observation: Observation) -> Mapping[ActionName, Action]:
         if self.schema is not self._checked:
             self._fit_to(self.schema, self._is_declared)
         questions = self.questions(observation)
+        before = self._state
         chosen, probs = self.choose(self._adapted(observation))
+        self._last, self._state = (observation, before), self._after
         return {
             question.name: _with_probs(
                 question.action(chosen[question.name]), probs.get(question.name)
@@ -191,7 +256,7 @@ class TrainedAgent(PolicyAgent):
         if observation.done and observation.is_blank:
             return Thoughts({})
         batch = self._batch_of_one(self._adapted(observation))
-        found = self.thoughts(batch)
+        found = self._recalled_thoughts(observation, batch)
         probabilities = {}
         for name in observation.actions:
             if name in found.probabilities:
@@ -203,6 +268,17 @@ class TrainedAgent(PolicyAgent):
         if attention is not None and (self._adaptor is not None or batch.visible):
             attention = self._spread(attention, batch, observation)
         return replace(found, probabilities=probabilities, attention=attention)
+
+    def _recalled_thoughts(self, observation: Observation, batch: Batch) -> Thoughts:
+        if not self._width:
+            return self.thoughts(batch)
+        now, (last, before) = self._state, self._last
+        if last is observation:  # decided already
+            self._state = before
+        try:
+            return self.thoughts(batch)
+        finally:
+            self._state = now
 
     def _spread(
         self, attention: NDArray[np.float32], batch: Batch, observation: Observation
@@ -227,7 +303,8 @@ class TrainedAgent(PolicyAgent):
 
     def decide_batch(self, obs: VecObs, schema: Schema) -> VecActions:
         self.require_game(schema)
-        return self.choose_batch(obs if self._adaptor is None else self._adaptor.batch(obs))
+        known = obs if self._adaptor is None else self._adaptor.batch(obs)
+        return self._choose_and_remember(obs, known)
 
     def require_game(self, schema: Schema) -> None:
         """Checks that the agent can play a game.
@@ -238,6 +315,10 @@ class TrainedAgent(PolicyAgent):
         """
         if schema is not self._checked:
             self._fit_to(schema, is_declared=True)
+
+    def __getstate__(self) -> dict[str, object]:
+        # Functions of the batcher write to arrays of the original, and cannot be pickled.
+        return {name: value for name, value in self.__dict__.items() if name != "_batcher"}
 
     @cached_property
     def _batcher(self) -> ObservationBatcher:

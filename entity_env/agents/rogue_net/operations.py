@@ -21,8 +21,9 @@ changes decisions belongs in here.
 | `concatenate` | the rows of all inputs, which are the entity types `entities`, in this order |
 | `positions` | keys and values of every pair of entities, with the `options` of `Relpos` |
 | `attend` | attention with `n_head` heads: query, key, value and, if used, positions and gate |
-| `pool` | per nonempty observation the `mean`, `max` or `meanmax` of its visible entities |
-| `spread` | for every entity, the pooled row of its observation |
+| `pool` | per observation the `mean`, `max` or `meanmax` of its visible entities, 0 without any |
+| `spread` | for every entity, the row of its observation |
+| `recur` | per observation the new state of a GRU, from its gates, see `memory.recur` |
 | `mean` | per observation the mean of its entities, 0 if it has none |
 | `convolve` | pictures, with a `stride` and an `activation` |
 | `flatten` | each picture as a vector, channel by channel |
@@ -54,6 +55,7 @@ from entity_env.agents.rogue_net.config import (
     RogueNetConfig,
 )
 from entity_env.agents.rogue_net.features import FlatFeatures, Inputs, picture_of
+from entity_env.agents.rogue_net.memory import NUM_GATES
 from entity_env.agents.rogue_net.relpos import Relpos
 from entity_env.core.spaces import (
     ActionName,
@@ -65,6 +67,8 @@ from entity_env.core.spaces import (
 )
 from entity_env.errors import SchemaError
 
+MEMORY_POOLING: Final = "meanmax"
+"""What the memory of a RogueNet reads of the embedded entities."""
 RELPOS: Final = "backbone.relpos_encoding."
 VALUE_NET: Final = "value_net."
 Actions: TypeAlias = Mapping[ActionName, ActionSpace]
@@ -194,6 +198,12 @@ def _rogue_net(
         yield from _embedding(name, num_features, width)
     embedded = [f"embedded/{name}" for name in inputs.names]
     yield _operation("concatenate", embedded, "x", entities=inputs.names)
+    if config.memory:
+        yield _operation("pool", ("x",), "gates", of=MEMORY_POOLING)
+        yield from _memory(config.memory, "gates", 2 * width)
+        yield _linear("memory.context.", "memory", "context", config.memory, width)
+        yield _operation("spread", ("context",), "context")
+        yield _operation("add", ("x", "context"), "x")
     if config.relpos_encoding is not None:
         yield _positions(config, config.relpos_encoding, inputs)
     for i in range(config.n_layer):
@@ -205,12 +215,26 @@ def _rogue_net(
             yield from _label_head(action, space, "x", width)
     if config.separate_value:
         for each in _rogue_net(obs_space, {}, replace(config, separate_value=False)):
-            yield replace(each, layer=VALUE_NET + each.layer)
+            constants = each.constants
+            if each.kind == "recur":  # the second half of the state
+                constants = {**constants, "start": config.memory}
+            yield replace(each, layer=VALUE_NET + each.layer, constants=constants)
         return
     yield _operation("mean", ("x",), "value")
     yield _linear("auxiliary_heads.value.", "value", "value", width, 1)
     if config.value_scale:
         yield _value_scale("auxiliary_heads.value_scale.")
+
+
+def _memory(width: int, x: str, num_inputs: int) -> Iterator[Operation]:
+    """Operations from a vector per observation to the buffer `memory`, the state after it.
+
+    The constant `start` is the first column of these numbers in the whole state of the network.
+    """
+    num_gates = NUM_GATES * width
+    yield _linear("memory.gates.", x, "gates", num_inputs, num_gates)
+    shapes = {"weight": (num_gates, width)}
+    yield _operation("recur", ("gates",), "memory", "memory.", shapes, start=0)
 
 
 def _embedding(name: EntityName, num_features: int, width: int) -> Iterator[Operation]:
@@ -306,7 +330,11 @@ def _mlp(width: int, action_space: Actions, config: MLPConfig) -> Iterator[Opera
     if config.norm_inputs:
         yield _normalize("input_norm.", x, "x", width)
         x = "x"
-    sizes = (width, *config.hidden)
+    if config.memory:
+        yield from _memory(config.memory, x, width)
+        yield _operation("join", (x, "memory"), "x")
+        x = "x"
+    sizes = (width + config.memory, *config.hidden)
     yield from _layers("policy_net.", x, "policy", sizes, "tanh")
     yield from _layers("value_net.", x, "value", sizes, "tanh")
     yield from _flat_heads(action_space, "policy", "value", sizes[-1])
@@ -324,6 +352,9 @@ def _cnn(picture: Picture, action_space: Actions) -> Iterator[Operation]:
     yield _operation("flatten", ("x",), "x")
     if picture.width:
         yield _operation("join", ("x", "features"), "x")
+    if memory := picture.config.memory:
+        yield from _memory(memory, "x", picture.num_read)
+        yield _operation("join", ("x", "memory"), "x")
     yield from _layers("hidden.", "x", "x", picture.sizes, "relu")
     yield from _flat_heads(action_space, "x", "x", picture.sizes[-1])
 
@@ -381,4 +412,9 @@ class Picture(NamedTuple):
     @property
     def sizes(self) -> tuple[int, ...]:
         """Number of inputs of the layers after the convolutions, then the width of each layer."""
-        return (self.num_convolved + self.width, *(self.config.hidden or ()))
+        return (self.num_read + self.config.memory, *(self.config.hidden or ()))
+
+    @property
+    def num_read(self) -> int:
+        """Numbers in the last convolution's output, and all other features."""
+        return self.num_convolved + self.width

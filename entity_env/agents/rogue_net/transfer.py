@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import PurePath
 from typing import Any, Final, TypeAlias
@@ -26,10 +26,15 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, NetConfig, RogueNetConfig
+from entity_env.agents.rogue_net.config import (
+    CNNConfig,
+    MLPConfig,
+    RogueNetConfig,
+    state_width,
+)
 from entity_env.agents.rogue_net.features import DISTANCE_FEATURE, Inputs
 from entity_env.agents.rogue_net.operations import RELPOS, VALUE_NET, Picture, projections
-from entity_env.agents.rogue_net.weights import Tensors, Weights, value_head
+from entity_env.agents.rogue_net.weights import MEMORY_GATES, Tensors, Weights, value_head
 from entity_env.core.ragged import Floats
 from entity_env.core.spaces import (
     GLOBAL_ENTITY,
@@ -251,43 +256,16 @@ def _size(shape: tuple[int, int, int] | None) -> str:
     return "no picture" if shape is None else "a picture of " + " x ".join(map(str, shape))
 
 
-def require_same_net(old: NetConfig, wanted: NetConfig, where: str) -> None:
-    """Checks that a network has the wanted kind and size.
-
-    `dropout` and `value_scale` may differ, because behavior does not depend on them.
-
-    Raises:
-        CheckpointError: kind or size differ; the message names both networks' values.
-    """
-    if isinstance(old, RogueNetConfig) and isinstance(wanted, RogueNetConfig):
-        wanted = replace(wanted, dropout=old.dropout, value_scale=old.value_scale)
-    if old == wanted:
-        return
-    found = f"it is of kind {_kind(old)}, but {_kind(wanted)} was requested"
-    if type(old) is type(wanted):
-        found = "; ".join(
-            f"its {each.name} is {getattr(old, each.name)}, "
-            f"but {getattr(wanted, each.name)} was requested"
-            for each in fields(old)
-            if getattr(old, each.name) != getattr(wanted, each.name)
-        )
-    raise CheckpointError(
-        f"{where} has a network of a different size: {found}. Leave out those options, or train "
-        "from scratch"
-    )
-
-
-def _kind(config: NetConfig) -> str:
-    return type(config).__name__.removesuffix("Config")
-
-
 def transfer(old: Weights, fresh: Weights) -> Transferred:
     """Parameters for `fresh` that behave like `old`, see the module; or raises `CheckpointError`.
 
     Args:
         fresh: an untrained network of equal kind and size; parameters without a source keep its
-            values.
+            values. If only it has a memory, nothing reads it at first.
     """
+    if state_width(fresh.config) > state_width(old.config):
+        found = transfer(old, fresh.without_memory())
+        return replace(found, tensors=fresh.with_memory_beside(found.tensors))
     if isinstance(fresh.config, RogueNetConfig):
         return _rogue_net(old, fresh)
     return _flat(old, fresh)
@@ -576,10 +554,14 @@ def _flat(old: Weights, fresh: Weights) -> Transferred:
         statistics, is_new = _with_statistics(_statistics(old.tensors, _INPUT_NORM), source)
         found.tensors.update({_INPUT_NORM + part: each for part, each in statistics.items()})
         found.is_new[_INPUT_NORM] = is_new | (statistics["count"] < 2)
+    if readers and state_width(fresh.config):
+        readers.append(MEMORY_GATES)
     for name in readers:
-        kept, taken = np.split(old.tensors[name], [num_before], axis=1)
+        places = [num_before, num_before + len(theirs)]
+        kept, taken, remembered = np.split(old.tensors[name], places, axis=1)
         taken = np.where(is_new, 0, taken[:, source])
-        found.tensors[name] = np.concatenate((kept, taken), axis=1).astype(np.float32)
+        parts = kept, taken, remembered
+        found.tensors[name] = np.concatenate(parts, axis=1).astype(np.float32)
     return _completed(found, old, fresh)
 
 

@@ -10,7 +10,13 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.rogue_net.config import NetConfig, RelposEncodingConfig, RogueNetConfig
+from entity_env.agents.rogue_net.config import (
+    CNNConfig,
+    NetConfig,
+    OwnNetConfig,
+    RelposEncodingConfig,
+    RogueNetConfig,
+)
 from entity_env.agents.rogue_net.operations import (
     RELPOS,
     VALUE_NET,
@@ -28,6 +34,11 @@ MAX_TENSORS: Final = 1 << 17
 """Maximum number of tensors in a file, including those of an optimizer."""
 _MAX_LISTED: Final = 5
 _LINEAR: Final = ("weight", "bias")
+_MEMORY: Final = "memory."
+_CONTEXT: Final = "memory.context."
+MEMORY_GATES: Final = "memory.gates.weight"
+_READERS: Final = ("policy_net.0.weight", "value_net.0.weight", "hidden.0.weight")
+"""Layers of an MLP or CNN that also read the memory, in their last columns."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +66,38 @@ class Weights:
             if name.startswith(VALUE_NET)
         }
         return Weights(self.obs_space, {}, config, tensors)
+
+    def without_memory(self) -> Weights:
+        """This network without its memory.
+
+        Raises:
+            CheckpointError: a CNN without hidden layers, whose heads read the memory.
+        """
+        if isinstance(self.config, OwnNetConfig):
+            return self
+        if isinstance(self.config, CNNConfig) and self.config.hidden == ():
+            raise CheckpointError(
+                "a CNN without hidden layers cannot get a memory later: train from scratch"
+            )
+        tensors = {
+            name: tensor[:, : tensor.shape[1] - self.config.memory] if name in _READERS else tensor
+            for name, tensor in self.tensors.items()
+            if not name.startswith((_MEMORY, VALUE_NET + _MEMORY))
+        }
+        config = replace(self.config, memory=0)
+        return Weights(self.obs_space, self.action_space, config, tensors)
+
+    def with_memory_beside(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
+        """Tensors of a network without memory, and the memory of this one, which nothing reads."""
+        found = dict(tensors)
+        for name, tensor in self.tensors.items():
+            if name in _READERS:
+                unread = np.zeros((len(tensor), tensor.shape[1] - tensors[name].shape[1]))
+                found[name] = np.concatenate((tensors[name], unread), axis=1).astype(np.float32)
+            elif name not in tensors:
+                is_read = name.removeprefix(VALUE_NET).startswith(_CONTEXT)
+                found[name] = np.zeros_like(tensor) if is_read else tensor
+        return found
 
     @property
     def has_value(self) -> bool:

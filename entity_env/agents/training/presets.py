@@ -149,6 +149,7 @@ class Preset:
         *,
         num_envs: int | None = None,
         num_steps: int | None = None,
+        remembers: bool = False,
     ) -> Defaults:
         """Number of environments and fields of `PPOConfig` for a game.
 
@@ -158,6 +159,8 @@ class Preset:
                 settings, adapted to `total_steps`.
             num_envs: None = chosen by this method.
             num_steps: None = chosen by this method; used only with `seen` and `is_fitted`.
+            remembers: the network has a memory. It learns through the steps of a rollout, which
+                then cover two episodes instead of half of one.
         """
         if seen is None or not self.is_fitted:
             num_envs = num_envs or self.num_envs
@@ -168,7 +171,8 @@ class Preset:
         per_step = num_agents * seen.decisions_per_step
         length = seen.mean_length / seen.decisions_per_step
         if num_envs is None:
-            wanted = num_steps or max(_STEPS[0], min(length / 2, _STEPS[1]))
+            covered = 2 * length if remembers else length / 2
+            wanted = num_steps or max(_STEPS[0], min(covered, _STEPS[1]))
             num_envs = max(_LEAST_ENVS, min(round(size / (wanted * per_step)), _MOST_ENVS))
         num_steps = num_steps or max(_STEPS[0] // 2, round(size / (num_envs * per_step)))
         # Less in short runs: a staggered reset interrupts an episode, so fewer episodes end.

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.action_index import Samples
+from entity_env.agents.rogue_net.memory import Past
 from entity_env.agents.rogue_net.torch_net.tensors import has_kernels
-from entity_env.core.ragged import RaggedArray, total_rows
+from entity_env.core.ragged import Floats, RaggedArray, total_rows
 from entity_env.core.spaces import ActionName
 from entity_env.core.vec_obs import EntityBatch, concat_entities
 
@@ -72,6 +73,8 @@ class Minibatch:
         samples: per action one value per actor, as `Policy.evaluate` takes them.
         logprobs, values: `(num_decisions,)` float32, of the rollout's policy.
         advantages, returns: `(num_decisions,)` float32, targets of policy and value.
+        past: what the network remembered before the segments; None without memory.
+        teacher_past: the same of the teacher, if there is one.
     """
 
     obs: EntityBatch
@@ -80,6 +83,69 @@ class Minibatch:
     values: NDArray[np.float32]
     advantages: NDArray[np.float32]
     returns: NDArray[np.float32]
+    past: Past | None = None
+    teacher_past: Past | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Decisions of a rollout in sequences, to train a network with memory through time.
+
+    A segment is up to `memory_steps` decisions of one row, in order of time; episodes may begin in
+    the middle.
+
+    Args:
+        states: `(num_decisions, width)` float32, what the network remembered before each decision
+            of the rollout.
+        begins: `(num_decisions,)` bool: the decision is the first of its episode.
+        rows: `(num_decisions,)` int64, the row that makes each decision.
+        decisions: indices of decisions, one sequence per segment.
+        of: `(num_decisions,)` int64 segment of each decision; -1 = none.
+        teacher_states: like `states`, of the teacher, if there is one.
+    """
+
+    states: Floats
+    begins: NDArray[np.bool_]
+    rows: NDArray[np.int64]
+    decisions: RaggedArray[np.int64]
+    of: NDArray[np.int64]
+    teacher_states: Floats | None = None
+
+    @classmethod
+    def cut(
+        cls,
+        states: Floats,
+        begins: NDArray[np.bool_],
+        rows: NDArray[np.int64],
+        inds: NDArray[np.int64],
+        memory_steps: int,
+    ) -> Segments:
+        """Cuts decisions into segments.
+
+        Args:
+            states, begins, rows: as above; decisions of a row are in order of time.
+            inds: the decisions to learn from; of a row, all but some of its last.
+            memory_steps: number of decisions per segment; the last of a row may be shorter.
+        """
+        by_row = inds[np.argsort(rows[inds], kind="stable")]
+        owners = rows[by_row]
+        first = np.flatnonzero(np.diff(owners, prepend=-1))  # of each row
+        sizes = np.diff(first, append=len(owners))
+        place = np.arange(len(owners)) - np.repeat(first, sizes)
+        starts = np.flatnonzero(place % memory_steps == 0)
+        lengths = np.diff(starts, append=len(owners))
+        of = np.full(len(rows), -1)
+        of[by_row] = np.repeat(np.arange(len(starts)), lengths)
+        return cls(states, begins, rows, RaggedArray.unchecked(by_row, lengths), of)
+
+    def past(self, mb_inds: NDArray[np.int64], states: Floats) -> Past:
+        """The past of decisions that are whole segments, one after another.
+
+        `states` are those of the network or of the teacher.
+        """
+        starts = np.flatnonzero(np.diff(self.of[mb_inds], prepend=-1))
+        lengths = np.diff(starts, append=len(mb_inds))
+        return Past(states[mb_inds[starts]], lengths, self.begins[mb_inds])
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +155,7 @@ class Rollout:
     Args:
         samples: per action one value per actor, in one sequence per decision.
         b_inds: `(num_learnable,)` int64, decisions with a known outcome.
+        segments: these decisions in sequences; None without memory.
     """
 
     obs: EntityBatch
@@ -98,12 +165,43 @@ class Rollout:
     values: NDArray[np.float32]
     advantages: NDArray[np.float32]
     returns: NDArray[np.float32]
+    segments: Segments | None = None
 
     def __len__(self) -> int:
         return len(self.logprobs)
 
+    @property
+    def num_units(self) -> int:
+        """Number of segments or, without memory, of decisions with a known outcome."""
+        return len(self.b_inds if self.segments is None else self.segments.decisions.lengths)
+
+    def splits(self, rng: np.random.Generator, count: int) -> list[NDArray[np.int64]]:
+        """Decisions with a known outcome in `count` random parts, segments in one piece each."""
+        if self.segments is None:
+            return np.array_split(rng.permutation(self.b_inds), count)
+        drawn = np.array_split(rng.permutation(self.num_units), count)
+        return [self.segments.decisions[each].values for each in drawn]
+
+    def parts(self, mb_inds: NDArray[np.int64], most: int) -> list[NDArray[np.int64]]:
+        """Positions in `mb_inds`, in parts of at most `most`, but of at least a segment."""
+        at, num_parts = np.arange(len(mb_inds)), -(-len(mb_inds) // most)
+        if self.segments is None or num_parts < 2:
+            return np.array_split(at, num_parts) if num_parts else []
+        ends = np.flatnonzero(np.diff(self.segments.of[mb_inds], append=-1)) + 1
+        cuts, start = [], 0
+        for end, following in zip(ends.tolist(), [*ends[1:].tolist(), 0], strict=True):
+            if following - start > most:
+                cuts.append(end)
+                start = end
+        return np.split(at, cuts)
+
     def minibatch(self, mb_inds: NDArray[np.int64]) -> Minibatch:
         """The decisions with these indices, in order."""
+        past = teacher_past = None
+        if (segments := self.segments) is not None:
+            past = segments.past(mb_inds, segments.states)
+            if segments.teacher_states is not None:
+                teacher_past = segments.past(mb_inds, segments.teacher_states)
         return Minibatch(
             self.obs.map_arrays(lambda each: _take(each, mb_inds)),
             {name: _take(each, mb_inds).values for name, each in self.samples.items()},
@@ -111,6 +209,8 @@ class Rollout:
             self.values[mb_inds],
             self.advantages[mb_inds],
             self.returns[mb_inds],
+            past,
+            teacher_past,
         )
 
 

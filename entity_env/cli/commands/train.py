@@ -21,7 +21,7 @@ from entity_env.agents.rogue_net.checkpoints.folder import (
     read_header,
     require_place,
 )
-from entity_env.agents.rogue_net.config import RelposEncodingConfig
+from entity_env.agents.rogue_net.config import RelposEncodingConfig, state_width
 from entity_env.agents.training.presets import DEFAULT_OPPONENTS, PRESETS, Preset
 from entity_env.agents.training.tracking.recorders import RECORDERS
 from entity_env.agents.training.tracking.runs import DEFAULT_CONFIG
@@ -260,7 +260,9 @@ class Train:
         game, pooled = against_bots(game, shares)
         sizes = (steps or given.total_steps, copies.num_envs, self.learning.num_steps)
         limits = (copies.step_timeout_s, copies.on_error)
-        num_envs, start, reasons = defaults_of(game, preset, sizes, *limits, resumed)
+        remembers = state_width(PPOConfig(**given.applied(preset.settings)).net) > 0
+        found = defaults_of(game, preset, sizes, *limits, resumed, remembers=remembers)
+        num_envs, start, reasons = found
         compiled = {"compile": os.environ.get(COMPILE_VARIABLE) or "background"}
         default = origin.start(game, compiled | start)
         asked = PPOConfig(**given.applied(default))

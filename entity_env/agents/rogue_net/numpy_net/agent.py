@@ -10,6 +10,8 @@ import numpy as np
 
 from entity_env.agents.rogue_net.action_index import Samples
 from entity_env.agents.rogue_net.batch_layout import Batch
+from entity_env.agents.rogue_net.config import state_width
+from entity_env.agents.rogue_net.memory import Past
 from entity_env.agents.rogue_net.neural_agent import Choosing, TrainedAgent
 from entity_env.agents.rogue_net.numpy_net.distributions import (
     CategoricalArrays,
@@ -58,10 +60,12 @@ class NumpyAgent(TrainedAgent):
         adapt: bool = False,
     ) -> None:
         obs_space, action_space = weights.obs_space, weights.action_space
-        super().__init__((obs_space, action_space), Choosing(greedy, temperature), adapt=adapt)
+        width = state_width(weights.config)
+        choosing = Choosing(greedy, temperature)
+        super().__init__((obs_space, action_space), choosing, width, adapt=adapt)
         try:
             self._net = NumpyNet(weights)
-            self._single = single_net(weights)
+            self._single = None if width else single_net(weights)
         except SchemaError as error:
             raise CheckpointError(str(error)) from error
         self.weights = weights
@@ -105,12 +109,13 @@ class NumpyAgent(TrainedAgent):
         return chosen, probs
 
     def thoughts(self, obs: Batch) -> Thoughts:
-        distributions, values, attention = self._net.attended(obs)
+        distributions, values, attention = self._net.attended(obs, self._past())
         value = float(values[0]) if self.weights.has_value else None
         return Thoughts(_probs_of(self._tempered(distributions)), value, attention)
 
-    def choose_batch(self, obs: Batch) -> VecActions:
-        return self._sample(self._distributions(obs))
+    def choose_rows(self, obs: Batch, past: Past | None) -> tuple[VecActions, Floats | None]:
+        distributions, states = self._distributions(obs, past)
+        return self._sample(distributions), states
 
     def _numbers(self, name: ActionName, means: Floats) -> Floats:
         low, high, deviation = self._gaussians[name]
@@ -121,11 +126,17 @@ class NumpyAgent(TrainedAgent):
 
     def _choose_from_batch(self, observation: Observation) -> Choice:
         """`choose` with a batch of one observation, which converts and checks everything."""
-        distributions = self._distributions(self._batch_of_one(observation))
+        batch = self._batch_of_one(observation)
+        distributions, self._after = self._distributions(batch, self._past())
         return self._sample(distributions), _probs_of(distributions)
 
-    def _distributions(self, obs: Batch) -> dict[ActionName, Distribution]:
-        return self._tempered(self._net.distributions(obs)[0])
+    def _distributions(
+        self, obs: Batch, past: Past | None
+    ) -> tuple[dict[ActionName, Distribution], Floats | None]:
+        if past is None:
+            return self._tempered(self._net.distributions(obs)[0]), None
+        distributions, _, states = self._net.recall(obs, past)
+        return self._tempered(distributions), states
 
     def _tempered(
         self, distributions: dict[ActionName, Distribution]

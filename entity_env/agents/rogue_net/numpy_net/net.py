@@ -17,8 +17,9 @@ from entity_env.agents.rogue_net.action_index import (
     find_row_choices,
 )
 from entity_env.agents.rogue_net.batch_layout import Batch, Layout, lay_out
-from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig
+from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, state_width
 from entity_env.agents.rogue_net.features import FlatFeatures, Inputs
+from entity_env.agents.rogue_net.memory import Past, recur
 from entity_env.agents.rogue_net.numpy_net.distributions import (
     CategoricalArrays,
     Distribution,
@@ -50,6 +51,7 @@ class NumpyNet:
 
     def __init__(self, weights: Weights) -> None:
         self.weights = weights
+        self._width = state_width(weights.config)
         self._reader = _Reader(weights)
         self._steps = [_bound(each, weights.tensors) for each in weights.operations()]
         self._norms = [each for each, _, _ in self._steps if isinstance(each, InputScale)]
@@ -62,13 +64,22 @@ class NumpyNet:
     def distributions(self, batch: Batch) -> tuple[dict[ActionName, Distribution], Floats]:
         """The distribution of every action, and the `(num_rows,)` values.
 
+        A network with memory remembers nothing: every row begins an episode.
+
         Raises:
             SchemaError: an actor without an allowed choice, or an index out of range.
         """
-        return self._run(_Run(batch))
+        return self._run(_Run(batch, self._width))
+
+    def recall(
+        self, batch: Batch, past: Past
+    ) -> tuple[dict[ActionName, Distribution], Floats, Floats]:
+        """`distributions`, given what was remembered, and the states after every row."""
+        run = _Run(batch, self._width, past)
+        return *self._run(run), run.states
 
     def attended(
-        self, batch: Batch
+        self, batch: Batch, past: Past | None = None
     ) -> tuple[dict[ActionName, Distribution], Floats, Floats | None]:
         """`distributions` of a batch of one observation, and its attention weights.
 
@@ -76,7 +87,7 @@ class NumpyNet:
         the network has no attention. Entities are in the order of the space; the actor of global
         actions, if any, is last.
         """
-        run = _Run(batch)
+        run = _Run(batch, self._width, past)
         run.attention = []
         distributions, values = self._run(run)
         if not run.attention:
@@ -142,8 +153,12 @@ class _Reader:
 class _Run:
     """Operations that also read the batch, one method per kind."""
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: Batch, width: int, past: Past | None = None) -> None:
         self.batch = batch
+        num_rows = len(next(iter(batch.features.values())))
+        self.states = np.zeros((num_rows, width), np.float32)
+        """`(num_rows, width)` what the network remembers after every row."""
+        self.past = Past(np.zeros_like(self.states)) if past is None else past
         self.attention: list[Floats] | None = None
         self._layout: Layout | None = None
         """Layout of the concatenated entities; None = one vector per row."""
@@ -220,25 +235,19 @@ class _Run:
         return mixed
 
     def pool(self, x: Floats, of: str) -> Floats:
-        layout = self._entities
-        x = x[layout.order]
-        visible = np.ones(len(x), np.bool_) if layout.visible is None else layout.visible
-        seen = visible[layout.order, None].astype(np.float32)
-        starts = layout.offsets[:-1][layout.lengths > 0]
-        count: Floats = np.add.reduceat(seen, starts)
-        parts: list[Floats] = []
-        if "mean" in of:
-            parts.append(np.add.reduceat(x * seen, starts))
-            parts[0] /= np.maximum(count, 1)
-        if "max" in of:
-            shown = np.where(seen > 0, x, np.float32(-np.inf))
-            parts.append(np.where(count > 0, np.maximum.reduceat(shown, starts), np.float32(0)))
-        return np.concatenate(parts, axis=1)
+        return self._entities.pooled(x, of)
 
     def spread(self, x: Floats) -> Floats:
-        layout = self._entities
-        own: Floats = x[(np.cumsum(layout.lengths > 0) - 1)[layout.rows]]
+        own: Floats = x[self._entities.rows]
         return own
+
+    def recur(self, gates: Floats, weight: Floats, start: int) -> Floats:
+        columns = slice(start, start + weight.shape[1])
+        past = self.past.part(columns)
+        found = np.empty((len(gates), weight.shape[1]), np.float32)
+        found[past.schedule.rows] = recur(gates, weight, past).states
+        self.states[:, columns] = found
+        return found
 
     def mean(self, x: Floats) -> Floats:
         layout = self._entities

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from entity_env.agents.rogue_net.action_index import Samples
 from entity_env.agents.rogue_net.batch_layout import Batch
+from entity_env.agents.rogue_net.memory import Past
 from entity_env.agents.rogue_net.neural_agent import Choosing, TrainedAgent
 from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
 from entity_env.agents.rogue_net.torch_net.distributions import (
@@ -26,6 +28,7 @@ from entity_env.agents.rogue_net.torch_net.policy import Policy
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.authoring.local_run import Thoughts
 from entity_env.core.observation import Observation
+from entity_env.core.ragged import Floats
 from entity_env.core.spaces import ActionName
 from entity_env.core.vec_obs import VecActions
 from entity_env.errors import CheckpointError, SchemaError
@@ -54,9 +57,8 @@ class NeuralAgent(TrainedAgent):
         seed: int | None = None,
         adapt: bool = False,
     ) -> None:
-        super().__init__(
-            (net.obs_space, net.action_space), Choosing(greedy, temperature), adapt=adapt
-        )
+        spaces, choosing = (net.obs_space, net.action_space), Choosing(greedy, temperature)
+        super().__init__(spaces, choosing, net.memory_width, adapt=adapt)
         self.net = net
         self._generator = torch.Generator(net.device)
         if seed is None:
@@ -84,10 +86,12 @@ class NeuralAgent(TrainedAgent):
     def choose(
         self, observation: Observation
     ) -> tuple[dict[ActionName, Samples], Mapping[ActionName, NDArray[np.float32]]]:
-        distributions, _ = self._distributions(self._batch_of_one(observation))
+        batch = self._batch_of_one(observation)
+        distributions, _, states = self._distributions(batch, self._past())
         chosen = sample_actions(
             distributions, greedy=self.choosing.greedy, generator=self._generator
         )
+        self._after = None if states is None else states.cpu().numpy()
         return (
             {
                 name: each.actions(chosen[name]).cpu().numpy()
@@ -98,28 +102,37 @@ class NeuralAgent(TrainedAgent):
 
     @torch.inference_mode()
     def thoughts(self, obs: Batch) -> Thoughts:
-        distributions, values = self._distributions(obs)
+        past = self._past()
+        distributions, values, _ = self._distributions(obs, past)
         probabilities, value = _probs_of(distributions), values.item()
         if not isinstance(self.net, RogueNet):
             return Thoughts(probabilities, value)
         # In numpy: the kernels of torch_net do not keep the attention weights.
         weights = self.net.weights()
-        attention = NumpyNet(weights).attended(obs)[2]
+        attention = NumpyNet(weights).attended(obs, past)[2]
         return Thoughts(probabilities, value if weights.has_value else None, attention)
 
-    def choose_batch(self, obs: Batch) -> VecActions:
-        return self.net.act(
+    def choose_rows(self, obs: Batch, past: Past | None) -> tuple[VecActions, Floats | None]:
+        act = partial(
+            self.net.act,
             obs,
             greedy=self.choosing.greedy,
             temperature=self.choosing.temperature,
             generator=self._generator,
-        ).actions
+        )
+        output = act() if past is None else act(past=past)
+        return output.actions, output.states
 
-    def _distributions(self, obs: Batch) -> tuple[dict[ActionName, ActionDistribution], Tensor]:
-        distributions, values = self.net.distributions(obs)
+    def _distributions(
+        self, obs: Batch, past: Past | None
+    ) -> tuple[dict[ActionName, ActionDistribution], Tensor, Tensor | None]:
+        if past is None:
+            distributions, values, states = *self.net.distributions(obs), None
+        else:
+            distributions, values, states = self.net.recall(obs, past)
         if self.choosing.temperature != 1.0:
             distributions = at_temperature(distributions, self.choosing.temperature)
-        return distributions, values
+        return distributions, values, states
 
 
 def _probs_of(

@@ -123,6 +123,23 @@ class PooledLayout:
             as_tensor(np.maximum(count, 1)[:, None], device),
         )
 
+    def pool(self, x: Tensor, of: str) -> Tensor:
+        """`(num_rows, …)`: "mean", "max" or "meanmax" of each observation's visible entities.
+
+        0 if none is visible.
+        """
+        rows = self.rows
+        if self.seen is not None:
+            x, rows = x.index_select(0, self.seen), rows.index_select(0, self.seen)
+        none = x.new_zeros(len(self.count), x.shape[1])
+        parts: list[Tensor] = []
+        if "mean" in of:
+            parts.append(none.index_add(0, rows, x) / self.count)
+        if "max" in of:
+            index = rows[:, None].expand_as(x)
+            parts.append(none.scatter_reduce(0, index, x, "amax", include_self=False))
+        return torch.cat(parts, dim=1)
+
 
 AttentionLayout: TypeAlias = PaddedLayout | PackedLayout | PooledLayout
 
@@ -196,17 +213,8 @@ class Pool(nn.Module):
 
         If no entity of an observation is visible, the input of `proj` is 0.
         """
-        x, rows = linear(self.prepool, x), layout.rows
-        if layout.seen is not None:
-            x, rows = x.index_select(0, layout.seen), rows.index_select(0, layout.seen)
-        none = x.new_zeros(len(layout.count), x.shape[1])
-        parts: list[Tensor] = []
-        if "mean" in self.pooling:
-            parts.append(none.index_add(0, rows, x) / layout.count)
-        if "max" in self.pooling:
-            index = rows[:, None].expand_as(x)
-            parts.append(none.scatter_reduce(0, index, x, "amax", include_self=False))
-        return linear(self.proj, torch.cat(parts, dim=1)).index_select(0, layout.rows)
+        pooled = layout.pool(linear(self.prepool, x), self.pooling)
+        return linear(self.proj, pooled).index_select(0, layout.rows)
 
 
 def _padded_attention(

@@ -26,14 +26,18 @@ from entity_env.agents.rogue_net.checkpoints.reader import (
     read_network,
 )
 from entity_env.agents.rogue_net.checkpoints.safetensors import read_safetensors
-from entity_env.agents.rogue_net.config import NetConfig, OwnNetConfig
+from entity_env.agents.rogue_net.config import (
+    NetConfig,
+    OwnNetConfig,
+    require_same_net,
+    state_width,
+)
 from entity_env.agents.rogue_net.enn_trainer.checkpoint import is_enn_checkpoint
 from entity_env.agents.rogue_net.torch_net.embedding import InputNorm
 from entity_env.agents.rogue_net.torch_net.mlp import make_policy, policy_of
 from entity_env.agents.rogue_net.torch_net.policy import Policy
 from entity_env.agents.rogue_net.torch_net.tensors import as_tensor, as_tensors
 from entity_env.agents.rogue_net.transfer import (
-    require_same_net,
     require_transferable,
     transfer,
 )
@@ -177,6 +181,8 @@ def initialized_from(
     def make(obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> Policy:
         spaces = obs_space, action_space
         changes = require_transferable(weights, spaces, adapt=adapt, where=str(path))
+        if net is not None and state_width(net) > state_width(weights.config):
+            changes = [*changes, "it can remember now: no effect at first"]
         try:
             made: Policy = make_policy(obs_space, action_space, net or weights.config)
             found = transfer(weights, made.weights())

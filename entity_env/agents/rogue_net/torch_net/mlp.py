@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from entity_env.agents.rogue_net.action_index import find_row_choices
 from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, NetConfig, RogueNetConfig
 from entity_env.agents.rogue_net.features import FlatFeatures
+from entity_env.agents.rogue_net.memory import Past
 from entity_env.agents.rogue_net.operations import Picture
 from entity_env.agents.rogue_net.torch_net.distributions import (
     FORBIDDEN,
@@ -25,7 +26,7 @@ from entity_env.agents.rogue_net.torch_net.distributions import (
 from entity_env.agents.rogue_net.torch_net.embedding import CLIP, InputNorm
 from entity_env.agents.rogue_net.torch_net.heads import CategoricalHead, GaussianHead, label_head
 from entity_env.agents.rogue_net.torch_net.net import RogueNet
-from entity_env.agents.rogue_net.torch_net.policy import Policy, ValueScale
+from entity_env.agents.rogue_net.torch_net.policy import Memory, Policy, ValueScale, no_past
 from entity_env.agents.rogue_net.torch_net.tensors import (
     FEW_PRODUCTS,
     NamedModules,
@@ -52,6 +53,7 @@ class _FlatPolicy(Policy):
     action_heads: NamedModules
     value_head: nn.Linear
     value_scale: ValueScale
+    memory: Memory | None
 
     def _add_heads(self, width: int) -> None:
         self.action_heads = NamedModules(
@@ -67,14 +69,19 @@ class _FlatPolicy(Policy):
 
     @abstractmethod
     def _policy_hidden(self, x: Tensor) -> Tensor:
-        """`(num_rows, width)` for the actions, from the output of `_read`."""
+        """`(num_rows, width)` for the actions, from the output of `_hidden`."""
 
     @abstractmethod
     def _value_hidden(self, x: Tensor) -> Tensor:
-        """`(num_rows, width)` for the value, from the output of `_read`."""
+        """`(num_rows, width)` for the value, from the output of `_hidden`."""
 
     @abstractmethod
-    def _read(self, batch: EntityBatch) -> Tensor: ...
+    def _read(self, batch: EntityBatch) -> Tensor:
+        """`(num_rows, num_inputs)`: what the memory and `_hidden` read."""
+
+    def _hidden(self, x: Tensor) -> Tensor:
+        """Layers that policy and value share, after the memory."""
+        return x
 
     @property
     @abstractmethod
@@ -109,18 +116,33 @@ class _FlatPolicy(Policy):
     def distributions(
         self, batch: EntityBatch
     ) -> tuple[dict[ActionName, ActionDistribution], Tensor]:
-        x = self._read(batch)
+        distributions, values, _ = self.recall(batch, no_past(self, batch))
+        return distributions, values
+
+    def recall(
+        self, batch: EntityBatch, past: Past
+    ) -> tuple[dict[ActionName, ActionDistribution], Tensor, Tensor]:
+        x, states = self._remember(batch, past)
         hidden = EncodedEntities(self._policy_hidden(x))
         distributions: dict[ActionName, ActionDistribution] = {
             name: head(hidden, find_row_choices(name, batch.action_masks[name]))
             for name, head in self.action_heads.items()
         }
-        return distributions, self._values(x)
+        return distributions, self._values(x), states
 
     @torch.inference_mode()
-    def values(self, batch: EntityBatch) -> NDArray[np.float32]:
-        values: NDArray[np.float32] = self._values(self._read(batch)).cpu().numpy()
+    def values(self, batch: EntityBatch, past: Past | None = None) -> NDArray[np.float32]:
+        x, _ = self._remember(batch, past or no_past(self, batch))
+        values: NDArray[np.float32] = self._values(x).cpu().numpy()
         return values
+
+    def _remember(self, batch: EntityBatch, past: Past) -> tuple[Tensor, Tensor]:
+        """The output of `_hidden`, and the states."""
+        x = self._read(batch)
+        if self.memory is None:
+            return self._hidden(x), x.new_zeros(len(x), 0)
+        states = self.memory.forward(x, past)
+        return self._hidden(torch.cat((x, states), dim=1)), states
 
     def _values(self, x: Tensor) -> Tensor:
         normalized = self.value_head(self._value_hidden(x)).squeeze(1)
@@ -156,7 +178,12 @@ class MLPPolicy(_FlatPolicy):
         expected_tensors(obs_space, action_space, self.config)  # raises if it is too large
         self._flat = FlatFeatures(obs_space, action_space)
         self.input_norm = InputNorm(self._flat.width) if self.config.norm_inputs else None
-        sizes = (self._flat.width, *self.config.hidden)
+        width = self._flat.width
+        self.memory = None
+        if self.config.memory:
+            self.memory = Memory(width, self.config.memory)
+            width += self.config.memory
+        sizes = (width, *self.config.hidden)
         self.policy_net, self.value_net = (_hidden_layers(sizes, nn.Tanh) for _ in range(2))
         self._add_heads(sizes[-1])
 
@@ -220,6 +247,9 @@ class CNNPolicy(_FlatPolicy):
             convolutions += [layer, nn.ReLU()]
             num_inputs = num_outputs
         self.convolutions = nn.Sequential(*convolutions)
+        self.memory = None
+        if picture.config.memory:
+            self.memory = Memory(picture.num_read, picture.config.memory)
         self.hidden = _hidden_layers(picture.sizes, nn.ReLU)
         self._add_heads(picture.sizes[-1])
 
@@ -241,6 +271,9 @@ class CNNPolicy(_FlatPolicy):
         x = x.flatten(1)
         if self._flat.width:
             x = torch.cat((x, as_tensor(self._flat.array(batch), self.device)), dim=1)
+        return x
+
+    def _hidden(self, x: Tensor) -> Tensor:
         return cast(Tensor, self.hidden(x))
 
     def _policy_hidden(self, x: Tensor) -> Tensor:
@@ -393,7 +426,9 @@ def _towers(net: MLPPolicy) -> tuple[list[nn.Linear], list[nn.Linear], nn.Parame
 
 
 def _is_as_built(net: MLPPolicy) -> bool:
-    """True if a network with one action is unmodified, and on the CPU."""
+    """True if a network with one action is unmodified, without memory, and on the CPU."""
+    if net.memory is not None:
+        return False
     ((_, head),) = net.action_heads.items()
     layers = [nn.Linear, nn.Tanh] * len(net.config.hidden)
     if type(head) not in (CategoricalHead, GaussianHead) or any(

@@ -18,17 +18,21 @@ from entity_env.agents.rogue_net.action_index import Choices, find_choices
 from entity_env.agents.rogue_net.batch_layout import Layout, lay_out
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.features import Inputs
+from entity_env.agents.rogue_net.memory import Past
+from entity_env.agents.rogue_net.operations import MEMORY_POOLING
 from entity_env.agents.rogue_net.relpos import Relpos
-from entity_env.agents.rogue_net.torch_net.attention import attention_layout
+from entity_env.agents.rogue_net.torch_net.attention import PooledLayout, attention_layout
 from entity_env.agents.rogue_net.torch_net.distributions import ActionDistribution
 from entity_env.agents.rogue_net.torch_net.embedding import EntityEmbedding
 from entity_env.agents.rogue_net.torch_net.heads import make_head
 from entity_env.agents.rogue_net.torch_net.policy import (
     Decisions as Decisions,
     Evaluation as Evaluation,
+    Memory,
     Policy,
     PolicyOutput as PolicyOutput,
     ValueScale,
+    no_past,
 )
 from entity_env.agents.rogue_net.torch_net.tensors import (
     NamedModules,
@@ -80,6 +84,9 @@ class RogueNet(Policy):
         self._names = self.inputs.names
         d_model = self.config.d_model
         self.embedding = EntityEmbedding(self.inputs.widths, d_model)
+        self.memory: Memory | None = None
+        if width := self.config.memory:
+            self.memory = Memory(2 * d_model, width, d_model)
         self.backbone = Transformer(self.config, self._names)
         self.action_heads = NamedModules(
             {name: make_head(name, space, self.config) for name, space in action_space.items()}
@@ -120,31 +127,43 @@ class RogueNet(Policy):
         return cast(nn.Linear, self.auxiliary_heads["value"]).weight.device
 
     @torch.inference_mode()
-    def values(self, batch: EntityBatch) -> NDArray[np.float32]:
+    def values(self, batch: EntityBatch, past: Past | None = None) -> NDArray[np.float32]:
+        past = past or no_past(self, batch)
         if self.value_net is not None:
-            return self.value_net.values(batch)
+            return self.value_net.values(batch, self._past_of_value(past))
         layout = self._lay_out(batch)
-        values: NDArray[np.float32] = (
-            self._value(self._encode(batch, layout, 0), layout).cpu().numpy()
-        )
+        x, _ = self._encode(batch, layout, 0, past)
+        values: NDArray[np.float32] = self._value(x, layout).cpu().numpy()
         return values
 
     def distributions(
         self, batch: EntityBatch
     ) -> tuple[dict[ActionName, ActionDistribution], Tensor]:
         """The distribution of every action, and the `(num_rows,)` values."""
+        distributions, values, _ = self.recall(batch, no_past(self, batch))
+        return distributions, values
+
+    def recall(
+        self, batch: EntityBatch, past: Past
+    ) -> tuple[dict[ActionName, ActionDistribution], Tensor, Tensor]:
         layout = self._lay_out(batch)
         choices = {
             name: find_choices(name, batch.action_masks[name], layout) for name in self.action_space
         }
-        x = self._encode(batch, layout, sum(each.num_picked for each in choices.values()))
+        num_gathered = sum(each.num_picked for each in choices.values())
+        x, states = self._encode(batch, layout, num_gathered, past)
         distributions: dict[ActionName, ActionDistribution] = {}
         for name, module in self.action_heads.items():
             head: _Head = module
             distributions[name] = head(x, choices[name])
-        if self.value_net is not None:
-            return distributions, self.value_net.distributions(batch)[1]
-        return distributions, self._value(x, layout)
+        if self.value_net is None:
+            return distributions, self._value(x, layout), states
+        _, values, of_value = self.value_net.recall(batch, self._past_of_value(past))
+        return distributions, values, torch.cat((states, of_value), dim=1)
+
+    def _past_of_value(self, past: Past) -> Past:
+        """What a separate value network remembers: the second half of the states."""
+        return past.part(slice(self.config.memory, None))
 
     def scale_values(self, mean: float, std: float) -> None:
         if self.value_net is not None:
@@ -182,19 +201,34 @@ class RogueNet(Policy):
         counted = pairs.relative[is_full[:, :, None] & is_full[:, None, :]]
         encoding.relpos_norm.update(as_tensor(counted, self.device), restart=restart)
 
-    def _encode(self, batch: EntityBatch, layout: Layout, num_gathered: int) -> EncodedEntities:
-        """The encoded entities; heads will gather `num_gathered` of them."""
+    def _encode(
+        self, batch: EntityBatch, layout: Layout, num_gathered: int, past: Past
+    ) -> tuple[EncodedEntities, Tensor]:
+        """The encoded entities, and the states; heads will gather `num_gathered` entities."""
         inputs = self.inputs.arrays(batch)
         x = self.embedding.forward(self._tensors(inputs))
+        states = x.new_zeros(len(layout.lengths), 0)
+        if self.memory is not None:
+            x, states = self._remember(self.memory, x, layout, past)
         if not len(layout.order):
-            return EncodedEntities(x)
+            return EncodedEntities(x), states
         pairs = None if self._relpos is None else self._relpos.buckets(inputs, layout)
         tables = None if pairs is None else self.backbone.look_up(pairs)
         is_dropping = self.training and self.config.dropout > 0
         place = attention_layout(layout, self.config, x.device, tables, is_dropping=is_dropping)
         if is_dropping or 2 * num_gathered > len(x):
-            return EncodedEntities(self.backbone.forward(x, place))
-        return self.backbone.encode(x, place)
+            return EncodedEntities(self.backbone.forward(x, place)), states
+        return self.backbone.encode(x, place), states
+
+    def _remember(
+        self, memory: Memory, x: Tensor, layout: Layout, past: Past
+    ) -> tuple[Tensor, Tensor]:
+        """Adds what is remembered to every embedded entity; returns these and the states."""
+        pooled = PooledLayout.of(layout, x.device)
+        own = past if self.value_net is None else past.part(slice(0, memory.width))
+        states = memory.forward(pooled.pool(x, MEMORY_POOLING), own)
+        context = cast(nn.Linear, memory.context).forward(states)
+        return x + context.index_select(0, pooled.rows), states
 
     def _lay_out(self, batch: EntityBatch) -> Layout:
         size = sum(len(batch.features[name].values) for name in self._names)

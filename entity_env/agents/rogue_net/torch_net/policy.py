@@ -5,15 +5,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx, once_differentiable
 
 from entity_env.agents.rogue_net.action_index import Samples, find_row_choices
-from entity_env.agents.rogue_net.config import NetConfig, OwnNetConfig
+from entity_env.agents.rogue_net.config import NetConfig, OwnNetConfig, state_width
+from entity_env.agents.rogue_net.memory import (
+    NUM_GATES,
+    Past,
+    recur,
+    recur_backward,
+    write_biases,
+)
 from entity_env.agents.rogue_net.torch_net.distributions import (
     ActionDistribution,
     CategoricalDistribution,
@@ -21,9 +29,9 @@ from entity_env.agents.rogue_net.torch_net.distributions import (
     masked_log_softmax,
     sample_actions,
 )
-from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
+from entity_env.agents.rogue_net.torch_net.tensors import as_array, as_tensor
 from entity_env.agents.rogue_net.weights import Weights
-from entity_env.core.ragged import RaggedArray
+from entity_env.core.ragged import Floats, RaggedArray
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
@@ -53,6 +61,8 @@ class PolicyOutput:
             actors. For a continuous action a log-density, which can exceed 0.
         entropy: `(num_rows,)` float32 nats, summed over the actors of a row.
         values: `(num_rows,)` float32 value estimates, in units of the reward.
+        states: `(num_rows, memory_width)` float32, what the network remembers after each row; None
+            without memory.
     """
 
     actions: Mapping[ActionName, Samples]
@@ -60,6 +70,7 @@ class PolicyOutput:
     logprobs: NDArray[np.float32]
     entropy: NDArray[np.float32]
     values: NDArray[np.float32]
+    states: Floats | None = None
 
 
 Decisions: TypeAlias = PolicyOutput
@@ -109,6 +120,22 @@ class Policy(nn.Module, ABC):
         Args:
             batch: observations; rows may have no entities or actors.
         """
+
+    def recall(
+        self, batch: EntityBatch, past: Past
+    ) -> tuple[dict[ActionName, ActionDistribution], Tensor, Tensor]:
+        """`distributions`, given what was remembered, and the states after every row.
+
+        The states are `(num_rows, memory_width)` float32, with gradients. Networks with memory
+        implement this, and `distributions` for rows that each begin an episode.
+        """
+        distributions, values = self.distributions(batch)
+        return distributions, values, values.new_zeros(len(values), 0)
+
+    @property
+    def memory_width(self) -> int:
+        """How many numbers the network remembers; 0 = it has no memory."""
+        return state_width(self.net_config)
 
     @property
     def net_config(self) -> NetConfig:
@@ -168,6 +195,7 @@ class Policy(nn.Module, ABC):
         greedy: bool = False,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
+        past: Past | None = None,
     ) -> PolicyOutput:
         """Samples an action for every actor.
 
@@ -178,11 +206,12 @@ class Policy(nn.Module, ABC):
             temperature: see `ActionDistribution.at_temperature`; also applies to log-probabilities
                 and entropy.
             generator: None = torch's default.
+            past: what a network with memory remembers; None = every row begins an episode.
 
         Raises:
             SchemaError: an actor without any allowed choice, or an index out of range.
         """
-        distributions, values = self.distributions(batch)
+        distributions, values, states = self._recalled(batch, past)
         if temperature != 1.0:
             distributions = at_temperature(distributions, temperature)
         chosen = sample_actions(distributions, greedy=greedy, generator=generator)
@@ -194,21 +223,36 @@ class Policy(nn.Module, ABC):
             logprobs=logprobs.cpu().numpy(),
             entropy=entropy.cpu().numpy(),
             values=values.cpu().numpy(),
+            states=None if states is None else states.cpu().numpy(),
         )
 
     def evaluate(
-        self, batch: EntityBatch, samples: Mapping[ActionName, NDArray[np.int64 | np.float32]]
+        self,
+        batch: EntityBatch,
+        samples: Mapping[ActionName, NDArray[np.int64 | np.float32]],
+        past: Past | None = None,
     ) -> Evaluation:
-        """Evaluates samples from `act`, for every action of the space."""
-        return evaluation_of(*self.distributions(batch), samples)
+        """Evaluates samples from `act`, for every action of the space; `past` as for `act`."""
+        return evaluation_of(*self._recalled(batch, past)[:2], samples)
 
     @torch.inference_mode()
-    def values(self, batch: EntityBatch) -> NDArray[np.float32]:
-        """`(num_rows,)` float32 value estimates, in units of the reward; `batch` needs no masks."""
+    def values(self, batch: EntityBatch, past: Past | None = None) -> NDArray[np.float32]:
+        """`(num_rows,)` float32 value estimates, in units of the reward.
+
+        `batch` needs no masks; `past` is as for `act`.
+        """
         if not batch.action_masks:
             batch = self._without_actors(batch)
-        values: NDArray[np.float32] = self.distributions(batch)[1].cpu().numpy()
+        values: NDArray[np.float32] = self._recalled(batch, past)[1].cpu().numpy()
         return values
+
+    def _recalled(
+        self, batch: EntityBatch, past: Past | None
+    ) -> tuple[dict[ActionName, ActionDistribution], Tensor, Tensor | None]:
+        """`recall`, or, without memory, `distributions` and None."""
+        if not self.memory_width:
+            return *self.distributions(batch), None
+        return self.recall(batch, no_past(self, batch) if past is None else past)
 
     def _without_actors(self, batch: EntityBatch) -> EntityBatch:
         num_rows = len(next(iter(batch.features.values())))
@@ -251,6 +295,70 @@ class ValueScale(nn.Module):
         head.bias.mul_(ratio).add_((float(self.mean) - mean) / std)
         self.mean.fill_(mean)
         self.std.fill_(std)
+
+
+_WRITE_GAIN: Final = 6.0
+"""Factor of torch's initial weights of the write gates. Whether a gate opens then depends on the
+observation from the start, so rare observations are kept apart from frequent ones, even for longer
+than the steps through which gradients go back.
+"""
+_CONTEXT_GAIN: Final = 4.0
+"""Factor of torch's initial weights of the layer that entities read the memory through."""
+
+
+class Memory(nn.Module):
+    """A gated recurrent unit, see `recur`, over the rows of a batch.
+
+    Args:
+        num_inputs: length of the vector per row that it reads.
+        width: how many numbers it remembers.
+        num_outputs: width of the entities that read the state; 0 = the state is read as it is.
+    """
+
+    def __init__(self, num_inputs: int, width: int, num_outputs: int = 0) -> None:
+        super().__init__()
+        self.width = width
+        self.gates = nn.Linear(num_inputs, NUM_GATES * width)
+        self.weight = nn.Parameter(torch.empty(NUM_GATES * width, width))
+        for part in torch.split(self.weight.detach(), width):
+            nn.init.orthogonal_(part)
+        self.context = nn.Linear(width, num_outputs) if num_outputs else None
+        with torch.no_grad():
+            self.gates.weight[width : 2 * width] *= _WRITE_GAIN
+            self.gates.bias[width : 2 * width] = torch.from_numpy(write_biases(width))
+            if self.context is not None:
+                self.context.weight *= _CONTEXT_GAIN
+
+    def forward(self, x: Tensor, past: Past) -> Tensor:
+        """The states after every row, `(num_rows, width)`, from `(num_rows, num_inputs)`."""
+        states: Tensor = _Recur.apply(self.gates(x), self.weight, past)  # type: ignore[no-untyped-call]
+        return states
+
+
+class _Recur(torch.autograd.Function):
+    """`recur`, in numpy: it is many operations on few numbers, which torch takes long to call."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, gates: Tensor, weight: Tensor, past: Past) -> Tensor:
+        arrays = as_array(gates.cpu()), as_array(weight.cpu())
+        found = recur(*arrays, past)
+        ctx.saved = arrays[1], past, found, gates.device  # type: ignore[attr-defined]  # takes attributes
+        states = np.empty_like(found.states)
+        states[past.schedule.rows] = found.states
+        return as_tensor(states, gates.device)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        weight, past, found, device = ctx.saved  # type: ignore[attr-defined]  # set in forward
+        by_gates, by_weight = recur_backward(as_array(gradient.cpu()), weight, past, found)
+        return as_tensor(by_gates, device), as_tensor(by_weight, device), None
+
+
+def no_past(net: Policy, batch: EntityBatch) -> Past:
+    """The past of rows that each begin an episode."""
+    num_rows = len(next(iter(batch.features.values())))
+    return Past(np.zeros((num_rows, net.memory_width), np.float32))
 
 
 def evaluation_of(

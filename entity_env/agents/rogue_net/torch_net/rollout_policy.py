@@ -15,8 +15,10 @@ from torch import Tensor, nn
 
 from entity_env.agents.rogue_net.action_index import Choices, Samples, find_choices
 from entity_env.agents.rogue_net.batch_layout import Layout, lay_out
+from entity_env.agents.rogue_net.memory import Past, recur
 from entity_env.agents.rogue_net.numpy_net.distributions import CategoricalArrays
 from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
+from entity_env.agents.rogue_net.operations import MEMORY_POOLING
 from entity_env.agents.rogue_net.torch_net.attention import LARGEST_HEAD, PackedLayout
 from entity_env.agents.rogue_net.torch_net.block import (
     LARGEST_MODEL,
@@ -32,7 +34,7 @@ from entity_env.agents.rogue_net.torch_net.embedding import (
 from entity_env.agents.rogue_net.torch_net.heads import CategoricalHead, SelectEntityHead
 from entity_env.agents.rogue_net.torch_net.mlp import MLPPolicy
 from entity_env.agents.rogue_net.torch_net.net import RogueNet
-from entity_env.agents.rogue_net.torch_net.policy import Policy, PolicyOutput
+from entity_env.agents.rogue_net.torch_net.policy import Memory, Policy, PolicyOutput, no_past
 from entity_env.agents.rogue_net.torch_net.tensors import FEW_PRODUCTS, as_array, has_kernels
 from entity_env.agents.rogue_net.weights import Weights, value_head
 from entity_env.core.ragged import Floats
@@ -47,7 +49,13 @@ _ALL: Final = np.empty((0, 0), dtype=np.bool_)
 class ActingPolicy(Protocol):
     """Object with the `act` of a `Policy`, without `greedy` and `temperature`."""
 
-    def act(self, batch: EntityBatch, *, generator: torch.Generator | None) -> PolicyOutput: ...
+    def act(
+        self,
+        batch: EntityBatch,
+        *,
+        generator: torch.Generator | None,
+        past: Past | None = None,
+    ) -> PolicyOutput: ...
 
 
 class _Embedding(NamedTuple):
@@ -56,6 +64,20 @@ class _Embedding(NamedTuple):
     scale: Pair
     linear: Pair
     norm: Pair
+
+
+class _Memory(NamedTuple):
+    """Gates, recurrent weight and context layer of a memory."""
+
+    gates: Pair
+    weight: Floats
+    context: Pair
+
+    def remember(self, pooled: Floats, past: Past) -> Floats:
+        """The states after every row; each row is a sequence."""
+        weight, bias = self.gates
+        own = past.part(slice(0, self.weight.shape[1]))
+        return recur(pooled @ weight.T + bias, self.weight, own).states
 
 
 class _Head(NamedTuple):
@@ -91,12 +113,19 @@ class ArrayPolicy:
         self._most_rows = FEW_PRODUCTS // max(tensor.size for tensor in tensors.values())
         self._arrays = NumpyNet(Weights(net.obs_space, net.action_space, net.config, tensors))
 
-    def act(self, batch: EntityBatch, *, generator: torch.Generator | None) -> PolicyOutput:
+    def act(
+        self,
+        batch: EntityBatch,
+        *,
+        generator: torch.Generator | None,
+        past: Past | None = None,
+    ) -> PolicyOutput:
         """See `Policy.act`; the same draws choose the same actions."""
         if len(next(iter(batch.features.values()))) > self._most_rows:
-            return self._net.act(batch, generator=generator)
+            return self._net.act(batch, generator=generator, past=past)
         self._arrays.read_statistics()
-        distributions, values = self._arrays.distributions(batch)
+        past = past or no_past(self._net, batch)
+        distributions, values, states = self._arrays.recall(batch, past)
         logprobs, entropy = np.zeros((2, len(values)), dtype=np.float32)
         samples: dict[ActionName, Samples] = {}
         actions: dict[ActionName, Samples] = {}
@@ -111,7 +140,8 @@ class ArrayPolicy:
                 samples[name], actions[name] = drawn, each.actions(drawn)
             np.add.at(logprobs, each.rows, logprob)
             np.add.at(entropy, each.rows, own_entropy)
-        return PolicyOutput(actions, samples, logprobs, entropy, values)
+        kept = states if self._net.memory_width else None
+        return PolicyOutput(actions, samples, logprobs, entropy, values, kept)
 
 
 class CompiledPolicy:
@@ -130,6 +160,7 @@ class CompiledPolicy:
         }
         self._blocks = [cast(TransformerBlock, each).weights() for each in net.backbone.blocks]
         self._heads = {name: _head(module) for name, module in net.action_heads.items()}
+        self._memory = None if net.memory is None else _memory(net.memory)
         self._value_policy = None if net.value_net is None else CompiledPolicy(net.value_net)
         if net.value_net is None:
             heads = net.auxiliary_heads.state_dict(prefix="auxiliary_heads.")
@@ -152,17 +183,27 @@ class CompiledPolicy:
             )
         )
 
-    def act(self, batch: EntityBatch, *, generator: torch.Generator | None) -> PolicyOutput:
+    def act(
+        self,
+        batch: EntityBatch,
+        *,
+        generator: torch.Generator | None,
+        past: Past | None = None,
+    ) -> PolicyOutput:
         """See `Policy.act`; the same draws choose the same actions."""
         # Late import: numba is slow to load, and optional.
         from entity_env.agents.rogue_net.kernels.policy import draw_categorical
 
         layout = lay_out(batch, self._inputs.names, is_compiled=True)
         asked = {name: find_choices(name, batch.action_masks[name], layout) for name in self._heads}
-        x = self._encode(batch, layout)
+        past = past or no_past(self._net, batch)
+        x, states = self._encode(batch, layout, past)
         logprobs, entropy = np.zeros((2, len(layout.lengths)), dtype=np.float32)
-        apart = self._value_policy
-        values = self._values(x, layout) if apart is None else apart.values(batch)
+        if self._value_policy is None:
+            values = self._values(x, layout)
+        else:
+            values, of_value = self._value_policy.recall_values(batch, past)
+            states = np.concatenate((states, of_value), axis=1)
         samples: dict[ActionName, Samples] = {}
         for name, choices in asked.items():
             logits = _logits(self._heads[name], x, choices)
@@ -171,13 +212,14 @@ class CompiledPolicy:
             allowed = _ALL if choices.allowed is None else _writable(choices.allowed)
             draw_categorical(logits, allowed, race, choices.rows, chosen, logprobs, entropy)
             samples[name] = chosen
-        return PolicyOutput(samples, samples, logprobs, entropy, values)
+        kept = None if self._memory is None else states
+        return PolicyOutput(samples, samples, logprobs, entropy, values, kept)
 
-    def values(self, batch: EntityBatch) -> Floats:
-        if self._value_policy is not None:
-            return self._value_policy.values(batch)
+    def recall_values(self, batch: EntityBatch, past: Past) -> tuple[Floats, Floats]:
+        """Values and states of a value network; its past is the second half of the states."""
         layout = lay_out(batch, self._inputs.names, is_compiled=True)
-        return self._values(self._encode(batch, layout), layout)
+        x, states = self._encode(batch, layout, past.part(slice(self._net.config.memory, None)))
+        return self._values(x, layout), states
 
     def _values(self, x: Floats, layout: Layout) -> Floats:
         from entity_env.agents.rogue_net.kernels.policy import mean_values
@@ -186,7 +228,8 @@ class CompiledPolicy:
         mean_values(x, layout.order, layout.offsets, *self._value, values)
         return values
 
-    def _encode(self, batch: EntityBatch, layout: Layout) -> Floats:
+    def _encode(self, batch: EntityBatch, layout: Layout, past: Past) -> tuple[Floats, Floats]:
+        """The encoded entities and the states, see `RogueNet`."""
         arrays = self._inputs.arrays(batch)
         width = self._net.config.d_model
         x = np.empty((len(layout.order), width), dtype=np.float32)
@@ -199,10 +242,19 @@ class CompiledPolicy:
                 embed_type(features, *embedding, part)
             else:
                 part[:] = embedding
+        states = np.zeros((len(layout.lengths), 0), np.float32)
+        if self._memory is not None:
+            states = self._memory.remember(layout.pooled(x, MEMORY_POOLING), past)
+            weight, bias = self._memory.context
+            x += (states @ weight.T + bias)[layout.rows]
         packed = PackedLayout.of(layout, self._n_head)
         for weights in self._blocks:
             x, _ = block_forward(x, packed, weights)
-        return x
+        return x, states
+
+
+def _memory(memory: Memory) -> _Memory:
+    return _Memory(_arrays(memory.gates), as_array(memory.weight), _arrays(memory.context))
 
 
 def _embedding(module: nn.Module) -> _Embedding | Floats:
@@ -213,7 +265,8 @@ def _embedding(module: nn.Module) -> _Embedding | Floats:
     return _Embedding((as_array(mean), as_array(deviation)), _arrays(layers[1]), _arrays(layers[3]))
 
 
-def _arrays(layer: nn.Module) -> Pair:
+def _arrays(layer: nn.Module | None) -> Pair:
+    layer = cast(nn.Module, layer)
     return as_array(cast(Tensor, layer.weight)), as_array(cast(Tensor, layer.bias))
 
 

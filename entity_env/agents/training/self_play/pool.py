@@ -17,6 +17,7 @@ import torch
 
 from entity_env.agents.load import load_agent
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX, read_agent, write_agent
+from entity_env.agents.rogue_net.memory import RowStates
 from entity_env.agents.rogue_net.torch_net.policy import Policy
 from entity_env.agents.rogue_net.torch_net.rollout_policy import ActingPolicy, fastest_policy
 from entity_env.agents.rogue_net.torch_net.tensors import as_tensors
@@ -65,15 +66,22 @@ class _PastSelf:
     def __init__(self, generator: torch.Generator | None = None) -> None:
         self.generator = generator
         self.policy: ActingPolicy | None = None
+        self._rows = RowStates(0)
 
     def remember(self, net: Policy, generator: torch.Generator) -> None:
         """Sets the network, which must not change afterwards."""
         self.policy, self.generator = fastest_policy(net.eval()), generator
+        self._rows = RowStates(net.memory_width)
 
     def __call__(self, obs: VecObs) -> VecActions:
         if self.policy is None:
             raise ProtocolError("the pool is a callback, too: train(pool.vec, callbacks=[pool])")
-        return self.policy.act(obs, generator=self.generator).actions
+        if not self._rows.width:
+            return self.policy.act(obs, generator=self.generator).actions
+        output = self.policy.act(obs, generator=self.generator, past=self._rows.past(obs))
+        if output.states is not None:
+            self._rows.advance(obs, output.states)
+        return output.actions
 
 
 @dataclass

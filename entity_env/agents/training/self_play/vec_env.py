@@ -24,7 +24,10 @@ from entity_env.core.vec_obs import Metric, VecActions, VecEnvironment, VecObs
 from entity_env.errors import CheckpointError, ProtocolError, SchemaError, UsageError
 
 Decide: TypeAlias = Callable[[VecObs], VecActions]
-"""Chooses the actions of a batch, which is valid only during the call; see `BatchPolicy`."""
+"""Chooses the actions of a batch, which is valid only during the call; see `BatchPolicy`.
+
+`VecObs.begins` marks the rows in which the opponent has not decided yet in this episode.
+"""
 
 LEARNER: Final = -1
 """Owner of a row that the learner plays."""
@@ -180,6 +183,8 @@ class SelfPlayVecEnv:
         self._obs: VecObs | None = None
         self._is_idle = np.zeros(vec.num_rows, np.bool_)
         """True where a row's episode has ended and the next has not begun."""
+        self._begins = np.ones(vec.num_rows, np.bool_)
+        """True where the owner of a row has not decided yet in the row's episode."""
         self._rewards = np.zeros(vec.num_rows)
         """`(num_rows,)` total reward in the current game."""
         self._results: list[SeatResult] = []
@@ -250,6 +255,7 @@ class SelfPlayVecEnv:
         inner = self.vec.reset(seed)
         self._begin_games(np.arange(self.num_envs), inner)
         self._is_idle[:] = False
+        self._begins[:] = True
         self._inner = inner
         return self._show(inner)
 
@@ -273,6 +279,7 @@ class SelfPlayVecEnv:
         begun |= inner.done.reshape(self.num_envs, self.num_agents).any(axis=1)
         self._begin_games(np.flatnonzero(begun), inner)
         self._is_idle.reshape(self.num_envs, self.num_agents)[begun] = False
+        self._begins |= inner.done | begun[inner.env_id]
         self._inner = inner
         return self._show(inner)
 
@@ -303,6 +310,8 @@ class SelfPlayVecEnv:
             rows = waiting[owners == key]
             by = self._random if key == _OPENING else self._playing[key]
             parts[key] = self._decided(by, inner, rows)
+            if key != _OPENING:
+                self._begins[rows] = False
         self.vec.send(values if len(parts) == 1 else self._joined(inner, parts))
         self._inner = None  # until `recv`: another `send` raises
         self._has_opened = np.unique(waiting[owners == _OPENING] // self.num_agents)
@@ -312,6 +321,7 @@ class SelfPlayVecEnv:
         inner = self.vec.recv()
         self._rewards += inner.reward
         self._is_idle |= inner.done
+        self._begins |= inner.done
         is_over = self._is_idle.reshape(self.num_envs, self.num_agents).all(axis=1)
         is_theirs = self._owner != LEARNER
         final, episodes = inner.final, inner.episodes
@@ -403,6 +413,7 @@ class SelfPlayVecEnv:
             self._opponent_of[envs] = self._draw(len(envs))
             self._was_replaced[envs] = True
             owner = self._owner.reshape(self.num_envs, self.num_agents)
+            self._begins.reshape(owner.shape)[envs] = True  # new owners have seen nothing so far
             self._assign(envs[(owner[envs] != _OPENING).all(axis=1)])
 
     def _forget_unused(self) -> None:
@@ -465,6 +476,7 @@ class SelfPlayVecEnv:
             inner.truncated[rows],
             inner.env_id[rows],
             inner.agent_id[rows],
+            begins=self._begins[rows],
         )
         try:
             answer = opponent.decide(obs)
