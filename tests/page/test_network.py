@@ -488,6 +488,10 @@ REFUSED = {
         changed(lambda found: found["operations"].append(["constructor", [], "x", "", {}])),
         f"unknown operation constructor: {UPGRADE}",
     ),
+    "a memory": (
+        agent_bytes(random_weights((OBS, ACTIONS), replace(SMALL(), memory=4))),
+        f"unknown operation recur: {UPGRADE}",
+    ),
     "an unknown option": (with_option("attend", "window", 8), "unknown option window of attend"),
     "an unknown activation": (with_option("linear", "activation", "swish"), "activation swish"),
     "an unknown pooling": (

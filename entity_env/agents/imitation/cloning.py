@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -22,7 +23,7 @@ from entity_env.agents.rogue_net.torch_net.checkpoint import not_finite, save_ch
 from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy
 from entity_env.agents.training.network import MakePolicy, new_policy, torch_device, torch_threads
 from entity_env.agents.training.process import HeldInterrupt
-from entity_env.agents.training.rollout_buffer import Rollout
+from entity_env.agents.training.rollout_buffer import Rollout, Segments, evaluate
 from entity_env.agents.training.run_folder import run_folder
 from entity_env.agents.training.tracking.progress import Losses, TrainProgress, TrainResult
 from entity_env.agents.training.tracking.run_writer import curve_writer, end_run, write_run
@@ -176,6 +177,8 @@ class _Cloning:
         self.optimizer = torch.optim.AdamW(
             self.net.parameters(), config.learning_rate, weight_decay=config.weight_decay, eps=1e-5
         )
+        if width := self.net.memory_width:
+            self._data.remember(width)
         self._data.normalize(self.net, self.train)
         self.out = out
         self.is_interrupted = False
@@ -208,7 +211,7 @@ class _Cloning:
         sums, num_seen = np.zeros(3), 0
         self.net.train()
         try:
-            for rows in np.array_split(self.rng.permutation(self.train), self._num_minibatches):
+            for rows in self._data.splits(self.train, self.rng, self._num_minibatches):
                 check()
                 sums += np.array(self._step(rows)) * len(rows)
                 num_seen += len(rows)
@@ -330,8 +333,40 @@ class _Decisions:
 
     def evaluate(self, net: Policy, rows: NDArray[np.int64]) -> Evaluation:
         """Log-probabilities and values of decisions, with gradients."""
-        minibatch = self._rollout.minibatch(rows)
-        return net.evaluate(minibatch.obs, minibatch.samples)
+        return evaluate(net, self._rollout.minibatch(rows))
+
+    def remember(self, width: int) -> None:
+        """Makes sequences of the decisions, for a network that remembers `width` numbers.
+
+        A sequence has all decisions of an agent in an episode, so nothing is remembered before it.
+        """
+        data, states = self._dataset, np.zeros((len(self._dataset), width), np.float32)
+        order = np.lexsort((data.step, data.agent_id, data.episode))
+        keys = np.stack((data.episode[order], data.agent_id[order]))
+        is_first = np.ones(len(order), np.bool_)
+        is_first[1:] = (np.diff(keys) != 0).any(axis=0)
+        begins, sequence = np.empty_like(is_first), np.empty_like(order)
+        begins[order], sequence[order] = is_first, np.cumsum(is_first) - 1
+        segments = Segments.cut(states, begins, sequence, order, memory_steps=len(order))
+        self._rollout = replace(self._rollout, segments=segments)
+
+    def splits(
+        self, rows: NDArray[np.int64], rng: np.random.Generator, count: int
+    ) -> list[NDArray[np.int64]]:
+        """The rows in random parts; with memory, whole sequences."""
+        segments = self._rollout.segments
+        if segments is None:
+            return np.array_split(rng.permutation(rows), count)
+        mine = rng.permutation(np.unique(segments.of[rows]))
+        drawn = np.array_split(mine, min(count, len(mine)))
+        return [segments.decisions[each].values for each in drawn]
+
+    def _in_order(self, rows: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+        """The rows in parts for evaluation; with memory, whole sequences."""
+        segments = self._rollout.segments
+        if segments is not None:
+            rows = segments.decisions[np.unique(segments.of[rows])].values
+        yield from (rows[part] for part in self._rollout.parts(rows, _AT_ONCE))
 
     def value_loss(self, values: Tensor, rows: NDArray[np.int64]) -> Tensor:
         """Half the mean squared error of values, in units of the variance of returns.
@@ -349,7 +384,9 @@ class _Decisions:
         if not len(rows):
             return HeldOut()
         logprobs, values, is_right = [], [], []
-        for part in _parts(rows):
+        parts = list(self._in_order(rows))
+        rows = np.concatenate(parts)
+        for part in parts:
             new = self.evaluate(net, part)
             logprobs.append(new.logprobs.cpu().numpy().astype(np.float64))
             values.append(new.values.cpu().numpy().astype(np.float64))
@@ -371,7 +408,8 @@ class _Decisions:
     def _is_right(self, net: Policy, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """`(num_rows,) bool`: the network prefers all chosen labels and entities."""
         minibatch = self._rollout.minibatch(rows)
-        best = net.act(minibatch.obs, greedy=True).actions
+        act, past = partial(net.act, minibatch.obs, greedy=True), minibatch.past
+        best = (act() if past is None else act(past=past)).actions
         is_right = np.ones(len(rows), dtype=np.bool_)
         for name, space in self._dataset.action_space.items():
             if not isinstance(space, ContinuousActionSpace):

@@ -35,7 +35,7 @@ from entity_env.agents.ppo.rollout import (
     require_finite_output,
     values_of,
 )
-from entity_env.agents.ppo.teacher import evaluate, evaluate_beside
+from entity_env.agents.ppo.teacher import evaluate_beside
 from entity_env.agents.rogue_net.torch_net.mlp import MLPGradient
 from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy
 from entity_env.agents.rogue_net.torch_net.rollout_policy import fastest_policy
@@ -47,6 +47,7 @@ from entity_env.agents.training.rollout_buffer import (
     RolloutBuffer,
     Segments,
     Trajectories,
+    evaluate,
 )
 from entity_env.agents.training.tracking.progress import Losses
 from entity_env.core.ragged import Floats

@@ -19,7 +19,7 @@ from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint, sa
 from entity_env.agents.rogue_net.torch_net.distributions import ActionDistribution
 from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy, evaluation_of
 from entity_env.agents.training.peers import Peers
-from entity_env.agents.training.rollout_buffer import Minibatch, Rollout
+from entity_env.agents.training.rollout_buffer import Minibatch, Rollout, evaluate
 from entity_env.agents.training.schedule import values_of
 from entity_env.core.spaces import ActionName, differences
 from entity_env.core.vec_obs import EntityBatch
@@ -112,13 +112,6 @@ class TeacherMemory:
         states[order] = before
         self._states[rows] = after[last]
         return replace(rollout, segments=replace(segments, teacher_states=states))
-
-
-def evaluate(net: Policy, minibatch: Minibatch) -> Evaluation:
-    """`Policy.evaluate` on a minibatch; only networks with memory need a past."""
-    if minibatch.past is None:
-        return net.evaluate(minibatch.obs, minibatch.samples)
-    return net.evaluate(minibatch.obs, minibatch.samples, minibatch.past)
 
 
 def evaluate_beside(teacher: Policy | None, net: Policy, minibatch: Minibatch) -> Evaluation:

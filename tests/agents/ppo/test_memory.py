@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,10 +22,10 @@ from entity_env.agents.ppo import PPOConfig, Schedule, TrainProgress, train
 from entity_env.agents.ppo.learner import new_learner
 from entity_env.agents.ppo.ppo import collect, learn
 from entity_env.agents.ppo.rollout import Collector
-from entity_env.agents.ppo.teacher import TeacherMemory, evaluate
+from entity_env.agents.ppo.teacher import TeacherMemory
 from entity_env.agents.rogue_net import MLPConfig, NumpyAgent, RogueNetConfig, initialized_from
 from entity_env.agents.rogue_net.torch_net.policy import Policy
-from entity_env.agents.training.rollout_buffer import Rollout, Segments
+from entity_env.agents.training.rollout_buffer import Rollout, Segments, evaluate
 from entity_env.agents.training.self_play.pool import OpponentPool
 from entity_env.core.vec_obs import VecObs
 from entity_env.errors import CheckpointError
@@ -88,7 +89,7 @@ def play_in_turn(agents: Sequence[Agent], *, seed: int) -> None:
 
 
 RECALL = Game(play, entities=(Card,), actions=(SUIT,), name="recall")
-WHOLE = RECALL.with_settings(is_cut=False) if hasattr(RECALL, "with_settings") else RECALL
+WHOLE = Game(partial(play, is_cut=False), entities=(Card,), actions=(SUIT,), name="whole")
 TABLE = Game(play_in_turn, entities=(Card,), actions=(SUIT,), num_agents=2, name="table")
 
 
@@ -253,15 +254,22 @@ def test_opponents_and_past_selves_remember(tmp_path: Path) -> None:
     assert list((tmp_path / "run" / "opponents").glob("*.agent"))
 
 
-@pytest.mark.parametrize("kind", ["rogue_net", "separate", "mlp"])
+NETS: Final[dict[str, RogueNetConfig | MLPConfig]] = {
+    "rogue_net": replace(NET, memory=0),
+    "separate": replace(NET, memory=0, separate_value=True),
+    "mlp": MLPConfig((8, 8)),
+}
+
+
+@pytest.mark.parametrize("kind", NETS)
 def test_a_network_gets_a_memory_without_effect_at_first(tmp_path: Path, kind: str) -> None:
-    game, net = RECALL, replace(NET, memory=0, separate_value=kind == "separate")
+    game, net = RECALL, NETS[kind]
     small = replace(SMALL, net=net, norm_returns=True)
     if kind == "mlp":
-        game, small = FLAT, replace(small, net=MLPConfig((8, 8)))
+        game = FLAT
     with VecEnv(game, 8) as vec:
         old = train(vec, small, out=tmp_path).net
-        wanted = replace(old.net_config, memory=6)  # type: ignore[arg-type]  # of a known kind
+        wanted = replace(net, memory=6)
         make = initialized_from(tmp_path, net=wanted)
         new = make(vec.obs_space(), vec.action_space())
         obs = vec.reset(seed=1)
@@ -285,13 +293,14 @@ def test_a_network_gets_a_memory_without_effect_at_first(tmp_path: Path, kind: s
 
 def play_flat(agent: Agent, *, seed: int) -> None:
     rng = random.Random(seed)
-    suit = rng.randrange(2)
+    suit, is_right = rng.randrange(2), 0.0
     for t in range(4):
         shown = Card(suit if t == 0 else -1, t == 3)
         chosen = agent.act(Obs(0.0).globals(shown), SUIT)
         if chosen is None:
             return
-    agent.game_over(Obs(float(chosen.value == suit)))
+        is_right = float(chosen.value == suit)
+    agent.game_over(Obs(is_right))
 
 
 FLAT = Game(play_flat, entities=(), global_features=Card, actions=(SUIT,), name="flat_recall")
@@ -306,6 +315,6 @@ def test_memory_is_learned(net: RogueNetConfig | MLPConfig) -> None:
         seen: list[TrainProgress] = []
         result = train(vec, config, on_update=seen.append)
     agent = NumpyAgent(result.net.weights(), greedy=True)
-    settings = {} if game is FLAT else {"is_cut": False}
-    scores = [game.play_episode(agent, seed=seed, **settings)[0].reward for seed in range(60)]
+    whole = game if game is FLAT else WHOLE
+    scores = [whole.play_episode(agent, seed=seed)[0].reward for seed in range(60)]
     assert np.mean(scores) > 0.95

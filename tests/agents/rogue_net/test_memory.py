@@ -8,6 +8,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from operator import itemgetter
+from typing import TypeAlias
 
 import numpy as np
 import pytest
@@ -31,7 +33,6 @@ from entity_env.agents.rogue_net import MLPConfig, RogueNetConfig
 from entity_env.agents.rogue_net.config import (
     MAX_MEMORY,
     CNNConfig,
-    NetConfig,
     RelposEncodingConfig,
     net_from_json,
     state_width,
@@ -47,6 +48,7 @@ from entity_env.agents.rogue_net.torch_net.mlp import make_policy
 from entity_env.agents.rogue_net.torch_net.policy import Memory, Policy
 from entity_env.agents.rogue_net.torch_net.rollout_policy import fastest_policy
 from entity_env.agents.rogue_net.torch_net.tensors import torch_only
+from entity_env.core.episode import Episode
 from entity_env.core.spaces import (
     ActionSpace,
     CategoricalActionSpace,
@@ -69,9 +71,10 @@ GO: dict[str, ActionSpace] = {
     "pick": SelectEntityActionSpace(),
 }
 CALL: dict[str, ActionSpace] = {"call": GlobalCategoricalActionSpace(["d", "e", "f"])}
+Config: TypeAlias = RogueNetConfig | MLPConfig | CNNConfig
 SMALL = RogueNetConfig(d_model=8, n_layer=1, n_head=2, d_qk=4, memory=5)
 RELPOS = RelposEncodingConfig(extent=[2, 2], position_features=["x", "y"])
-NETS: dict[str, tuple[ObsSpace, dict[str, ActionSpace], NetConfig]] = {
+NETS: dict[str, tuple[ObsSpace, dict[str, ActionSpace], Config]] = {
     "attention": (ENTITIES, GO, SMALL),
     "separate value": (ENTITIES, GO, replace(SMALL, separate_value=True)),
     "pooling": (ENTITIES, GO, replace(SMALL, pooling="meanmax")),
@@ -128,7 +131,8 @@ def test_the_recurrence_and_its_gradient(lengths: list[int], width: int, seed: i
             h = torch.from_numpy(first)
             for row in range(at, at + length):
                 h = torch.zeros(width) if begins[row] else h
-                own, products = memory.gates(x[row]).split(width), (memory.weight @ h).split(width)
+                own = torch.split(memory.gates(x[row]), width)
+                products = torch.split(memory.weight @ h, width)
                 reset, write = (torch.sigmoid(own[i] + products[i]) for i in range(2))
                 h = h + write * (torch.tanh(own[2] + reset * products[2]) - h)
                 found.append(h)
@@ -157,7 +161,7 @@ def test_segments_give_the_same_as_single_steps(name: str) -> None:
             found = net.recall(step, Past(np.where(begun[:, None], np.float32(0), states)))
             single.append(found[1:])
             states = found[2].numpy()
-        rows = [[step.map_arrays(lambda x, r=row: x[[r]]) for step in steps] for row in range(2)]
+        rows = [[step.map_arrays(itemgetter([row])) for step in steps] for row in range(2)]
         whole = concat_entities([step for row in rows for step in row])
         past = Past(first, np.array([12, 12]), begins.T.reshape(-1))
         _, values, after = net.recall(whole, past)
@@ -369,7 +373,8 @@ def test_rows_of_a_batch_remember_their_own_episodes(autoreset: str) -> None:
 def check_rows(vec: VecEnv, agent: NumpyAgent | NeuralAgent, num_steps: int) -> None:
     """Compares episodes played in a batch with the same ones, played one by one."""
     [alone, _] = make_agents()
-    obs, episodes = vec.reset(seed=4), []
+    obs = vec.reset(seed=4)
+    episodes: list[Episode] = []
     for step in range(num_steps):
         if vec.autoreset == "disabled" and (obs.done.any() or step == 7):
             obs = vec.reset_envs(obs.done if step != 7 else np.arange(5) < 2)
@@ -412,7 +417,7 @@ def test_an_agent_copied_in_the_middle_of_an_episode(kind: int) -> None:
 
     agent.choose = keep  # type: ignore[assignment,method-assign]
     rewards(agent, [1])
-    del agent.choose  # type: ignore[attr-defined]
+    del agent.choose
     agent.forget()
     for observation in observed[:3]:
         agent.decide(observation)  # type: ignore[arg-type]
