@@ -91,6 +91,7 @@ typedef struct ea_obs {
     const unsigned char *const *visible; /* by entity type, 0 = hidden from the policy; may be NULL,
                                             as may each of its items: all are visible */
     const ea_request *requests;          /* by action */
+    const float *state;                  /* what the agent remembers, see `ea_state`; NULL = nothing */
 } ea_obs;
 
 /* Computes a decision. Returns NULL, or what is wrong with the observation, one line that is valid
@@ -114,6 +115,11 @@ void ea_choose_numbers(
 );
 /* The predicted value; NULL if it was not needed or the network predicts none. */
 const float *ea_value(const ea_workspace *workspace);
+/* How many numbers an agent remembers from one decision of an episode to the next; 0 = none. */
+int ea_state_size(const ea_agent *agent);
+/* These numbers after the last decision, for the `state` of the next observation of the same agent
+   and episode, which may be this array itself. Keep a copy for each agent that plays. */
+const float *ea_state(const ea_workspace *workspace);
 
 /* ------------------------------------------------------------------ games of entity_env.h */
 
@@ -577,14 +583,15 @@ typedef enum ea__code {
     EA__COMPARE,
     EA__CATEGORICAL,
     EA__GAUSSIAN,
-    EA__SCALE
+    EA__SCALE,
+    EA__RECUR
 } ea__code;
 
 typedef struct ea__op {
     ea__code code;
     int num_inputs, y, action, activation;
     int *x;
-    int heads, kernel, stride, is_mean, is_max;
+    int heads, kernel, stride, is_mean, is_max, start;
     int is_policy;  /* decisions without a value need it */
     int only_wanted; /* a query: only wanted rows are read, in decisions without a value */
     const float *weight, *bias;
@@ -622,6 +629,7 @@ struct ea_agent {
     int *answers;                 /* matrices, by action */
     float **deviations;           /* by action */
     int value;
+    int state_size;
     int last_mix; /* the last operation of the policy in which entities read others, or -1 */
     int *kept;    /* matrices of entities that are read after it, but made before */
     int num_kept;
@@ -1804,6 +1812,22 @@ static int ea__make_answer(ea__loader *loader, ea__op *op, const ea__node *optio
     return 1;
 }
 
+/* A GRU: its gates reset, write and candidate, and the product of the state with `weight`. */
+static int ea__make_recur(ea__loader *loader, ea__op *op, const ea__node *options) {
+    const ea__matrix *x = ea__input(loader, op, 0);
+    int width = x->width / 3;
+    if (x->rows != EA__ONE || width < 1 || x->width != 3 * width ||
+        !ea__integer(&loader->json, ea__get(&loader->json, options, "start"), 0, 1 << 20, &op->start) ||
+        op->start != loader->agent->state_size) {
+        return ea__misfit(loader);
+    }
+    op->weight = ea__panels(loader, width, 3 * width);
+    if (!op->weight) return 0;
+    loader->agent->state_size += width;
+    op->y = ea__matrix_of(loader, EA__ONE, 0, width);
+    return 1;
+}
+
 static int ea__make_scale(ea__loader *loader, ea__op *op) {
     const ea__matrix *x = ea__input(loader, op, 0);
     if (x->rows != EA__ONE || x->width != 1) return ea__misfit(loader);
@@ -1957,7 +1981,7 @@ static const struct {
     {"positions", 0, "options features"}, {"attend", 0, "n_head"}, {"pool", 1, "of"}, {"mean", 1, ""},
     {"spread", 1, ""}, {"convolve", 1, "stride activation"}, {"flatten", 1, ""}, {"actors", 1, "action"},
     {"actees", 1, "action"}, {"compare", 2, "action"}, {"categorical", 1, "action"},
-    {"gaussian", 1, "action low high"}, {"scale", 1, ""}};
+    {"gaussian", 1, "action low high"}, {"scale", 1, ""}, {"recur", 1, "start"}};
 enum { EA__NUM_KINDS = sizeof ea__kinds / sizeof *ea__kinds };
 
 static int ea__make(ea__loader *loader, ea__op *op, const ea__node *options) {
@@ -1982,6 +2006,7 @@ static int ea__make(ea__loader *loader, ea__op *op, const ea__node *options) {
         case EA__CATEGORICAL:
         case EA__GAUSSIAN: return ea__make_answer(loader, op, options);
         case EA__SCALE: return ea__make_scale(loader, op);
+        case EA__RECUR: return ea__make_recur(loader, op, options);
     }
     return 0;
 }
@@ -2127,7 +2152,7 @@ static int ea__make_vector(ea__loader *loader, const ea__node *entities, int is_
     return 1;
 }
 
-/* Marks the operations that decisions without a value need, and finds the last one in which
+/* Marks the operations that decisions without a value need, which include the whole state; finds the last one in which
    entities read others. After it, only the rows of actors and actees are computed. */
 static int ea__plan_policy(ea__loader *loader) {
     ea_agent *agent = loader->agent;
@@ -2138,7 +2163,7 @@ static int ea__plan_policy(ea__loader *loader) {
     agent->last_mix = -1;
     for (i = agent->num_ops - 1; i >= 0; i--) {
         ea__op *op = &agent->ops[i];
-        op->is_policy = is_live[op->y];
+        op->is_policy = is_live[op->y] || op->code == EA__RECUR;
         for (k = 0; op->is_policy && k < op->num_inputs; k++) is_live[op->x[k]] = 1;
         if (op->is_policy && agent->last_mix < 0 && (op->code == EA__ATTEND || op->code == EA__SPREAD)) {
             agent->last_mix = i;
@@ -2226,6 +2251,7 @@ static void ea__grow_scratch(ea_agent *agent, const ea__op *op) {
             );
             break;
         case EA__COMPARE: ea__grow_slot(&agent->scratch, 0, (size_t)x->width, 0); break;
+        case EA__RECUR: ea__grow_slot(&agent->scratch, 2 * EA__PADDED((size_t)x->width) + EA__W, 0, 0); break;
         case EA__CONVOLVE:
             ea__grow_slot(
                 &agent->scratch, EA__BLOCK * (size_t)x->width * (size_t)op->kernel * (size_t)op->kernel, 0, 0
@@ -2438,6 +2464,7 @@ struct ea_workspace {
     int *counts, *starts;  /* by type */
     int *wanted, *place;   /* rows of actors and actees in order, and the place of a row among them */
     unsigned char *visible; /* by row */
+    float *state;           /* after the last decision */
     ea__answer *answers;
     char error[200];
 };
@@ -2469,6 +2496,7 @@ static uint64_t ea__divide(
     EA__PART(int, rows, w->wanted);
     EA__PART(int, rows, w->place);
     EA__PART(unsigned char, rows, w->visible);
+    EA__PART(float, agent->state_size + 1, w->state);
     EA__PART(ea__answer, actions + 1, w->answers);
     for (i = 0; i < agent->num_slots; i++) {
         EA__PART(float, ea__slot_size(&agent->slots[i], rows), w->slots[i]);
@@ -3149,6 +3177,32 @@ static void ea__run_pool(ea_workspace *w, const ea__op *op, int is_mean, int is_
     for (i = 0; is_mean && count && i < m->width; i++) y[i] /= (float)count;
 }
 
+static void ea__run_recur(ea_workspace *w, const ea__op *op) {
+    const ea__kernels *kernels = w->agent->kernels;
+    int i, width = w->agent->matrices[op->y].width;
+    const float *gates = ea__data(w, op->x[0]);
+    float *y = ea__data(w, op->y), *state = w->state + op->start;
+    float *products = w->scratch, *opened = products + EA__PADDED(3 * width);
+    float *candidate = opened + EA__PADDED(2 * width);
+    ea__product product;
+    memset(&product, 0, sizeof product);
+    product.x = state;
+    product.weight = op->weight, product.panel = (size_t)width * EA__W, product.step = EA__W;
+    product.y = products, product.y_stride = EA__PADDED((size_t)width * 3);
+    product.num_rows = 1, product.inner = width, product.num_panels = EA__PADDED(3 * width) / EA__W;
+    kernels->multiply(&product);
+    for (i = 0; i < EA__PADDED(2 * width); i++) opened[i] = i < 2 * width ? gates[i] + products[i] : 0;
+    kernels->activate(EA__SIGMOID, opened, (size_t)EA__PADDED(2 * width));
+    for (i = 0; i < EA__PADDED(width); i++) {
+        candidate[i] = i < width ? gates[2 * width + i] + opened[i] * products[2 * width + i] : 0;
+    }
+    kernels->activate(EA__TANH, candidate, (size_t)EA__PADDED(width));
+    for (i = 0; i < width; i++) {
+        state[i] += opened[width + i] * (candidate[i] - state[i]);
+        y[i] = state[i];
+    }
+}
+
 static void ea__run_convolve(ea_workspace *w, const ea__op *op) {
     const ea_agent *agent = w->agent;
     const ea__matrix *x = &agent->matrices[op->x[0]], *y = &agent->matrices[op->y];
@@ -3296,6 +3350,7 @@ static void ea__run(ea_workspace *w, const ea__op *op) {
         case EA__CATEGORICAL:
         case EA__GAUSSIAN: ea__run_answer(w, op); break;
         case EA__SCALE: *ea__data(w, op->y) = *ea__data(w, op->x[0]) * *op->weight + *op->bias; break;
+        case EA__RECUR: ea__run_recur(w, op); break;
     }
 }
 
@@ -3312,10 +3367,15 @@ const char *ea_think(ea_workspace *w, const ea_obs *obs, double temperature, int
     for (i = 0; i < agent->spaces.num_actions; i++) w->answers[i].num_actors = 0;
     problem = ea__read_features(w, obs);
     if (!problem) problem = ea__read_requests(w, obs);
+    for (i = 0; !problem && obs->state && i < agent->state_size; i++) {
+        if (!ea__is_finite(obs->state[i])) problem = ea__refuse(w, "expected a finite state, got another");
+    }
     if (problem) {
         for (i = 0; i < agent->spaces.num_actions; i++) w->answers[i].num_actors = 0;
         return problem;
     }
+    if (!obs->state) memset(w->state, 0, (size_t)agent->state_size * sizeof(float));
+    else if (agent->state_size) memmove(w->state, obs->state, (size_t)agent->state_size * sizeof(float));
     w->is_restricted = !needs_value && agent->last_mix >= 0 && w->num_wanted < w->num_rows;
     for (i = 0; i < agent->num_ops; i++) {
         const ea__op *op = &agent->ops[i];
@@ -3382,6 +3442,10 @@ void ea_choose_numbers(const ea_workspace *w, int action, int actor, uint64_t *r
 
 const float *ea_value(const ea_workspace *w) { return w->has_value ? &w->value : NULL; }
 
+int ea_state_size(const ea_agent *agent) { return agent->state_size; }
+
+const float *ea_state(const ea_workspace *w) { return w->state; }
+
 /* ------------------------------------------------------------------ games of entity_env.h */
 
 #if defined(ENTITY_ENV_H) && defined(EE__MAX_BYTES)
@@ -3392,6 +3456,7 @@ typedef struct ea__seat {
     void *memory;
     ea_workspace *workspace;
     int max_entities;
+    float *state; /* of the running episode */
     const float **features;
     const unsigned char **visible;
     ea_request *requests;
@@ -3452,6 +3517,7 @@ static void ea__open_seat(ea__seat *seat, const ea_agent *agent) {
     size_t num_entities = (size_t)agent->spaces.num_entities, num_actions = (size_t)agent->spaces.num_actions;
     seat->agent = agent;
     seat->max_entities = -1;
+    seat->state = (float *)ee__zeros((size_t)agent->state_size + 1, sizeof(float));
     seat->features = (const float **)ee__zeros(num_entities, sizeof(float *));
     seat->visible = (const unsigned char **)ee__zeros(num_entities, sizeof(char *));
     seat->requests = (ea_request *)ee__zeros(num_actions, sizeof(ea_request));
@@ -3466,6 +3532,7 @@ static void ea__close_seat(ea__seat *seat) {
         free(seat->answers[i].data);
     }
     free(seat->memory);
+    free(seat->state);
     free(seat->features);
     free(seat->visible);
     free(seat->requests);
@@ -3538,7 +3605,11 @@ static const char *ea__answer_obs(ea__seat *seat, ee_agent *agent, uint64_t *ran
     obs.globals = agent->obs.globals;
     obs.visible = agent->obs.has_hidden ? seat->visible : NULL;
     obs.requests = seat->requests;
+    obs.state = seat->state;
     problem = ea_think(seat->workspace, &obs, 1, 0);
+    if (!problem && seat->agent->state_size) {
+        memcpy(seat->state, seat->workspace->state, (size_t)seat->agent->state_size * sizeof(float));
+    }
     for (k = 0; !problem && k < server->game->num_actions; k++) {
         int is_continuous = server->game->actions[k].kind == EE_CONTINUOUS;
         int count = seat->requests[k].num_actors;

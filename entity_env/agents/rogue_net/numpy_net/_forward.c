@@ -31,8 +31,8 @@ typedef struct {
     int num_views;
 } Forward;
 
-/* Arrays of an observation: of all types, global features, flags, and four of each action. */
-#define NUM_VIEWS(spaces) ((size_t)(spaces)->num_entities + 2 + 4 * (size_t)(spaces)->num_actions)
+/* Arrays of an observation: of all types, global features, flags, state, and four of each action. */
+#define NUM_VIEWS(spaces) ((size_t)(spaces)->num_entities + 3 + 4 * (size_t)(spaces)->num_actions)
 
 static PyObject *names_of(const char *const *names, int count) {
     PyObject *found = PyTuple_New(count);
@@ -239,15 +239,24 @@ static int read_requests(Forward *self, PyObject *asked) {
     return 1;
 }
 
-static int decide(Forward *self, PyObject *own, PyObject *shared, PyObject *flags, PyObject *asked, double temperature) {
+static int decide(Forward *self, PyObject *const *arguments, double temperature) {
     const ea_spaces *spaces = ea_spaces_of(self->agent);
+    PyObject *own = arguments[0], *shared = arguments[1], *flags = arguments[2], *asked = arguments[3];
+    Py_buffer *state = NULL;
+    int state_size = ea_state_size(self->agent);
     ea_obs obs;
+    if (arguments[5] != Py_None || state_size) {
+        state = view_of(self, arguments[5], 'f', 1, state_size, 1);
+        if (state == NULL) return 0;
+    }
     if (!read_features(self, own, shared, flags, &obs.globals) || !read_requests(self, asked)) return 0;
     obs.counts = self->counts;
     obs.features = self->features;
     obs.visible = flags == Py_None ? NULL : self->visible;
     obs.requests = self->requests;
+    obs.state = state == NULL ? NULL : state->buf;
     if (ea_think(self->workspace, &obs, temperature, 0) != NULL) return 0;
+    if (state_size) memcpy(state->buf, ea_state(self->workspace), (size_t)state_size * sizeof(float));
     for (int action = 0; action < spaces->num_actions; action++) {
         float *to = self->outputs[action];
         size_t num_choices = (size_t)ea_num_choices(self->workspace, action);
@@ -259,13 +268,15 @@ static int decide(Forward *self, PyObject *own, PyObject *shared, PyObject *flag
 }
 
 static PyObject *forward_decide(Forward *self, PyObject *const *arguments, Py_ssize_t count) {
-    if (count != 5 || !PyDict_Check(arguments[0]) || !PyList_Check(arguments[3])) {
-        return PyErr_Format(PyExc_TypeError, "expected a dict, an array, an array or None, a list and a number");
+    if (count != 6 || !PyDict_Check(arguments[0]) || !PyList_Check(arguments[3])) {
+        return PyErr_Format(
+            PyExc_TypeError, "expected a dict, an array, an array or None, a list, a number, an array or None"
+        );
     }
     if (self->num_views) Py_RETURN_FALSE; /* a buffer of the running decision asks for another one */
     double temperature = PyFloat_AsDouble(arguments[4]);
     if (temperature == -1.0 && PyErr_Occurred()) return NULL;
-    int is_done = decide(self, arguments[0], arguments[1], arguments[2], arguments[3], temperature);
+    int is_done = decide(self, arguments, temperature);
     while (self->num_views) PyBuffer_Release(&self->views[--self->num_views]);
     return PyBool_FromLong(is_done);
 }

@@ -17,5 +17,6 @@ class Forward:
         visible: NDArray[np.bool_] | None,
         asked: list[RequestedAction],
         temperature: float,
+        state: Floats | None,
         /,
     ) -> bool: ...

@@ -65,7 +65,7 @@ class NumpyAgent(TrainedAgent):
         super().__init__((obs_space, action_space), choosing, width, adapt=adapt)
         try:
             self._net = NumpyNet(weights)
-            self._single = None if width else single_net(weights)
+            self._single = single_net(weights)
         except SchemaError as error:
             raise CheckpointError(str(error)) from error
         self.weights = weights
@@ -94,10 +94,12 @@ class NumpyAgent(TrainedAgent):
         return cls(weights, greedy=greedy, temperature=temperature, seed=seed, adapt=adapt)
 
     def choose(self, observation: Observation) -> Choice:
-        net = self._single
+        net, past = self._single, self._past()
         one = None if net is None else self._reader.read(observation)
-        if net is None or one is None or not net.decide(*one, self.choosing.temperature):
+        state = None if past is None else past.states.copy()
+        if net is None or one is None or not net.decide(*one, self.choosing.temperature, state):
             return self._choose_from_batch(observation)
+        self._after = state
         chosen: dict[ActionName, Samples] = {}
         probs: dict[ActionName, Floats] = {}
         for asked in one.asked:

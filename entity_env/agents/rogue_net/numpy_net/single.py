@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.checkpoints.agent_file import agent_bytes
 from entity_env.agents.rogue_net.features import Inputs
+from entity_env.agents.rogue_net.memory import Past, recur
 from entity_env.agents.rogue_net.numpy_net.distributions import FORBIDDEN, bounds
 from entity_env.agents.rogue_net.numpy_net.functions import (
     ACTIVATIONS,
@@ -52,12 +53,14 @@ class SingleNet(Protocol):
         visible: NDArray[np.bool_] | None,
         asked: list[RequestedAction],
         temperature: float,
+        state: Floats | None,
         /,
     ) -> bool:
         """Writes the answers of all requested actions.
 
-        Arguments as in `SingleObservation`. Returns False if it cannot decide, for example if a
-        feature is not finite.
+        Arguments as in `SingleObservation`; `state` is `(1, state_width)`, what the network
+        remembers, and is replaced by the state after the observation; None without memory. Returns
+        False if it cannot decide, for example if a feature is not finite.
         """
 
 
@@ -76,9 +79,11 @@ _EMBEDDING: Final = ("normalize", "linear", "layer_norm", "repeat")
 _ATTENTION: Final = ["linear", "linear", "linear", "attend", "linear"]
 _GATED: Final = ["linear", *_ATTENTION]
 _POOLING: Final = ["linear", "pool", "linear", "spread"]
+_MEMORY: Final = ["pool", "linear", "recur", "linear", "spread", "add"]
 _FEEDFORWARD: Final = ["add", "layer_norm", "linear", "linear", "add"]
 _BLOCKS: Final = [["layer_norm", *mixer, *_FEEDFORWARD] for mixer in (_ATTENTION, _GATED, _POOLING)]
 _ZERO: Final = np.float32(0)
+_NONE: Final = np.zeros(0, np.int64)
 _MAX_LOGIT: Final = 50.0
 """Up to this logit, no exponential is too large or small for its sum."""
 _MAX_COLUMNS: Final = 1024
@@ -99,7 +104,8 @@ class PlainSingleNet:
         listed, tensors = weights.operations(), weights.tensors
         config = weights.rogue_net_config()
         self._inputs = Inputs(weights.obs_space, weights.action_space, config.translation)
-        embedding, positions, blocks = _parts(listed)
+        embedding, positions, memory, blocks = _parts(listed)
+        self._memory = _PlainMemory(memory, tensors) if memory else None
         self._embedding = _Embedding(self._inputs.widths, embedding, tensors)
         self._relpos = next((NumpyRelpos(each, tensors) for each in positions), None)
         last = len(blocks) - 1 if config.pooling is None else -1
@@ -119,7 +125,8 @@ class PlainSingleNet:
     def fits(weights: Weights) -> bool:
         """True if it can compute this network."""
         listed = weights.operations()
-        embedding, positions, blocks = _parts(listed)
+        embedding, positions, memory, blocks = _parts(listed)
+        num_memories = sum(each.kind == "recur" for each in listed)
         num_columns = sum(
             len(each.tensors["mean"]) for each in embedding if each.kind == "normalize"
         )
@@ -131,6 +138,8 @@ class PlainSingleNet:
             )
             and all([each.kind for each in block] in _BLOCKS for block in blocks)
             and len(positions) <= 1
+            and [each.kind for each in memory] in ([], _MEMORY)
+            and num_memories <= (1 if memory else 0)  # a value network has its own
         )
 
     def decide(
@@ -140,12 +149,13 @@ class PlainSingleNet:
         visible: NDArray[np.bool_] | None,
         asked: list[RequestedAction],
         temperature: float,
+        state: Floats | None,
         /,
     ) -> bool:
         rows = [each for action in asked for each in action[1:3] if each is not None and len(each)]
-        if not rows:
+        if not rows and state is None:
             return True
-        wanted = rows[0] if len(rows) == 1 else np.concatenate(rows)
+        wanted = rows[0] if len(rows) == 1 else np.concatenate([_NONE, *rows])
         with np.errstate(all="ignore"):
             arrays = self._inputs.of_one(own, shared)
             x = self._embedding(arrays)
@@ -153,6 +163,8 @@ class PlainSingleNet:
                 return False
             if visible is not None and visible.all():
                 visible = None
+            if self._memory is not None and state is not None:
+                x += self._memory(x if visible is None else x[visible], state)
             tables = None if self._relpos is None else self._relpos.look_up(arrays)
             for block in self._blocks:
                 x = block(x, visible, tables, wanted)
@@ -184,25 +196,26 @@ class PlainSingleNet:
         action.answers[:] = softmax(logits)
 
 
-_Parts: TypeAlias = tuple[list[Operation], list[Operation], list[list[Operation]]]
+_Parts: TypeAlias = tuple[list[Operation], list[Operation], list[Operation], list[list[Operation]]]
 
 
 def _parts(listed: Sequence[Operation]) -> _Parts:
-    """Operations that embed entities, the one for relative positions, if any, and those of each
-    block.
+    """Operations that embed entities, those for relative positions and memory, if any, and those
+    of each block.
     """
     embedding = [*takewhile(lambda each: each.kind != "concatenate", listed)]
     rest = listed[len(embedding) + 1 :]
     positions: list[Operation] = []
+    memory: list[Operation] = []
     blocks: list[list[Operation]] = []
     for each in takewhile(lambda each: each.kind not in ("actors", "mean"), rest):
         if each.kind == "positions":
             positions.append(each)
-        elif each.layer.endswith(".ln1.") or not blocks:
+        elif each.layer.endswith(".ln1."):
             blocks.append([each])
         else:
-            blocks[-1].append(each)
-    return embedding, positions, blocks
+            (blocks[-1] if blocks else memory).append(each)
+    return embedding, positions, memory, blocks
 
 
 class _Embedding:
@@ -405,6 +418,22 @@ class _Block:
             y += tables.values(attention[None], None if gate is None else gate[None])[0]
         mixed: Floats = y.transpose(1, 0, 2).reshape(y.shape[1], -1)
         return mixed
+
+
+class _PlainMemory:
+    """What is added to the embedded entities, from what is remembered."""
+
+    def __init__(self, operations: Sequence[Operation], tensors: _Tensors) -> None:
+        pool, gates, recur_, context, *_ = operations
+        self._of: str = pool.constants["of"]
+        self._gates, self._context = _Linear(gates.of(tensors)), _Linear(context.of(tensors))
+        self._weight: Floats = recur_.of(tensors)["weight"]
+
+    def __call__(self, x: Floats, state: Floats) -> Floats:
+        """`(1, d_model)`, given the visible entities; replaces the state."""
+        gates = self._gates(_pooled(x, self._of))
+        state[:] = recur(gates, self._weight, Past(state.copy())).states
+        return self._context(state)
 
 
 def _pooled(x: Floats, of: str) -> Floats:

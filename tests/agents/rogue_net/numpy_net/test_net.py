@@ -162,12 +162,12 @@ def test_one_observation_at_a_time_equals_upstream(fixture: Fixture, way: str) -
         kept = {name: array.copy() for name, array in own.items()}
         names = [name for name in fixture.action_space if case[f"logprobs/{name}"].size]
         asked = [_requested(fixture, case, name) for name in names]
-        assert net.decide(own, _shared(case), _visible(fixture, case), asked, 1.0)
+        assert net.decide(own, _shared(case), _visible(fixture, case), asked, 1.0, None)
         for each in asked:
             wanted = np.exp(case[f"logprobs/{each.name}"].astype(np.float32))
             np.testing.assert_allclose(each.answers, wanted, rtol=2e-4, atol=1e-5)
             alone = [_requested(fixture, case, each.name)]
-            assert net.decide(own, _shared(case), _visible(fixture, case), alone, 1.0)
+            assert net.decide(own, _shared(case), _visible(fixture, case), alone, 1.0, None)
             np.testing.assert_allclose(alone[0].answers, each.answers, rtol=1e-4, atol=1e-6)
         for name, array in own.items():
             np.testing.assert_array_equal(array, kept[name])
@@ -179,9 +179,9 @@ def test_numpy_1_multiplies_rows_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     first = [_requested(fixture, case, name) for name in fixture.action_space]
     second = [_requested(fixture, case, name) for name in fixture.action_space]
     net = PlainSingleNet(fixture.weights)
-    assert net.decide(_own(fixture, case), _shared(case), None, first, 1.0)
+    assert net.decide(_own(fixture, case), _shared(case), None, first, 1.0, None)
     monkeypatch.setattr(single, "row_dot", single.einsum_row_dot)
-    assert net.decide(_own(fixture, case), _shared(case), None, second, 1.0)
+    assert net.decide(_own(fixture, case), _shared(case), None, second, 1.0, None)
     for one, other in zip(first, second, strict=True):
         np.testing.assert_allclose(one.answers, other.answers, rtol=1e-5, atol=1e-5)
 
@@ -775,7 +775,8 @@ def test_wrong_arguments_are_declined_in_c(data: st.DataObject) -> None:
     shared = data.draw(st.just(np.zeros(1, np.float32)) | anything)
     visible = data.draw(st.none() | st.just(np.ones(7, np.bool_)) | anything)
     twice = data.draw(st.booleans())
-    decided = net.decide(own, shared, visible, [request] * (1 + twice), 1.0)  # type: ignore[arg-type, list-item]
+    state = data.draw(st.none() | anything) if data.draw(st.booleans()) else None
+    decided = net.decide(own, shared, visible, [request] * (1 + twice), 1.0, state)  # type: ignore[arg-type, list-item]
     assert decided in (True, False)
     if decided and request[4] is answers and request[0] != "push":
         np.testing.assert_allclose(answers.sum(axis=1), 1, rtol=1e-5)
@@ -795,7 +796,7 @@ def test_a_network_in_c_is_made_of_an_agent_file() -> None:
         with pytest.raises((TypeError, ValueError)):
             Forward(*arguments)
     net = _single(_weights(OBS, CONFIGS[0], 1, 0.4), "compiled")
-    wrong = [(), ({}, 1, 2, 3, 4), ([], None, None, [], 1.0), ({}, None, None, [], "x")]
+    wrong = [(), ({}, 1, 2, 3, 4, 5), ([], None, None, [], 1.0, 0), ({}, None, None, [], "x", 0)]
     for arguments in wrong:
         with pytest.raises(TypeError):
             net.decide(*arguments)
