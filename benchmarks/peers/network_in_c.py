@@ -67,6 +67,7 @@ class _Obs(ctypes.Structure):
         ("globals", _Floats),
         ("visible", ctypes.POINTER(ctypes.POINTER(ctypes.c_ubyte))),
         ("requests", ctypes.POINTER(_Request)),
+        ("state", _Floats),
     )
 
 
@@ -97,6 +98,7 @@ class CLibrary:
             "ea_probabilities": _Floats,
             "ea_choose_numbers": None,
             "ea_value": _Floats,
+            "ea_state": _Floats,
             "ea_free": None,
             "ea_measure": ctypes.c_double,
         }.items():
@@ -106,6 +108,7 @@ class CLibrary:
         """As `NetworkInNode.compare`, without attention and time."""
         content = agent_bytes(agent) if isinstance(agent, Weights) else agent
         found = {"probabilities": 0.0, "values": 0.0, "numbers": 0.0, "attention": 0.0}
+        found["states"] = 0.0
         found |= {"other_choices": 0, "choices": 0}
         try:
             with CAgent(self, content) as loaded:
@@ -171,6 +174,7 @@ class CAgent:
         features = [_array(ctypes.c_float, [x for row in each for x in row]) for each in rows]
         flags = [None if each is None else _array(ctypes.c_ubyte, each) for each in hidden]
         pointers = [ctypes.cast(each, _Floats) for each in features]
+        state = _array(ctypes.c_float, given.get("state", []))
         marks = [ctypes.cast(each or 0, ctypes.POINTER(ctypes.c_ubyte)) for each in flags]
         obs = _Obs(
             _array(ctypes.c_int, [len(each) for each in rows]),
@@ -178,8 +182,9 @@ class CAgent:
             _array(ctypes.c_float, given["globals"]),
             _array(ctypes.POINTER(ctypes.c_ubyte), marks),
             _array(_Request, requests),
+            ctypes.cast(state, _Floats),
         )
-        obs.kept = features, flags
+        obs.kept = features, flags, state
         return obs
 
     def _request(self, action: _Action, given: Mapping[str, Any] | None) -> _Request:
@@ -258,6 +263,8 @@ def _compare(agent: CAgent, vector: Vector, needs_value: bool, found: dict[str, 
             found[kind] = max(found[kind], np.inf if np.isnan(most) else float(most))
 
     agent.think(agent.observation(vector["observation"]), vector["temperature"], needs_value)
+    after = vector["after"]
+    add("states", agent.calls.ea_state(agent.workspace)[: len(after)], after)
     for name, rows in vector["probabilities"].items():
         got = agent.rows(name, len(rows))
         if rows:

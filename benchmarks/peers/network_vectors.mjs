@@ -8,7 +8,7 @@
 // The largest differences of a network from `vectors`, and the milliseconds per decision, measured
 // for `seconds`. Values and numbers of continuous actions above 1 are compared relatively.
 export function compare(network, vectors, seconds = 0) {
-  const found = {probabilities: 0, values: 0, numbers: 0, attention: 0, other_choices: 0, choices: 0};
+  const found = {probabilities: 0, values: 0, numbers: 0, attention: 0, states: 0, other_choices: 0, choices: 0};
   const add = (kind, got, wanted, scale = 1) => {
     const difference = Math.abs(got - wanted) / Math.max(1, scale);
     found[kind] = difference <= found[kind] ? found[kind] : difference;  // also if it is not a number
@@ -19,12 +19,14 @@ export function compare(network, vectors, seconds = 0) {
     if (got?.length !== wanted.length) return add(kind, Infinity, 0);
     wanted.forEach((each, i) => addAll(kind, got[i], each, scale));
   };
-  for (const {observation, temperature, probabilities, numbers, value, attention} of vectors) {
+  for (const {observation, temperature, probabilities, numbers, value, attention, after} of vectors) {
     const thoughts = network.think(observation, {temperature, attention: true});
+    addAll("states", thoughts.state, after);
     const chosen = network.choose(observation, {temperature, greedy: true});
     if (Object.keys(chosen).length !== Object.keys(probabilities).length + Object.keys(numbers).length) {
       add("probabilities", Infinity, 0);
     }
+    addAll("states", observation.state, after);
     for (const [name, rows] of Object.entries(probabilities)) {
       addAll("probabilities", thoughts.probabilities[name], rows);
       rows.forEach((row, i) => {

@@ -28,7 +28,8 @@ _SCRIPT: Final = Path(__file__).with_suffix(".mjs")
 
 Vector: TypeAlias = dict[str, Any]
 """An observation as `network.mjs` reads it, and what numpy computes: `probabilities` at a
-`temperature`, `numbers` (means of continuous actions), `value` and `attention`.
+`temperature`, `numbers` (means of continuous actions), `value`, `attention` and the state `after`
+it. Observations are those of one episode: the state of one is that after the one before.
 """
 
 
@@ -90,6 +91,7 @@ class _Recorder(NumpyAgent):
 def _vector(agent: NumpyAgent, observation: Observation) -> Vector:
     spaces = agent.weights.obs_space, agent.weights.action_space
     thoughts, numbers = agent.think(observation), {}
+    state = _remembered(agent)
     if any(isinstance(spaces[1][name], ContinuousActionSpace) for name in observation.actions):
         chosen = agent.choose(observation)[0]
         numbers = {
@@ -97,14 +99,22 @@ def _vector(agent: NumpyAgent, observation: Observation) -> Vector:
             for name in observation.actions
             if isinstance(spaces[1][name], ContinuousActionSpace)
         }
+    agent.watch(observation)
     return {
-        "observation": _as_json(observation, spaces),
+        "observation": {**_as_json(observation, spaces), "state": state},
+        "after": _remembered(agent),
         "temperature": agent.choosing.temperature,
         "probabilities": {name: rows.tolist() for name, rows in thoughts.probabilities.items()},
         "numbers": numbers,
         "value": thoughts.value,
         "attention": None if thoughts.attention is None else thoughts.attention.tolist(),
     }
+
+
+def _remembered(agent: NumpyAgent) -> list[float]:
+    past = agent._past()
+    found: list[float] = [] if past is None else past.states[0].tolist()
+    return found
 
 
 def _as_json(observation: Observation, spaces: Spaces) -> dict[str, Any]:

@@ -720,6 +720,7 @@ class NetworkAgent {
     this._schema = schema;
     this._choosing = choosing;
     this._row = new Row(schema);
+    this._state = new Array(network.stateSize).fill(0);
   }
 
   async act(obs, ...actions) {
@@ -735,6 +736,7 @@ class NetworkAgent {
     const schema = this._schema;
     schema.readAsked(this._row, obs, isTruncated(options) ? schema.offered(obs, this._row.asked) : NONE);
     this.score = obs.score;
+    this._state.fill(0);
   }
 
   /** What the network reads. */
@@ -752,7 +754,7 @@ class NetworkAgent {
       const actees = selected < 0 ? undefined : Array.from({ length: row.counts[selected] }, (_, i) => first + i);
       actions[name] = { actors, actees, mask };
     }
-    return { features, globals: [...row.floats.subarray(at, at + schema.globals.length)], visible, actions };
+    return { features, globals: [...row.floats.subarray(at, at + schema.globals.length)], visible, actions, state: this._state };
   }
 }
 

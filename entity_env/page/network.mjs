@@ -14,6 +14,9 @@
 //   actions   {NAME: {actors: [index, ...], actees: [index, ...], mask: [[boolean, ...], ...]}}:
 //             requested actions. Only select actions have `actees`. Global actions need no actors.
 //             `mask` is optional: a row per actor, true = allowed.
+//   state     what the network remembers: an array of `network.stateSize` numbers, 0 at the start of
+//             an episode. `choose` replaces them by the state after the observation, which `think`
+//             returns. Without the array, nothing is remembered.
 //
 // Indices count all entities, in the order of the types in `network.spaces.entities`.
 
@@ -321,6 +324,24 @@ const OPERATIONS = {
     }];
   },
 
+  // A gated recurrent unit; `start` is the place of its numbers in the state of the network.
+  recur({start, tensor, state}, x) {
+    const width = x.width / 3, weight = tensor("weight", x.width * width), none = new Float64Array(x.width);
+    const y = new Matrix(width), before = new Matrix(width), products = new Matrix(x.width);
+    state.size += width;
+    return [y, () => {
+      const now = y.resize(1);
+      before.resize(1).set(state.memory.subarray(start, start + width));
+      multiply(before, weight, none, products);
+      for (let i = 0; i < width; i++) {
+        const [reset, write] = [i, i + width].map(gate => ACTIVATIONS.sigmoid(x.data[gate] + products.data[gate]));
+        const candidate = Math.tanh(x.data[i + 2 * width] + reset * products.data[i + 2 * width]);
+        now[i] = before.data[i] + write * (candidate - before.data[i]);
+      }
+      state.memory.set(now.subarray(0, width), start);
+    }];
+  },
+
   scale({tensor}, x) {
     const [mean] = tensor("mean"), [std] = tensor("std"), y = new Matrix(1);
     return [y, () => { y.resize(1)[0] = x.data[0] * std + mean; }];
@@ -548,10 +569,16 @@ function requestsOf(observation, actions) {
   return requests;
 }
 
+function memoryOf(given, size) {
+  const memory = new Float64Array(given ?? size);
+  if (memory.length !== size || !memory.every(Number.isFinite)) fail(`expected a state of ${size} numbers, got ${given}`);
+  return memory;
+}
+
 function networkOf({spaces, net, operations}, tensor) {
   if (!operations) fail('the agent file lists no operations: export it again with "entity-env export"');
   const {entities, actions} = spaces;
-  const state = {types: new Map(), isVector: "hidden" in net};
+  const state = {types: new Map(), isVector: "hidden" in net, size: 0};
   const [buffers, read] = inputsOf(spaces, net, state);
   const buffer = name => buffers.get(name) ?? damaged(`nothing computes ${name}`);
   let hasValue = true;
@@ -567,20 +594,25 @@ function networkOf({spaces, net, operations}, tensor) {
   for (const {name} of actions) buffer(`action/${name}`);
 
   // {NAME: rows} per actor: `probabilities` of choices, or `means` of numbers with `deviations`. `value` is
-  // null if the file has none. `attention`, on request, has weights by head, query and key of every layer.
+  // null if the file has none; `state` is that after the observation. `attention`, on request, has weights by head, query and key of every layer.
   function think(observation, {temperature = 1, attention = false} = {}) {
     if (!(temperature >= 1e-6)) fail(`expected a temperature from 1e-6, got ${temperature}`);
     for (const name in observation.features) named(entities, name);
     const [probabilities, means, deviations] = rowsOf(3, () => Object.create(null)), requests = requestsOf(observation, actions);
     Object.assign(state, {requests, temperature, probabilities, means, deviations, attention: attention && []});
     read(observation);
+    state.memory = memoryOf(observation.state, state.size);
     for (const step of steps) step();
-    return {probabilities, means, deviations, attention: state.attention, value: hasValue ? predicted.data[0] : null};
+    return {
+      probabilities, means, deviations, attention: state.attention, value: hasValue ? predicted.data[0] : null, state: [...state.memory],
+    };
   }
 
   // A choice per actor, {NAME: choices}: the index of a label or actee, or numbers.
   function choose(observation, {greedy = false, temperature = 1, random = Math.random} = {}) {
-    const {probabilities, means, deviations} = think(observation, {temperature}), chosen = {...probabilities, ...means};
+    const {probabilities, means, deviations, state: after} = think(observation, {temperature});
+    const chosen = {...probabilities, ...means};
+    after.forEach((x, i) => { if (observation.state) observation.state[i] = x; });
     for (const name in probabilities) {
       chosen[name] = chosen[name].map(row => {
         let rest = random();
@@ -600,5 +632,5 @@ function networkOf({spaces, net, operations}, tensor) {
     return chosen;
   }
 
-  return {spaces, think, choose};
+  return {spaces, think, choose, stateSize: state.size};
 }

@@ -70,7 +70,7 @@ def node() -> Iterator[NetworkInNode]:
 
 def require_equal(found: Mapping[str, Any], num_choices: int | None = None) -> None:
     assert "error" not in found, found
-    for kind in ("probabilities", "values", "numbers", "attention"):
+    for kind in ("probabilities", "values", "numbers", "attention", "states"):
         assert found[kind] <= MAX_DIFFERENCE, found
     assert found["other_choices"] == 0
     if num_choices is not None:
@@ -167,6 +167,11 @@ CONFIGS: dict[str, tuple[ObsSpace, Mapping[str, ActionSpace], NetConfig]] = {
     "separate value": (OBS, ACTIONS, SMALL(separate_value=True, value_scale=True)),
     "value scale": (OBS, ACTIONS, SMALL(value_scale=True)),
     "dropout": (OBS, ACTIONS, SMALL(dropout=0.1)),
+    "memory": (OBS, ACTIONS, SMALL(memory=5)),
+    "memory without layers": (OBS, ACTIONS, SMALL(memory=8, n_layer=0)),
+    "memory and value": (OBS, ACTIONS, SMALL(memory=3, separate_value=True)),
+    "memory and pooling": (OBS, ACTIONS, SMALL(memory=9, pooling="mean")),
+    "memory and positions": (PLACED, ACTIONS, placed(Relpos((3, 4)), memory=5)),
     **{f"pooling {each}": (OBS, ACTIONS, SMALL(pooling=each)) for each in POOLINGS},
     **{
         f"gate {each}": (PLACED, ACTIONS, placed(Relpos((3, 4), value_gate=each)))
@@ -230,6 +235,8 @@ CONFIGS: dict[str, tuple[ObsSpace, Mapping[str, ActionSpace], NetConfig]] = {
     ),
     "MLP": (FLAT, FLAT_ACTIONS, MLPConfig((16, 8))),
     "MLP without norm": (FLAT, FLAT_ACTIONS, MLPConfig((16,), norm_inputs=False)),
+    "MLP with memory": (FLAT, FLAT_ACTIONS, MLPConfig((16, 8), memory=6)),
+    "CNN with memory": (SCREEN, FLAT_ACTIONS, CNNConfig(memory=4)),
     "CNN": (SCREEN, FLAT_ACTIONS, CNNConfig()),
     "CNN of pixels": (PIXELS, FLAT_ACTIONS, CNNConfig(((3, 3, 2), (5, 2, 1)), ())),
     "MLP of pixels": (SCREEN, FLAT_ACTIONS, MLPConfig((16,))),
@@ -487,10 +494,6 @@ REFUSED = {
     "an unknown operation": (
         changed(lambda found: found["operations"].append(["constructor", [], "x", "", {}])),
         f"unknown operation constructor: {UPGRADE}",
-    ),
-    "a memory": (
-        agent_bytes(random_weights((OBS, ACTIONS), replace(SMALL(), memory=4))),
-        f"unknown operation recur: {UPGRADE}",
     ),
     "an unknown option": (with_option("attend", "window", 8), "unknown option window of attend"),
     "an unknown activation": (with_option("linear", "activation", "swish"), "activation swish"),

@@ -9,7 +9,8 @@ from random import Random
 from typing import Any, TypeAlias
 
 from entity_env.agents.policy_agent import TIE, PolicyAgent
-from entity_env.authoring.local_run import Thoughts
+from entity_env.authoring.local_run import AgentRun, Thoughts
+from entity_env.authoring.obs import Obs
 from entity_env.core.action_request import Question
 from entity_env.core.observation import Action, Observation
 from entity_env.core.spaces import ActionName, ContinuousActionSpace, SelectEntityActionSpace
@@ -62,19 +63,38 @@ class NetworkPlayer(PolicyAgent):
     def __init__(self, think: Think, seed: int, *, greedy: bool = False) -> None:
         super().__init__()
         self._think, self._rng, self._greedy = think, Random(seed), greedy
+        self._state: list[float] | None = None
+        """What the network remembers; None = nothing."""
+        self._last: tuple[Observation | None, list[float] | None] = None, None
+        """The last observation, and what was remembered before it."""
+
+    def join(self, run: AgentRun) -> None:
+        super().join(run)
+        self._state = None
+
+    def game_over(self, obs: Obs | None = None, *, truncated: bool = False) -> None:
+        super().game_over(obs, truncated=truncated)
+        self._state = None
+
+    def watch(self, observation: Observation) -> None:
+        found = self._thoughts(observation, self._state)
+        self._last = observation, self._state
+        self._state = None if observation.done else found.get("state")
 
     def decide(self, observation: Observation) -> Mapping[ActionName, Action]:
-        found = self._thoughts(observation)
+        found = self._thoughts(observation, self._state)
+        self._last, self._state = (observation, self._state), found.get("state")
         return {
             question.name: question.action(self._choose(question, found))
             for question in self.questions(observation)
         }
 
     def think(self, observation: Observation) -> Thoughts | None:
-        found = self._thoughts(observation)
+        last, before = self._last
+        found = self._thoughts(observation, before if last is observation else self._state)
         return Thoughts(found["probabilities"], found.get("value"))
 
-    def _thoughts(self, observation: Observation) -> dict[str, Any]:
+    def _thoughts(self, observation: Observation, state: list[float] | None) -> dict[str, Any]:
         asked = {
             each.name: self._asked_of(each, observation) for each in self.questions(observation)
         }
@@ -83,6 +103,7 @@ class NetworkPlayer(PolicyAgent):
             "globals": observation.global_features,
             "visible": observation.visible,
             "actions": asked,
+            "state": state,
         }
         found: dict[str, Any] = json.loads(self._think(json.dumps(given)))
         return found

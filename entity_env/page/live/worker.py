@@ -229,6 +229,9 @@ class PageWorker:
         agent = self._agent(self._page, player, 0, {}) if kind == "network" else None
         if isinstance(agent, PolicyAgent):
             agent.join(AgentRun(self._game_now.schema))
+            for earlier in turns[:turn]:
+                if earlier.agent_id == turns[turn].agent_id:
+                    agent.watch(earlier.observation)
         moved = {int(index): (float(x), float(y)) for index, (x, y) in places.items()}
         title = f"step {turn + 1} of {len(turns)}"
         self._page.show_again(turns[turn], moved, agent, title)

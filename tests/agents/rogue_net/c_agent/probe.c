@@ -70,6 +70,7 @@ static uint64_t decide(const ea_agent *agent) {
     ea_workspace *workspace = ea_workspace_in(agent, max_entities, memory);
     uint64_t result = 1, random = 5;
     ea_obs obs;
+    float *state = (float *)calloc((size_t)ea_state_size(agent) + 1, sizeof(float));
     for (t = 0; t < num_types; t++) {
         size_t count = (size_t)PER_TYPE * (size_t)spaces->entities[t].num_features;
         features[t] = (float *)malloc(sizeof(float) * (count + 1));
@@ -82,6 +83,7 @@ static uint64_t decide(const ea_agent *agent) {
     numbers = (float *)malloc(sizeof(float) * largest);
     obs.counts = counts, obs.features = (const float *const *)features, obs.globals = globals;
     obs.visible = (const unsigned char *const *)visible, obs.requests = requests;
+    obs.state = NULL;
     calls = num_calls;
     for (round = 0; workspace && round < ROUNDS; round++) {
         int total = 0;
@@ -95,6 +97,7 @@ static uint64_t decide(const ea_agent *agent) {
             requests[k].num_actees = total < 2 ? total : 2;
             requests[k].actors = requests[k].actees = rows;
         }
+        obs.state = round % 4 ? state : NULL;
         if (ea_think(workspace, &obs, 1, 1)) continue;
         num_kept = keep(workspace, requests, (int)num_actions, kept);
         if (round % 3 && ea_think(workspace, &obs, 1, 0)) abort();
@@ -102,6 +105,7 @@ static uint64_t decide(const ea_agent *agent) {
         for (i = 0; i < num_kept; i++) { /* decisions without the value skip rows */
             if (fabsf(kept[i] - again[i]) > 1e-4f * (1 + fabsf(kept[i]))) abort();
         }
+        memcpy(state, ea_state(workspace), (size_t)ea_state_size(agent) * sizeof(float));
         for (k = 0; k < num_actions; k++) {
             for (i = 0; i < requests[k].num_actors; i++) {
                 int choice = 0;
@@ -123,7 +127,7 @@ static uint64_t decide(const ea_agent *agent) {
         free(features[t]);
         free(visible[t]);
     }
-    free(memory), free(counts), free(features), free(visible), free(globals), free(requests), free(numbers);
+    free(memory), free(counts), free(features), free(visible), free(globals), free(requests), free(numbers), free(state);
     return result;
 }
 

@@ -192,7 +192,6 @@ def test_it_says_what_it_refuses(run: Run) -> None:
         "a wrong byte": "its checksum does not match",
         "an old file": "lists no operations: export it again",
         "an unknown operation": "unknown operation constructor",
-        "a memory": "unknown operation recur",
         "an unknown option": "unknown option window of attend",
         "an unknown activation": "unknown activation swish",
         "a missing tensor": "expected F32 in action_heads.move.proj.bias",
