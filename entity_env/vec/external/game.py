@@ -33,7 +33,7 @@ from entity_env.core.spaces import (
     ObsSpace,
     SelectEntityActionSpace,
 )
-from entity_env.errors import UsageError, WorkerError
+from entity_env.errors import SchemaError, UsageError, WorkerError
 from entity_env.vec.external.frames import (
     FAILED,
     STARTED,
@@ -104,7 +104,11 @@ class ExternalGame(Game):
             self.name = self.hello.name
             self.parameters = _parameters_of(self.hello)
             self.settings = {name: self._checked(name, each) for name, each in settings.items()}
-            self._describe(program.start(1, self.values(), hold=True))
+            ready = program.start(1, self.values(), hold=True)
+            try:
+                self._describe(ready)
+            except SchemaError as error:
+                program.refuse(str(error))
         finally:
             program.close()
 
@@ -343,7 +347,14 @@ class _Loop:
         is_over = [False] * len(agents)
         while True:
             self._end(step, agents, is_over, program)
-            if step.copies[0] & WAITS:
+            waits = bool(step.copies[0] & WAITS)
+            if waits == step.asks.any():
+                program.refuse(
+                    "the copy waits for a seed while its agents play"
+                    if waits
+                    else "the copy neither asks an agent nor waits for a seed"
+                )
+            if waits:
                 return
             answers = self._ask(step, agents)
             if answers is None:
