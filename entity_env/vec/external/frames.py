@@ -118,6 +118,8 @@ class StepParser:
         self._presences: set[bytes] = set()
         """Flags of slots that are known to be right."""
         self._actor_lines = [action.row for action in layout.actions.values()]
+        kinds = (action.space for action in layout.actions.values())
+        self._are_global = all(isinstance(each, GlobalCategoricalActionSpace) for each in kinds)
         self._bare_lines = [each.row for each in entities.values() if not each.values.width]
         for where in entities.values():
             self._optional[where.visible.index] = 1
@@ -394,6 +396,8 @@ class StepParser:
             if blank.any():
                 place.refuse("a row that does not ask has entities or actors")
         self._check_globals(lengths, asks, place)
+        if self._are_global and _ANY(_ANY(lengths[self._actor_lines] != 0) != asks):
+            place.refuse("a row asks for none of the actions")
 
     def _check_globals(
         self, lengths: NDArray[np.int64], is_shown: NDArray[np.bool_], place: Place

@@ -64,8 +64,10 @@ class Place:
 
     def refuse(self, problem: str) -> NoReturn:
         """Raises `MessageError` with one line; the problem may quote the program."""
-        line = "".join(x if x.isprintable() else repr(x)[1:-1] for x in problem[:_MAX_LINE])
-        line += "…" * (len(problem) > _MAX_LINE)
+        start = problem[: _MAX_LINE + 1]
+        line = "".join(x if x.isprintable() else repr(x)[1:-1] for x in start)
+        if len(line) > _MAX_LINE:
+            line = f"{line[:_MAX_LINE]}…"
         raise MessageError(f"message {self.number} ({self.kind}): {line}")
 
 

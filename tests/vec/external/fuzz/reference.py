@@ -70,6 +70,10 @@ class Rules:
         }
 
     @property
+    def are_global(self) -> bool:
+        return all(action.kind == "global_categorical" for action in self.actions)
+
+    @property
     def widths(self) -> dict[str, int]:
         """Number of features by type; `Global` is called ""."""
         is_global = any(action.kind == "global_categorical" for action in self.actions)
@@ -113,6 +117,8 @@ def decoded(rules: Rules, num_copies: int, data: bytes) -> dict[str, Any]:
     for row, is_asked in enumerate(asks):
         column = [line[row] for line in frame["lengths"]]
         require(bool(is_asked) or not any(column), "a row that does not ask shows something")
+        acts = any(line[row] for line in action_lines(rules, frame["lengths"]))
+        require(acts or not is_asked or not rules.are_global, "a row asks for nothing")
     require_globals(rules, frame, asks)
     ends = None
     if num_ends:
@@ -136,7 +142,6 @@ def shown(numbers: Sequence[float]) -> list[float | None]:
 
 
 def metrics_of(reader: Reader, rules: Rules, count: int) -> list[list[float | None]]:
-    lines = [reader.take("d", count) for _ in range(0)]
     values = reader.take("d", rules.num_metrics * count)
     require(all(each != each or abs(each) <= MOST for each in values), "a metric is too large")
     lines = [values[i * count : (i + 1) * count] for i in range(rules.num_metrics)]
@@ -304,12 +309,31 @@ class Generator:
 
     def __init__(self, rules: Rules, rng: Random) -> None:
         self.rules, self.rng = rules, rng
+        self.waits: dict[int, bool] = {}
 
-    def step(self, num_copies: int, *, flags: Sequence[int] | None = None) -> bytes:
+    def turn(self, copies: Sequence[int], *, resets: bool, holds: bool) -> bytes:
+        """The answer to a request about some copies, as games that play by the rules give it."""
+        rng, num_agents = self.rng, self.rules.num_agents
+        flags: list[int] = []
+        asks: list[int] = []
+        ends: list[tuple[int, int]] = []
+        for i, copy in enumerate(copies):
+            starts = resets or self.waits[copy]
+            is_over = not starts and rng.random() < 0.2
+            self.waits[copy] = is_over and holds
+            flags.append(int(starts or (is_over and not holds)) + 2 * self.waits[copy])
+            own = [int(rng.random() < 0.7) for _ in range(num_agents)]
+            own[rng.randrange(num_agents)] = 1
+            asks += [0] * num_agents if self.waits[copy] else own
+            flag = rng.choice([1, 1, 2, 4])
+            ends += [(i * num_agents + each, flag) for each in range(num_agents) if is_over]
+        return self._payload(flags, asks, ends)
+
+    def step(self, num_copies: int) -> bytes:
         """A `STEP` of some copies; ends and failures are not those of a whole game."""
         rules, rng = self.rules, self.rng
         num_rows = num_copies * rules.num_agents
-        copies = flags or [rng.choice([0, 0, 1, 2, 3]) for _ in range(num_copies)]
+        copies = [rng.choice([0, 0, 1, 2, 3]) for _ in range(num_copies)]
         asks = [int(rng.random() < 0.8) for _ in range(num_rows)]
         ends = []
         for row in range(num_rows) if rng.random() < 0.5 else ():
@@ -318,12 +342,19 @@ class Generator:
             ends += [(row, first)] if first else []
             if first and first < 8 < max(chosen) and rng.random() < 0.3:
                 ends.append((row, rng.choice([9, 10, 12])))
+        return self._payload(copies, asks, ends)
+
+    def _payload(
+        self, copies: Sequence[int], asks: Sequence[int], ends: Sequence[tuple[int, int]]
+    ) -> bytes:
+        rng, num_rows = self.rng, len(asks)
         failures = [
             {"row": row, "message": "Error: ü", **({"traceback": "at"} if row % 2 else {})}
             for row, flag in ends
             if flag & 4
         ]
-        text = json.dumps(failures, ensure_ascii=row_is_odd(num_rows)).encode() if failures else b""
+        is_ascii = rng.random() < 0.5
+        text = json.dumps(failures, ensure_ascii=is_ascii).encode() if failures else b""
         text += b" " * (-len(text) % 8)
         parts = [
             struct.pack("<QQ", len(ends), len(text)),
@@ -388,7 +419,7 @@ class Generator:
                 selected = list(rules.entities).index(action.selects)
                 width = lines[selected][row]
             if action.kind == "global_categorical":
-                count = int(state == "asks" and rng.random() < 0.8)
+                count = int(state == "asks" and (rules.are_global or rng.random() < 0.8))
             else:
                 own = sorted(rng.sample(range(num_local), rng.randint(0, num_local)))
                 own = own if state == "asks" and width else []
@@ -410,10 +441,6 @@ class Generator:
         parts += [] if is_global else [packed("q", actors)]
         parts += [padded(mask)] if has_mask else []
         parts += [packed("q", actees)] if is_select else []
-
-
-def row_is_odd(num_rows: int) -> bool:
-    return num_rows % 2 == 1
 
 
 GAMES = {

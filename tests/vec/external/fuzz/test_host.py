@@ -13,14 +13,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from random import Random
-from typing import Any
+from functools import partial
+from typing import Any, get_args
 
+import numpy as np
 import pytest
 
+from entity_env.agents import load_agent, random_actions
 from entity_env.batching.frame import Frame, FrameLayout
-from entity_env.errors import SchemaError
+from entity_env.errors import ProtocolError, SchemaError, WorkerError
+from entity_env.vec import Autoreset, VecEnv
 from entity_env.vec.external.frames import StepMessage, StepParser
-from entity_env.vec.external.game import _again
+from entity_env.vec.external.game import ExternalGame, _again
 from entity_env.vec.external.messages import (
     HEADER,
     MAGIC,
@@ -36,11 +40,21 @@ from entity_env.vec.external.messages import (
     size_of,
     text_of_error,
 )
-from tests.vec.external.fuzz.reference import GAMES, Generator, Invalid, Rules, decoded, shown
+from entity_env.vec.external.program import Program
+from tests.vec.external.fuzz.reference import (
+    GAMES,
+    Action,
+    Generator,
+    Invalid,
+    Rules,
+    decoded,
+    packed,
+    shown,
+)
 from tests.vec.external.test_c_fuzz import ODD_WORDS, bad_bytes, bad_json, bad_size, bad_word
 
 NUM_FRAMES = int(os.environ.get("NUM_FUZZ_FRAMES", "50000"))
-NUM_QUICK = 80
+NUM_QUICK = 50
 FLOATS = [struct.pack("<d", x) for x in (1e301, -1e300, float("inf"), float("nan"), 2.0**-1074)]
 FLOATS += [struct.pack("<2f", x, -x) for x in (float("inf"), float("nan"), 3e38)]
 FLOATS += [struct.pack("<Q", x) for x in (0x7FF0000000000001, 0x7F800001FF800001, 0x7F80000000000000)]
@@ -315,3 +329,209 @@ def test_every_description_is_read_or_refused() -> None:
     counts = read_json_messages(NUM_FRAMES // 10)
     assert len(counts) == 6
     assert min(counts.values()) > counts.total() // 200
+
+
+# ------------------------------------------------------------------ conversations
+
+
+class Puppet(Program):
+    """A program without a process: answers come from a function of the request's kind and parts."""
+
+    def __init__(self, ready: ReadyMessage, answer: Callable[[Kind, Sequence[bytes]], bytes]) -> None:
+        self.name, self.num_received, self.is_closed = "puppet", 2, False
+        self.ready, self.answer, self._last_kind = ready, answer, "STEP"
+
+    def start(self, *args: object, **options: object) -> ReadyMessage:
+        return self.ready
+
+    def request(self, kind: Kind, parts: Sequence[Any], timeout_s: float | None = None) -> memoryview:
+        self.num_received = 3
+        return memoryview(self.answer(kind, parts))
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    kill = close
+
+
+def puppet_game(name: str, answer: Callable[[Kind, Sequence[bytes]], bytes]) -> ExternalGame:
+    ready = ready_of(GAMES[name].as_json(), PLACE)
+    fields = {"command": ("x",), "folder": None, "link": "unix", "address": "", "settings": {}}
+    game = _again({**fields, "hello": HelloMessage("dots", None, {}, "")}, ready)
+    make = partial(Puppet, ready, answer)
+    vars(game)["start_program"] = make
+    vars(game.play)["_start"] = make
+    return game
+
+
+def converse(name: str, mode: Autoreset, num_steps: int) -> Counter[str]:
+    """Steps a `VecEnv` whose program answers well or not; every error is one of the program's."""
+    rng, counts = Random(f"{name} {mode}"), Counter[str]()
+    generator = Generator(GAMES[name], rng)
+
+    def answer(kind: Kind, parts: Sequence[bytes]) -> bytes:
+        resets = kind is Kind.RESET
+        copies = np.frombuffer(parts[1], "<i8").tolist() if resets else range(3)
+        data = generator.turn(copies, resets=resets, holds=mode != "same_step")
+        return mutated(rng, data) if rng.random() < 0.1 else data
+
+    choices = np.random.default_rng(0)
+    with VecEnv(puppet_game(name, answer), 3, autoreset=mode, on_error="restart") as vec:
+        obs = None
+        for i in range(num_steps):
+            try:
+                if obs is None or rng.random() < 0.05:
+                    obs = vec.reset()
+                if mode == "disabled" and any(generator.waits.values()):
+                    obs = vec.reset_envs(np.array([generator.waits[i] for i in range(3)]))
+                obs = vec.act(random_actions(obs, vec.action_space(), choices))
+                counts["steps"] += 1
+                counts["episodes"] += len(obs.episodes)
+            except (MessageError, WorkerError, ProtocolError) as error:
+                is_ended = mode == "disabled" and "call reset_envs for them" in str(error)
+                assert is_ended or not type(error) is ProtocolError
+                obs = None
+                counts["errors"] += 1
+            except BaseException as error:
+                error.add_note(f"{name}, {mode}, step {i}")
+                raise
+    return counts
+
+
+MODES: tuple[Autoreset, ...] = get_args(Autoreset)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60 + NUM_FRAMES / 100)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", GAMES)
+def test_conversations_end_or_go_on(name: str, mode: Autoreset) -> None:
+    counts = converse(name, mode, NUM_FRAMES // 100)
+    assert min(counts["episodes"], counts["errors"]) > counts["steps"] // 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GAMES)
+def test_single_episodes_end_or_go_on(name: str) -> None:
+    rng, counts = Random(name), Counter[str]()
+    generator = Generator(GAMES[name], rng)
+
+    def answer(kind: Kind, parts: Sequence[bytes]) -> bytes:
+        data = generator.turn([0], resets=kind is Kind.RESET, holds=True)
+        return mutated(rng, data) if rng.random() < 0.05 else data
+
+    game = puppet_game(name, answer)
+    for seed in range(NUM_FRAMES // 200):
+        agents = [load_agent("random", seed=seed) for _ in range(game.num_agents)]
+        try:
+            game.run(*agents, seed=seed, episodes=1)
+            counts["episodes"] += 1
+        except (MessageError, WorkerError):
+            counts["errors"] += 1
+        except BaseException as error:
+            error.add_note(f"{name}, seed {seed}")
+            raise
+    assert min(counts.values()) > counts.total() // 20
+
+
+# ------------------------------------------------------------------ examples
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"settings": {"class": 1}}, "the name of a setting must be an identifier, not one of"),
+        ({"settings": {"agents": 1}}, "the name of a setting must be an identifier, not one of"),
+        ({"settings": {"self": 1}}, "the name of a setting must be an identifier, not one of"),
+        ({"settings": {"x" * 999 + "-": 1}}, "the name of a setting must be an identifier"),
+        ({"settings": {"speed": 1e999}}, "the payload is not JSON in UTF-8: Infinity is not"),
+        ({"version": "a\nb"}, "version must be an integer or a line of 1 to 64 characters"),
+        ({"doc": "\ud800"}, "the payload is not JSON in UTF-8: 'utf-8' codec can't encode"),
+    ],
+)
+def test_a_hello_is_refused(change: dict[str, Any], line: str) -> None:
+    with pytest.raises(MessageError) as caught:
+        read_hello(json.dumps({**HELLO, **change}).encode())
+    require_line(caught.value)
+    assert line in str(caught.value)
+
+
+def test_other_encodings_and_numbers_are_refused() -> None:
+    with pytest.raises(MessageError, match="the payload is not JSON in UTF-8"):
+        read_hello(json.dumps(HELLO).encode("utf-16"))
+    with pytest.raises(MessageError, match="the default of 'x' must be a boolean, a finite number"):
+        read_hello(json.dumps({**HELLO, "settings": {"x": 1}}).replace(": 1}", ": 1e999}").encode())
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"entities": [{"name": f"D{i}", "features": []} for i in range(1001)]}, "more than 1000"),
+        ({"entities": [{"name": "Dot", "features": ["\n" * 999] * 2}]}, "entity features must"),
+    ],
+)
+def test_a_ready_is_refused(change: dict[str, Any], line: str) -> None:
+    data = GAMES["one"].as_json()
+    spaces = data["spaces"]
+    assert isinstance(spaces, dict)
+    with pytest.raises(MessageError) as caught:
+        read_ready(json.dumps({**data, "spaces": {**spaces, **change}}).encode())
+    require_line(caught.value)
+    assert line in str(caught.value)
+
+
+def one_step(
+    copy: int = 0,
+    bare: int = 1,
+    metric: float = 0.0,
+    ends: Sequence[tuple[int, float, int]] = (),
+    text: bytes = b"",
+) -> bytes:
+    """A `STEP` of one copy with `bare` entities; ends are flags, score and number of entities."""
+    flags, scores, counts = zip(*ends, strict=True) if ends else ((), (), ())
+    parts = [
+        *(struct.pack("<QQ", len(ends), len(text)), packed("B", [copy]), packed("B", [1])),
+        *(packed("d", [0.0]), packed("d", [metric])),
+        *(packed("B", [0, 0, 1, 0, 0]), packed("q", [bare, 0])),
+    ]
+    if ends:
+        parts += [
+            *(packed("q", [0] * len(ends)), packed("q", flags), packed("d", scores)),
+            *(packed("d", [0.0] * len(ends)), packed("B", [0, 0, 1, 0, 0])),
+            packed("q", [*counts, *[0] * len(ends)]),
+        ]
+    return b"".join([*parts, text])
+
+
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [
+        (one_step(), ""),
+        (one_step(bare=2**22), ""),
+        (one_step(bare=2**22 + 1), "4194305 entities of types without features, expected at most"),
+        (one_step(metric=float("nan")), ""),
+        (one_step(metric=float("-inf")), "a metric must be NaN or at most 1e+300: got -inf"),
+        (one_step(1, ends=[(1, 0.0, 1), (9, 0.0, 1)]), ""),
+        (one_step(1, ends=[(9, 0.0, 1), (1, 0.0, 1)]), "of two ends of a row, only the second"),
+        (one_step(1, ends=[(1, 0.0, 1), (1, 0.0, 1)]), "of two ends of a row, only the second"),
+        (one_step(ends=[(9, 0.0, 1)]), "an episode ended that started in this step, but its copy"),
+        (one_step(ends=[(4, float("inf"), 0)]), ""),
+        (one_step(ends=[(4, 0.0, 1)]), "the last observation after a failure must be empty"),
+        (one_step(ends=[(4, 0.0, 0)], text=b"[]    "), "the failures must have a multiple of 8"),
+        (one_step(text=b" " * (2**24 + 8)), "the failures must have a multiple of 8 bytes, at mo"),
+        (one_step(text='[{"row": 0, "message": "ü"}]  '.encode("utf-16-be")[:-4]), "not JSON"),
+        (one_step(text=b'[{"row": 0, "message": "\\ud800"}]'.ljust(40)), "not JSON in UTF-8"),
+    ],
+)
+def test_a_step_is_read_or_refused(data: bytes, line: str) -> None:
+    rules = Rules({"Bare": 0}, [Action("Move", "categorical", 2)], num_metrics=1)
+    data += bytes(-len(data) % 8)
+    if not line:
+        assert read_step(rules, parser_of(rules), 1, memoryview(data)) == "read"
+        return
+    with pytest.raises(MessageError) as caught:
+        parser_of(rules).read(1, memoryview(data), PLACE)
+    require_line(caught.value)
+    assert line in str(caught.value)
+    with pytest.raises(Invalid):
+        decoded(rules, 1, data)
