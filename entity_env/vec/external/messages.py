@@ -122,10 +122,10 @@ def read_json(payload: bytes | memoryview, place: Place) -> dict[str, Any]:
     return found
 
 
-def parse_json(data: bytes, what: str, place: Place) -> object:
+def parse_json(data: bytes, what: str, place: Place) -> Any:  # noqa: ANN401
     """The value of a text; raises `MessageError` if it is not JSON in UTF-8."""
     try:
-        found: object = json.loads(data.decode(), parse_constant=_refuse_constant)
+        found = json.loads(data.decode(), parse_constant=_refuse_constant)
         json.dumps(found, ensure_ascii=False).encode()  # fails for halves of surrogate pairs
     except (ValueError, RecursionError) as error:
         place.refuse(f"{what} not JSON in UTF-8: {error}")

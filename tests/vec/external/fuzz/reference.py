@@ -1,6 +1,6 @@
-"""A `STEP` as `docs/reference/protocol.md` describes it: a decoder and a generator, in plain Python.
+"""A decoder and a generator of `STEP` messages, in plain Python.
 
-Written from that page, without code of the package.
+Written from `docs/reference/protocol.md`, without code of the package.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_BARE = 2**22
 """Maximum number of entities of types without features."""
 
 
-class Invalid(Exception):  # noqa: N818 - not an error of the test
+class Invalid(Exception):
     """The payload violates the protocol."""
 
 
@@ -411,7 +411,10 @@ class Generator:
         local = lines[: len(rules.entities)]
         has_mask = action.kind != "continuous" and rng.random() < 0.6
         actors: list[int] = []
-        counts, widths, mask, actees = [], [], b"", []
+        counts: list[int] = []
+        widths: list[int] = []
+        actees: list[int] = []
+        mask = b""
         for row, state in enumerate(rows):
             num_local = sum(line[row] for line in local)
             width = action.num_labels
@@ -435,7 +438,9 @@ class Generator:
             for _ in range(count):
                 chosen = rng.randrange(width)
                 mask += bytes(int(i == chosen or rng.random() < 0.5) for i in range(width))
-        is_global, is_select = (action.kind == f"{x}" for x in ("global_categorical", "select_entity"))
+        is_global, is_select = (
+            action.kind == f"{x}" for x in ("global_categorical", "select_entity")
+        )
         lines += [counts, widths] if is_select else [counts]
         present += [int(not is_global), int(has_mask), int(is_select)]
         parts += [] if is_global else [packed("q", actors)]
