@@ -93,7 +93,8 @@ def size_of(header: bytes, due: Sequence[Kind], number: int) -> tuple[Kind, int]
     place = Place(number, names)
     if magic != MAGIC:
         hint = (
-            "; the program must not print to the connection"
+            "; the program must not print to the connection, which is standard output with "
+            "'exec+stdio:'"
             if all(32 <= byte < 127 or byte in b"\n\r\t" for byte in header[:4])
             else ""
         )
