@@ -27,7 +27,7 @@ from entity_env.vec.external.messages import (
     Place,
     ReadyMessage,
     aligned,
-    parse_json,
+    json_in,
 )
 
 TERMINATED, TRUNCATED, FAILED, IS_NEW = 1, 2, 4, 8
@@ -224,7 +224,7 @@ class StepParser:
                 f"the failures must have a multiple of {ALIGNMENT} bytes, at most "
                 f"{_MAX_TEXT_BYTES}: got {size}"
             )
-        found = parse_json(bytes(cursor.array(_BYTE, size)), "the failures are", cursor.place)
+        found = json_in(bytes(cursor.array(_BYTE, size)), "the failures are", cursor.place)
         is_list = isinstance(found, list) and all(
             isinstance(each, dict)
             and type(each.get("row")) is int

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from keyword import iskeyword
-from math import isfinite
 from struct import Struct
 from typing import Any, Final, NoReturn
 
+from entity_env.core.files import parse_json
 from entity_env.core.spaces import (
     ActionName,
     EntityName,
@@ -117,24 +118,23 @@ def read_json(payload: bytes | memoryview, place: Place) -> dict[str, Any]:
     Raises:
         MessageError: it is not a JSON object.
     """
-    found = parse_json(bytes(payload), "the payload is", place)
+    found = json_in(bytes(payload), "the payload is", place)
     if not isinstance(found, dict):
         place.refuse(f"the payload must be a JSON object, got {shown(found)}")
     return found
 
 
-def parse_json(data: bytes, what: str, place: Place) -> Any:  # noqa: ANN401
+def json_in(data: bytes, what: str, place: Place) -> Any:  # noqa: ANN401
     """The value of a text; raises `MessageError` if it is not JSON in UTF-8."""
+    if 0 in data or data.startswith(BOM_UTF8):
+        place.refuse(f"{what} not JSON in UTF-8: it begins with a mark or has zero bytes")
     try:
-        found = json.loads(data.decode(), parse_constant=_refuse_constant)
-        json.dumps(found, ensure_ascii=False).encode()  # fails for halves of surrogate pairs
+        found = parse_json(data)
+        # Fails for NaN, infinity and halves of surrogate pairs.
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError) as error:
         place.refuse(f"{what} not JSON in UTF-8: {error}")
     return found
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number in JSON")
 
 
 # ------------------------------------------------------------------ handshake
@@ -191,10 +191,9 @@ def hello_of(data: Mapping[str, Any], token: str, place: Place) -> HelloMessage:
                 f"the name of a setting must be an identifier, not one of {', '.join(_RESERVED)} "
                 f"or a keyword of Python: got {shown(key)}"
             )
-        is_finite = not isinstance(value, float) or isfinite(value)
-        if not isinstance(value, bool | int | float | str) or not is_finite:
+        if not isinstance(value, bool | int | float | str):
             place.refuse(
-                f"the default of {shown(key)} must be a boolean, a finite number or a text, "
+                f"the default of {shown(key)} must be a boolean, a number or a text, "
                 f"got {shown(value)}"
             )
     rules, doc = data.get("version"), data.get("doc", "")
