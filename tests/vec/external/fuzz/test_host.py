@@ -580,6 +580,7 @@ def one_step(
         (one_step(1, ends=[(1, 0.0, 1), (1, 0.0, 1)]), "of two ends of a row, only the second"),
         (one_step(ends=[(9, 0.0, 1)]), "an episode ended that started in this step, but its copy"),
         (one_step(ends=[(4, float("inf"), 0)]), ""),
+        (one_step(ends=[(16, 0.0, 0)]), "the flags of an end must be 1, 2 or 4, or 8 more: got"),
         (one_step(ends=[(4, 0.0, 1)]), "the last observation after a failure must be empty"),
         (one_step(ends=[(4, 0.0, 0)], text=b"[]    "), "the failures must have a multiple of 8"),
         (one_step(text=b" " * (2**24 + 8)), "the failures must have a multiple of 8 bytes, at mo"),
