@@ -23,11 +23,11 @@ import numpy as np
 import pytest
 
 from entity_env.agents import load_agent, random_actions
-from entity_env.batching.frame import Frame, FrameLayout
+from entity_env.batching.frame import FrameLayout
 from entity_env.core.vec_obs import VecObs
 from entity_env.errors import SchemaError, WorkerError
 from entity_env.vec import Autoreset, VecEnv
-from entity_env.vec.external.frames import StepMessage, StepParser
+from entity_env.vec.external.frames import Ends, StepMessage, StepParser
 from entity_env.vec.external.game import ExternalGame, _again
 from entity_env.vec.external.messages import (
     HelloMessage,
@@ -142,9 +142,13 @@ def parser_of(rules: Rules) -> StepParser:
     return StepParser(FrameLayout(*ready.spaces), ready)
 
 
-def plain_frame(frame: Frame) -> dict[str, Any]:
-    slots = [None if slot is None else slot.tolist() for slot in frame.slots]
-    return {"lengths": frame.lengths.tolist(), "slots": slots}
+def plain_rows(part: StepMessage | Ends) -> dict[str, Any]:
+    slots = [None if slot is None else slot.tolist() for slot in part.frame.slots]
+    return {
+        "scores": shown(part.scores.tolist()),
+        "metrics": [shown(line) for line in part.metrics.tolist()],
+        "frame": {"lengths": part.frame.lengths.tolist(), "slots": slots},
+    }
 
 
 def plain(step: StepMessage) -> dict[str, Any]:
@@ -153,17 +157,9 @@ def plain(step: StepMessage) -> dict[str, Any]:
     return {
         "copies": step.copies.tolist(),
         "asks": step.asks.tolist(),
-        "scores": shown(step.scores.tolist()),
-        "metrics": [shown(line) for line in step.metrics.tolist()],
-        "frame": plain_frame(step.frame),
+        **plain_rows(step),
         "ends": ends
-        and {
-            "rows": ends.rows.tolist(),
-            "flags": ends.flags.tolist(),
-            "scores": shown(ends.scores.tolist()),
-            "metrics": [shown(line) for line in ends.metrics.tolist()],
-            "frame": plain_frame(ends.frame),
-        },
+        and {"rows": ends.rows.tolist(), "flags": ends.flags.tolist(), **plain_rows(ends)},
         "failures": dict(step.failures),
     }
 
