@@ -219,9 +219,9 @@ def learn(
     Raises `TrainingDivergedError` if a loss or a gradient is not finite.
     """
     total, num_units, explained = _explained_variance(rollout, peers)
-    # Every minibatch needs a segment on some rank.
-    num_minibatches = min(round(total / config.minibatch_size), num_units // peers.size)
-    num_minibatches = max(1, num_minibatches)
+    num_minibatches = max(1, round(total / config.minibatch_size))
+    if rollout.segments is not None:  # every minibatch needs a segment on some rank
+        num_minibatches = min(num_minibatches, max(1, num_units // peers.size))
     parameters = list(net.parameters())
     seen: list[Tensor] = []
     net.train()

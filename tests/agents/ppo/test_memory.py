@@ -25,11 +25,13 @@ from entity_env.agents.ppo.rollout import Collector
 from entity_env.agents.ppo.teacher import TeacherMemory
 from entity_env.agents.rogue_net import MLPConfig, NumpyAgent, RogueNetConfig, initialized_from
 from entity_env.agents.rogue_net.torch_net.policy import Policy
+from entity_env.agents.training.peers import Peers
 from entity_env.agents.training.rollout_buffer import Rollout, Segments, evaluate
 from entity_env.agents.training.self_play.pool import OpponentPool
 from entity_env.core.vec_obs import VecObs
 from entity_env.errors import CheckpointError
 from entity_env.vec import Evaluator, VecEnv
+from tests.agents.training.test_peers import distance, learnt, on_ranks
 
 NET: Final = RogueNetConfig(d_model=16, n_layer=1, memory=8)
 SMALL: Final = PPOConfig(
@@ -204,6 +206,29 @@ def test_parts_keep_segments_whole(seed: int, most: int, memory_steps: int) -> N
 
 
 EXAMPLE: Final = rollouts(RECALL, SMALL, 1)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5])
+def test_ranks_with_different_numbers_of_segments(share: float) -> None:
+    policy, [_, rollout] = rollouts(TABLE, SMALL, 2, 10)
+    segments = rollout.segments
+    assert segments is not None
+    is_mine = np.random.default_rng(1).random(rollout.num_units) < share
+    alone, figures = learnt(policy, rollout, replace(SMALL, minibatch_size=10**6, update_epochs=2))
+
+    def work(peers: Peers, minibatch_size: int = 10**6) -> tuple[Policy, list[float]]:
+        decisions = segments.decisions[np.flatnonzero(is_mine == (peers.rank == 1))]
+        own = replace(segments, decisions=decisions)
+        part = replace(rollout, b_inds=np.sort(decisions.values), segments=own)
+        config = replace(SMALL, minibatch_size=minibatch_size, update_epochs=2)
+        return learnt(policy, part, config, peers)
+
+    for net, theirs in on_ranks(2, work):
+        assert 0 < distance(policy, alone)
+        assert distance(alone, net) < 2e-5
+        assert_allclose(theirs, figures, rtol=1e-3, atol=1e-4)
+    first, second = on_ranks(2, partial(work, minibatch_size=1))
+    assert distance(first[0], second[0]) == 0
 
 
 # ------------------------------------------------------------------ runs

@@ -297,7 +297,7 @@ class ValueScale(nn.Module):
         self.std.fill_(std)
 
 
-_WRITE_GAIN: Final = 6.0
+_WRITE_GAIN: Final = 12.0
 """Factor of torch's initial weights of the write gates. Whether a gate opens then depends on the
 observation from the start, so rare observations are kept apart from frequent ones, even for longer
 than the steps through which gradients go back.
