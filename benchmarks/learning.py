@@ -48,7 +48,7 @@ _PEERS = (
     *("stable-baselines3==2.9.2", "gymnasium[box2d,mujoco]"),
     *("minigrid==3.2.0", "minatar==1.0.15", "sb3-contrib==2.9.2"),
 )
-_NEEDED = ("numba", "greenlet", "rich", "click", "tensorboard")
+_NEEDED = ("numba", "greenlet", "rich", "click", "tensorboard", "safetensors")
 _PACKAGES = ("stable-baselines3", "gymnasium", "torch", "numpy", "numba", "minigrid", "minatar")
 
 _SB3 = ("sb3", "sb3_1")

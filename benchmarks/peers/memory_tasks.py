@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, Protocol
 
@@ -20,18 +20,19 @@ from numpy.typing import NDArray
 
 from entity_env import Categorical, Game, Obs, SelectEntity
 from entity_env.agents import Agent
-from examples.hidden_key import hidden_key
+from entity_env.interop.gymnasium import from_gymnasium
 
 NUM_ENVS: Final = 8
 
 
 @dataclass(frozen=True)
 class MemoryTask:
-    """A task; peers play `make_env`, ours plays `game`, or copies of `make_env` without one."""
+    """A task: peers play `make_env`, ours the game of this name in this file, or GAME as named."""
 
     total_steps: int
     make_env: Callable[[], gymnasium.Env[Any, Any]]
-    game: Game | None = None
+    game: str
+    settings: Mapping[str, object] = field(default_factory=dict)
 
 
 class Rules(Protocol):
@@ -265,13 +266,27 @@ def memory_s7() -> gymnasium.Env[Any, Any]:
     return gymnasium.wrappers.FlattenObservation(env)
 
 
+def cartpole_env() -> gymnasium.Env[Any, Any]:
+    """CartPole as it is."""
+    return cartpole(hides=False)
+
+
+cartpole_positions: Final = from_gymnasium(cartpole, name="cartpole_positions")
+cartpole_whole: Final = from_gymnasium(cartpole_env, name="cartpole_whole")
+memory_room: Final = from_gymnasium(memory_s7, name="memory_room")
+
+_KEY: Final = "examples/hidden_key.py"
+_HERE: Final = "benchmarks/peers/memory_tasks.py"
 TASKS: Final = {
-    "keydoor_10": MemoryTask(100_000, lambda: RulesEnv(HiddenKey(10)), hidden_key),
-    "keydoor_40": MemoryTask(
-        200_000, lambda: RulesEnv(HiddenKey(40)), hidden_key.with_settings(rooms=40)
+    "keydoor_10": MemoryTask(100_000, lambda: RulesEnv(HiddenKey(10)), _KEY),
+    "keydoor_40": MemoryTask(200_000, lambda: RulesEnv(HiddenKey(40)), _KEY, {"rooms": 40}),
+    "cartpole_positions": MemoryTask(100_000, cartpole, f"{_HERE}:cartpole_positions"),
+    "memory_s7": MemoryTask(300_000, memory_s7, f"{_HERE}:memory_room"),
+    "repeat_previous": MemoryTask(
+        100_000, lambda: RulesEnv(RepeatPrevious()), f"{_HERE}:repeat_previous"
     ),
-    "cartpole_positions": MemoryTask(100_000, cartpole),
-    "memory_s7": MemoryTask(300_000, memory_s7),
-    "repeat_previous": MemoryTask(100_000, lambda: RulesEnv(RepeatPrevious()), repeat_previous),
-    "concentration": MemoryTask(100_000, lambda: RulesEnv(Concentration()), concentration),
+    "concentration": MemoryTask(
+        100_000, lambda: RulesEnv(Concentration()), f"{_HERE}:concentration"
+    ),
+    "cartpole": MemoryTask(100_000, cartpole_env, f"{_HERE}:cartpole_whole"),
 }

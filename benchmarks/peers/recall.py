@@ -1,13 +1,17 @@
 """One training run of `benchmarks/memory.py`: `python -m benchmarks.peers.recall WHO TASK SEED`.
 
-WHO is "ours" or "recurrent_ppo": that of sb3-contrib with its defaults, in eight environments. Runs
-in the environment that `benchmarks/learning.py` makes. Prints one line of JSON.
+WHO is "ours", the command line with a memory of 32 numbers; "forgetful", without memory; or
+"recurrent_ppo": that of sb3-contrib with its defaults, in eight environments. Runs in the
+environment that `benchmarks/learning.py` makes. Prints one line of JSON.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from time import process_time
 from typing import Any, Final
@@ -16,12 +20,34 @@ import gymnasium
 import numpy as np
 import torch
 
-from benchmarks.peers.memory_tasks import NUM_ENVS, TASKS, MemoryTask, cartpole
+from benchmarks.peers.environment import ROOT
+from benchmarks.peers.memory_tasks import NUM_ENVS, TASKS, MemoryTask
 from benchmarks.peers.serve import private_stdout
 
 NUM_EPISODES: Final = 200
 """Number of greedy episodes after training."""
 _EVAL_SEED: Final = 10_000
+
+
+def ours(task: MemoryTask, seed: int, *, remembers: bool) -> dict[str, float]:
+    """Trains with the defaults of `entity-env train`."""
+    settings = [f"--set={name}={value}" for name, value in task.settings.items()]
+    train = ["--steps", str(task.total_steps), "--seed", str(seed), "--eval-interval", "0"]
+    train += ["--set-train=net.memory=32"] if remembers else []
+    with tempfile.TemporaryDirectory() as out:
+        _run("train", task.game, *settings, *train, "--num-workers", "0", "--out", out + "/run")
+        cpu_s = os.times().children_user + os.times().children_system
+        agent = ["--agent", out + "/run", "--greedy", "--episodes", str(NUM_EPISODES)]
+        printed = _run("eval", task.game, *settings, *agent, "--seed", str(_EVAL_SEED), "--json")
+    return {"cpu_s": cpu_s, "steps": task.total_steps, "reward": json.loads(printed)["mean_reward"]}
+
+
+def _run(*words: str) -> str:
+    command = [sys.executable, "-m", "entity_env", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(words)}:\n{done.stderr}")
+    return done.stdout
 
 
 def recurrent_ppo(task: MemoryTask, seed: int) -> dict[str, float]:
@@ -62,11 +88,12 @@ def _greedy(model: Any, task: MemoryTask) -> float:  # noqa: ANN401 - not instal
 def main(arguments: Sequence[str]) -> None:
     """Makes one run."""
     answers = private_stdout()
-    _who, name, seed = arguments
+    who, name, seed = arguments
     torch.set_num_threads(1)
-    whole = MemoryTask(100_000, lambda: cartpole(hides=False))
-    task = whole if name == "cartpole" else TASKS[name]
-    result = recurrent_ppo(task, int(seed))
+    if who == "recurrent_ppo":
+        result = recurrent_ppo(TASKS[name], int(seed))
+    else:
+        result = ours(TASKS[name], int(seed), remembers=who == "ours")
     answers.write(json.dumps(result) + "\n")
     answers.close()
 
