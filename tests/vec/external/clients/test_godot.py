@@ -8,7 +8,9 @@ import shutil
 import socket
 import struct
 import subprocess
+from configparser import ConfigParser
 from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from random import Random
 from typing import Any, Final, get_args
@@ -23,6 +25,7 @@ from entity_env.vec import Autoreset, ExternalGame, VecEnv
 from entity_env.vec.external.messages import Kind
 from tests.vec.external.test_c_fuzz import NUM_CASES, mutated, packed, recorded, start_with
 from tests.vec.external.twins import (
+    GAMES,
     kinds,
     require_equal,
     require_failure,
@@ -33,7 +36,6 @@ from tests.vec.external.twins import (
 FOLDER: Final = Path(__file__).parents[4] / "clients" / "godot"
 ODD: Final = Path(__file__).with_name("odd_games.gd")
 GODOT: Final = next(filter(None, map(shutil.which, ("godot3-server", "godot3", "godot"))), None)
-GAMES: Final = ("snake", "multi_snake", "cherry_pick")
 LOCALE: Final = {"LANG": "en_US.UTF-8"}
 """Godot complains about other locales."""
 pytestmark = [
@@ -103,6 +105,17 @@ def test_the_game_in_the_readme(tmp_path: Path) -> None:
             assert not obs.terminated.any()
             obs = acted(vec, obs)
         assert obs.terminated.all()
+
+
+def test_the_addon_is_a_plugin_of_the_editor() -> None:
+    addon = FOLDER / "addons" / "entity_env"
+    config = ConfigParser()
+    config.read(addon / "plugin.cfg")
+    plugin = {name: text.strip('"') for name, text in config["plugin"].items()}
+    assert set(plugin) == {"name", "description", "author", "version", "script"}
+    assert plugin["version"] == metadata.version("entity-env")
+    words = words_of("--check-only", "-s", str(addon / plugin["script"]))
+    assert subprocess.run(words, env={**os.environ, **LOCALE}, timeout=30).returncode == 0
 
 
 # --------------------------------------------------------------------------- a scene with physics
