@@ -88,7 +88,9 @@ def test_the_example_trains_like_its_twin(
         r"^(entity-env train .*\b(snake|cherry_pick)\b.*)  # mean reward ([\d.]+)", readme, re.M
     )
     assert command is not None
-    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("target", "network.mjs"))
+    shutil.copytree(
+        source, folder, ignore=shutil.ignore_patterns("target", "network.mjs", "node_modules")
+    )
     (folder / "games" / command[2]).unlink(missing_ok=True)
     if example.build:
         subprocess.run(shlex.split(example.build), cwd=folder, env=os.environ, check=True)
