@@ -171,27 +171,28 @@ def test_a_game_without_faults(word: str) -> None:
             assert {each.length for each in obs.episodes} == {2}
 
 
-@pytest.mark.parametrize(
-    ("word", "step", "message"),
-    [
-        ("fails", 2, 'a "wheel"\n\tcame off: é'),
-        ("fails_at_once", 0, "no wheels"),
-        ("returns", 2, "play returned, but an agent has not ended its episode: call game_over"),
-        ("script_error", 2, "correct the script error printed above"),
-        ("type", 2, "unknown entity type: the observation has [Car], and the game [Dot, Other]"),
-        ("action", 2, "unknown action: asked for [Jump], and the game has [Move, SelectDot]"),
-        ("number", 2, "Dot: the features [x] must be numbers, got far"),
-        ("missing", 2, "Dot: the features [x] must be numbers, got Null"),
-        ("width", 2, "Dot: expected the features [x], got [1, 2]"),
-        ("score", 2, "the score must be finite, got nan"),
-        ("mask", 2, "the mask of Move needs 2 flags, got [True]"),
-        ("mask_count", 2, "the mask of SelectDot needs flags for each of 1 actors, got []"),
-        ("visible", 2, "visible needs one flag for each Dot, got [True, True]"),
-        ("twice", 2, "act was called before the last answer: use yield(agent.act(...)"),
-        ("ended", 1, "act was called after game_over"),
-        ("end", 1, "game_over was called twice"),
-    ],
-)
+FAILURES: Final = [
+    ("fails", 2, 'a "wheel"\n\tcame off: é'),
+    ("fails_at_once", 0, "no wheels"),
+    ("returns", 2, "play returned, but an agent has not ended its episode: call game_over"),
+    ("script_error", 2, "correct the script error printed above"),
+    ("type", 2, "unknown entity type: the observation has [Car], and the game [Dot, Other]"),
+    ("action", 2, "unknown action: asked for [Jump], and the game has [Move, SelectDot]"),
+    ("number", 2, "Dot: the features [x] must be numbers, got far"),
+    ("missing", 2, "Dot: the features [x] must be numbers, got Null"),
+    ("width", 2, "Dot: expected the features [x], got [1, 2]"),
+    ("score", 2, "the score must be finite, got nan"),
+    ("mask", 2, "the mask of Move needs 2 flags, got [True]"),
+    ("mask_count", 2, "the mask of SelectDot needs flags for each of 1 actors, got []"),
+    ("visible", 2, "visible needs one flag for each Dot, got [True, True]"),
+    ("twice", 2, "act was called before the last answer: use yield(agent.act(...)"),
+    ("ended", 1, "act was called after game_over"),
+    ("end", 1, "game_over was called twice"),
+]
+"""Words of `odd_games.gd`, the step in which they fail, and the reason."""
+
+
+@pytest.mark.parametrize(("word", "step", "message"), FAILURES)
 def test_a_game_that_fails(word: str, step: int, message: str) -> None:
     with VecEnv(odd(word), 4, seed=1) as vec:
         with pytest.raises(WorkerError) as caught:
@@ -304,6 +305,8 @@ def test_it_says_what_it_refuses(kind: int, data: bytes, reason: str) -> None:
     ("start", "reason"),
     [
         ('{"protocol": 2, "num_envs": 1}', "START needs protocol 1"),
+        ('{"protocol": "1", "num_envs": 1}', "START needs protocol 1"),
+        ('{"protocol": 1, "num_envs": "1"}', "1 to 65536 num_envs"),
         ('{"protocol": 1, "num_envs": 1.5}', "1 to 65536 num_envs"),
         ('{"protocol": 1, "num_envs": 1e9}', "1 to 65536 num_envs"),
         ('{"protocol": 1, "num_envs": 1, "hold": 1}', "hold as true or false"),
