@@ -89,7 +89,8 @@ func disconnect_from_host():
 	if not sent.is_empty():
 		exchange(true)
 """
-PAGE: Final = """<!doctype html><meta charset=utf-8><title>Godot 4</title><canvas id=canvas></canvas>
+PAGE: Final = """<!doctype html><meta charset=utf-8><title>Godot 4</title>
+<canvas id=canvas></canvas>
 <script src=index.js></script><script>
 function post(path, text) {
   const request = new XMLHttpRequest();
@@ -99,8 +100,8 @@ function post(path, text) {
 }
 const exchange = (text, hasEnded) => post(hasEnded ? "/end" : "/exchange", text);
 new Engine({
-  args: ["--headless", "--audio-driver", "Dummy", ...WORDS], executable: "index", mainPack: "game.zip",
-  canvasResizePolicy: 0, canvas: document.getElementById("canvas"), fileSizes: {},
+  args: ["--headless", "--audio-driver", "Dummy", ...WORDS],
+  executable: "index", mainPack: "game.zip", canvasResizePolicy: 0, canvas: document.getElementById("canvas"), fileSizes: {},
   onPrint: () => {}, onPrintError: (...words) => post("/error", words.join(" ")),
   onExit: code => post("/exit", String(code)),
 }).startGame().catch(error => {
@@ -122,7 +123,7 @@ def main() -> int:
         write_game(folder / "game.zip", project, script)
         with connected() as connection, ThreadingHTTPServer(("127.0.0.1", 0), Files) as server:
             relay = Relay(connection)
-            server.RequestHandlerClass = partial(Files, relay, directory=str(folder))  # type: ignore[assignment]
+            server.RequestHandlerClass = partial(Files, relay, directory=str(folder))
             threading.Thread(target=server.serve_forever, daemon=True).start()
             url = f"http://127.0.0.1:{server.server_port}/index.html"
             with Chromium(url, folder / "profile"):
@@ -173,7 +174,8 @@ class Relay:
             self.code = int(body)
             self.has_ended.set()
         elif path == "/error":
-            print(body, file=sys.stderr, flush=True)
+            sys.stderr.write(body + "\n")
+            sys.stderr.flush()
         else:
             self.connection.sendall(base64.b64decode(body))
             if path == "/exchange":
