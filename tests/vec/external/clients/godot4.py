@@ -101,7 +101,8 @@ function post(path, text) {
 const exchange = (text, hasEnded) => post(hasEnded ? "/end" : "/exchange", text);
 new Engine({
   args: ["--headless", "--audio-driver", "Dummy", ...WORDS],
-  executable: "index", mainPack: "game.zip", canvasResizePolicy: 0, canvas: document.getElementById("canvas"), fileSizes: {},
+  executable: "index", mainPack: "game.zip", canvasResizePolicy: 0, fileSizes: {},
+  canvas: document.getElementById("canvas"),
   onPrint: () => {}, onPrintError: (...words) => post("/error", words.join(" ")),
   onExit: code => post("/exit", String(code)),
 }).startGame().catch(error => {
