@@ -21,6 +21,8 @@ _TEXTS: Final = {
     "games of Godot 3 with": "games of Godot 4 with",
     "is a FuncRef": "is a Callable",
     "a FuncRef that gets": "a Callable that gets",
+    'funcref(self, \\"%s\\")" % [key, key]': '%s" % [key, key]',
+    " is FuncRef ": " is Callable ",
     "process_priority = ": "process_physics_priority = ",
     "pause_mode = Node.PAUSE_MODE_PROCESS": "process_mode = Node.PROCESS_MODE_ALWAYS",
     'address.join(":")': '":".join(address)',

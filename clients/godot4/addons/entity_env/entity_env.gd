@@ -187,6 +187,12 @@ func _problem_of_game():
 	for key in ["name", "play", "entities", "actions"]:
 		if not _game.has(key):
 			return "the game needs the key '%s'" % key
+	for key in ["play", "check"]:
+		if _game.has(key) and not (_game[key] is Callable and _game[key].is_valid()):
+			return "the key '%s' must be a function that exists: %s" % [key, key]
+	for name in _game.actions:
+		if not _game.actions[name] is Dictionary:
+			return "the action '%s' must be the result of global_categorical, categorical, select_entity or continuous" % name
 	_settings = _game.get("settings", {}).duplicate()
 	num_agents = _game.get("num_agents", 1)
 	frames = Frames.new(_game)

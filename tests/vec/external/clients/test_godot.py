@@ -94,12 +94,17 @@ def test_actions_of_all_kinds(autoreset: Autoreset) -> None:
     require_equal(odd("kinds"), kinds, autoreset)
 
 
-def test_the_game_in_the_readme(tmp_path: Path) -> None:
+def readme_game(folder: Path, old: str = "", new: str = "") -> ExternalGame:
+    """The game in the README, perhaps with a mistake."""
     found = re.search(r"```gdscript\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)
     assert found is not None
-    (tmp_path / "coin.gd").write_text(found[1])
-    game = ExternalGame(words_of("-s", str(tmp_path / "coin.gd")), link="tcp", turns=3)
-    with VecEnv(game, 4) as vec:
+    assert old in found[1]
+    (folder / "coin.gd").write_text(found[1].replace(old, new))
+    return ExternalGame(words_of("-s", str(folder / "coin.gd")), link="tcp", turns=3)
+
+
+def test_the_game_in_the_readme(tmp_path: Path) -> None:
+    with VecEnv(readme_game(tmp_path), 4) as vec:
         obs = vec.reset()
         for _ in range(3):
             assert not obs.terminated.any()
@@ -229,10 +234,21 @@ def test_a_game_that_cannot_go_on(word: str, message: str) -> None:
             vec.reset() if word == "deaf" else acted(vec, obs, 1)
 
 
-def test_a_game_with_a_wrong_key(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"settings": ', '"setting": ', "the game has an unknown key 'setting'"),
+        ('self, "play"', 'self, "plays"', "the key 'play' must be a function that exists"),
+        ('funcref(self, "play")', "7", "the key 'play' must be a function that exists"),
+        ("EntityEnv.global_categorical", "", "the action 'Side' must be the result of global_"),
+    ],
+)
+def test_a_game_that_is_not_defined_correctly(
+    old: str, new: str, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(WorkerError, match="exited with code 1 before it connected"):
-        odd("key")
-    assert "EntityEnv: the game has an unknown key 'plays'" in capfd.readouterr().err
+        readme_game(tmp_path, old, new)
+    assert f"EntityEnv: {message}" in capfd.readouterr().err
 
 
 def test_settings_that_it_refuses() -> None:
