@@ -2,6 +2,7 @@
 
 - Steps: snake with random actions in a `VecEnv` without workers; all copies of a program in one
   process. The versions take turns; a ratio is the median over rounds of the ratio within a round.
+- Godot: steps per second of 64 copies of snake in GDScript, in one process of Godot 3.
 - Training: `train` on snake with the same settings, in C and in Python, update by update in turns.
 - An exchange: a request and its answer, of one copy in C over a Unix socket.
 - A decision: `entity_agent.h`, an observation in and a sampled choice out, relative to the agent in
@@ -36,6 +37,7 @@ from entity_env.vec.external.messages import Kind
 
 _CLIENTS = ROOT / "clients"
 _SIZES = (128, 1024)
+_NUM_GODOT_ENVS = 64
 _ROUND_S = 0.5
 _NUM_ACTIONS = 64
 _NUM_EXCHANGES = 2000
@@ -56,6 +58,8 @@ def main() -> None:
         figures: dict[str, float] = {}
         for num_envs in _SIZES:
             figures |= steps(programs, num_envs, rounds)
+        if godot := shutil.which("godot3-server"):
+            figures["godot_steps_per_s"] = godot_speed(godot, rounds)
         figures["train_steps_per_s_vs_python"] = training(programs["c"], rounds)
         figures["exchange_us_1"] = median(lambda: exchange_us(programs["c"]), rounds)
         library = CLibrary(Path(folder))
@@ -127,6 +131,15 @@ def speed_of(vec: VecEnv) -> Callable[[], float]:
         return num_envs * num_steps / (perf_counter() - begin)
 
     return measure
+
+
+def godot_speed(program: str, rounds: int) -> Median:
+    """Steps per second of snake in GDScript."""
+    words = [program, "--path", str(_CLIENTS / "godot"), "--no-window", "-s", "games/snake.gd"]
+    with VecEnv(ExternalGame(words, link="tcp"), _NUM_GODOT_ENVS, num_workers=0) as vec:
+        measure = speed_of(vec)
+        measure()
+        return median(measure, rounds)
 
 
 # -------------------------------------------------------------------------- training, exchanges

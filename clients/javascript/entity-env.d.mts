@@ -1,48 +1,95 @@
 /** A number per feature, by name. */
 export type Entity = object;
-/** A label, or for actors a list of labels, of selected entities, or of lists of numbers. */
-export type Answer = any;
-
-export interface Action {
-  kind: "global_categorical" | "categorical" | "select_entity" | "continuous";
-  labels: string[];
-  selects?: string;
-  low?: number[];
-  high?: number[];
-}
-
-/** An action with one label for the whole observation. */
-export function globalCategorical(...labels: string[]): Action;
-/** An action with one label for each actor. */
-export function categorical(...labels: string[]): Action;
-/** An action that selects an entity of a type for each actor. */
-export function selectEntity(type: string): Action;
-/** An action with one number per label for each actor. */
-export function continuous(bounds: Record<string, [low: number, high: number]>): Action;
-
 export type Setting = boolean | number | string;
 
-export interface Agent {
+export interface GlobalCategorical<Label extends string = string> {
+  kind: "global_categorical";
+  labels: Label[];
+}
+export interface Categorical<Label extends string = string> {
+  kind: "categorical";
+  labels: Label[];
+}
+declare const selected: unique symbol;
+export interface SelectEntity<Selected extends Entity = any> {
+  kind: "select_entity";
+  selects: string;
+  labels: never[];
+  /** Only a type: of the entities that it selects. */
+  readonly [selected]?: Selected;
+}
+export interface Continuous {
+  kind: "continuous";
+  labels: string[];
+  low: number[];
+  high: number[];
+}
+export type Action = GlobalCategorical | Categorical | SelectEntity | Continuous;
+export type Actions = Record<string, Action>;
+
+/** An action with one label for the whole observation. */
+export function globalCategorical<Label extends string>(...labels: Label[]): GlobalCategorical<Label>;
+/** An action with one label for each actor. */
+export function categorical<Label extends string>(...labels: Label[]): Categorical<Label>;
+/** An action that selects an entity of a type for each actor: `selectEntity<Rock>("Rock")`. */
+export function selectEntity<Selected extends Entity = any>(type: string): SelectEntity<Selected>;
+/** An action with one number per label for each actor. */
+export function continuous(bounds: Record<string, [low: number, high: number]>): Continuous;
+
+/**
+ * A label, or for actors a list with an item per actor: labels, selected entities (null for an
+ * actor that had no choice), or lists with a number per label.
+ */
+export type Answer<A> =
+  0 extends 1 & A ? any :
+  A extends GlobalCategorical<infer Label> ? `${Label}` :
+  A extends Categorical<infer Label> ? `${Label}`[] :
+  A extends SelectEntity<infer Selected> ? (Selected | null)[] :
+  A extends Continuous ? number[][] : never;
+/** The answer to one action, or a list of the answers to several. */
+export type Answers<Asked extends Actions, Names extends readonly string[]> =
+  Names extends readonly [infer Name extends string] ? Answer<Asked[Name]> :
+  { [Index in keyof Names]: Answer<Asked[Names[Index]]> };
+
+/** Any value of the type of a default. */
+export type Values<Defaults> = {
+  [Name in keyof Defaults]: 0 extends 1 & Defaults[Name] ? any :
+    Defaults[Name] extends boolean ? boolean :
+    Defaults[Name] extends number ? number : string;
+};
+
+/** An agent for a game with these actions: `Agent<typeof actions>`. */
+export interface Agent<Asked extends Actions = any> {
   /** Number of the agent, from 0. */
   readonly index: number;
   /** Asks for actions, by name; resolves to null if the game must return. */
-  act(obs: Obs, ...actions: string[]): Promise<Answer>;
+  act<const Names extends readonly [keyof Asked & string, ...(keyof Asked & string)[]]>(
+    obs: Obs,
+    ...actions: Names
+  ): Promise<Answers<Asked, Names> | null>;
   /** Ends the agent's episode. */
   gameOver(obs?: Obs, options?: { truncated?: boolean }): void;
 }
 
-export interface GameOptions {
+export interface GameOptions<
+  Asked extends Actions = any,
+  Settings extends Record<string, Setting> = any,
+  Count extends number = any,
+> {
   /** Letters, digits, "_", "-" and "."; at most 64 characters. */
   name: string;
   /** Plays one episode; with several agents, the first argument is a list of them. */
-  play(agents: any, options: { seed: bigint } & Record<string, any>): Promise<void>;
+  play(
+    agents: 1 extends Count ? Agent<Asked> : Agent<Asked>[],
+    options: { seed: bigint } & Values<Settings>,
+  ): Promise<void>;
   /** Features of each entity type, in the order of the observation space. */
   entities: Record<string, string[]>;
-  actions: Record<string, Action>;
+  actions: Asked;
   globalFeatures?: string[];
-  numAgents?: number;
+  numAgents?: Count;
   /** Defaults, by name. */
-  settings?: Record<string, Setting>;
+  settings?: Settings;
   metrics?: string[];
   /** Largest number of entities, by type. */
   maxEntities?: Record<string, number>;
@@ -50,15 +97,20 @@ export interface GameOptions {
   /** Rules and goal, for players. */
   doc?: string;
   /** The reason why a game with these settings cannot be played, if any. */
-  check?(settings: Record<string, any>): string | undefined;
+  check?(settings: Values<Settings>): string | undefined;
 }
 
-export class Game {
-  constructor(options: GameOptions);
+export class Game<
+  Asked extends Actions = any,
+  Settings extends Record<string, Setting> = {},
+  Count extends number = 1,
+> {
+  constructor(options: GameOptions<Asked, Settings, Count>);
   readonly name: string;
-  readonly play: GameOptions["play"];
+  readonly play: GameOptions<Asked, Settings, Count>["play"];
+  readonly numAgents: number;
   /** Defaults, by name. */
-  readonly settings: Record<string, Setting>;
+  readonly settings: Values<Settings>;
 }
 
 /**
@@ -89,9 +141,9 @@ export class Random {
   shuffle<Item>(items: Item[]): Item[];
 }
 
-export interface AgentOptions {
+export interface AgentOptions<Asked extends Actions = any> {
   /** Refuses an agent of another game; needed by an agent that selects entities. */
-  game?: Game;
+  game?: Game<Asked, any, any>;
   /** Makes its samples repeatable. */
   seed?: bigint | number;
   /** Takes the most probable action instead of sampling. */
@@ -103,10 +155,10 @@ export interface AgentOptions {
 }
 
 /** Loads a trained agent: the path or address of an `.agent` file, or its content. */
-export function loadAgent(
+export function loadAgent<Asked extends Actions = any>(
   source: string | URL | ArrayBuffer | ArrayBufferView,
-  options?: AgentOptions,
-): Promise<Agent & { readonly score: number }>;
+  options?: AgentOptions<Asked>,
+): Promise<Agent<Asked> & { readonly score: number }>;
 
 /** Serves a game in Node until the host closes the connection. */
-export function serve(game: Game): Promise<void>;
+export function serve(game: Game<any, any, any>): Promise<void>;

@@ -1395,7 +1395,7 @@ export async function serve(game) {
   if (!(game instanceof Game)) fail(`serve expects a Game, got ${shown(game)}: write serve(new Game({...}))`);
   const { process } = globalThis, address = process?.env?.ENTITY_ENV_ADDRESS;
   if (address === undefined) {
-    throw new Error("ENTITY_ENV_ADDRESS is not set: entity_env starts this program, for example with entity-env check \"exec:node game.mjs\"");
+    throw withoutStack("ENTITY_ENV_ADDRESS is not set: entity_env starts this program, for example with entity-env check \"exec:node game.mjs\"");
   }
   if (process.getBuiltinModule === undefined) throw new Error(`serve needs Node 20.16 or newer, got ${process.version}`);
   new Connection(game, address, process).open();

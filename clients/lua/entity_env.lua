@@ -48,10 +48,7 @@ local function settings_of(json, defaults)
 end
 
 local function padded(text, fill) return text .. fill:rep(-#text % 8) end
-local function send(kind, payload)
-  io.stdout:write(ENTRY:pack(MAGIC, kind, #payload), payload)
-  io.stdout:flush()
-end
+local function send(kind, payload) io.stdout:write(ENTRY:pack(MAGIC, kind, #payload), payload):flush() end
 
 local function receive()
   local header = io.stdin:read(16)
@@ -63,18 +60,26 @@ local function receive()
   return kind, payload
 end
 
+local function check(game, obs)
+  for name in pairs(obs or {}) do
+    if not (game.entities[name] or name == "score" or name == "mask") then error("the game has no entities " .. name, 3) end
+  end
+end
+
 -- An observation: {score = 0, Head = {{1, 2}}, Food = {...}}, the features of each entity in order.
 -- `mask` allows only some choices: {true, false, ...}.
 local Agent = {}
 Agent.__index = Agent
 -- Asks for the action of the game; returns a label, or nil if the game must return.
 function Agent:act(obs)
+  check(self.copy.game, obs)
   self.obs, self.waits, self.is_playing = obs, true, true
   return coroutine.yield()
 end
 
 -- Ends the agent's episode; `is_truncated` if the rules did not end it.
 function Agent:game_over(obs, is_truncated)
+  check(self.copy.game, obs)
   local flags = (is_truncated and TRUNCATED or TERMINATED) + (self.copy.is_new and NEW or 0)
   table.insert(self.copy.ends, {agent = self.index, flags = flags, obs = obs, asks = is_truncated})
   self.is_playing = false
@@ -82,9 +87,7 @@ end
 
 local function after(server, copy, row, ok, problem)
   if ok and coroutine.status(copy.thread) == "suspended" then return end
-  for _, agent in ipairs(copy.agents) do
-    if ok and agent.is_playing then ok, problem = false, "play returned without game_over" end
-  end
+  for _, agent in ipairs(copy.agents) do if ok and agent.is_playing then ok, problem = false, "play returned without game_over" end end
   if not ok then
     for i, agent in ipairs(copy.agents) do
       if agent.is_playing or i == 1 then
@@ -98,8 +101,7 @@ local function after(server, copy, row, ok, problem)
 end
 
 local function start(server, copy, seed, row)
-  copy.flags, copy.is_new, copy.is_playing = 1, true, true
-  copy.agents = {}
+  copy.flags, copy.is_new, copy.is_playing, copy.agents = 1, true, true, {}
   for i = 1, server.game.num_agents or 1 do
     copy.agents[i] = setmetatable({copy = copy, index = i - 1}, Agent)
   end
@@ -110,7 +112,7 @@ end
 
 -- Observations as a frame; false = an empty row. `asks` tells which ask for the action.
 local function frame(server, rows, asks)
-  local game, lengths, slots, present = server.game, {}, {}, {}
+  local game, lengths, slots, present, has_mask, mask = server.game, {}, {}, {}, false, {}
   local function slot(parts)
     present[#present + 1] = parts and "\1" or "\0"
     slots[#slots + 1] = padded(table.concat(parts or {}), "\0")
@@ -125,7 +127,6 @@ local function frame(server, rows, asks)
     slot(#game.entities[name] > 0 and values or nil)
     slot(nil)
   end
-  local has_mask, mask = false, {}
   for _, obs in ipairs(rows) do lengths[#lengths + 1] = ("<i8"):pack(obs and 1 or 0) end
   for i, obs in ipairs(rows) do
     local is_asked = obs and asks[i]
@@ -141,8 +142,7 @@ local function frame(server, rows, asks)
 end
 
 local function answer(server, copies)
-  local flags, rows, asks, scores, ends = {}, {}, {}, {}, {}
-  local num_agents = server.game.num_agents or 1
+  local flags, rows, asks, scores, ends, num_agents = {}, {}, {}, {}, {}, server.game.num_agents or 1
   for c, copy in ipairs(copies) do
     flags[c] = string.char(copy.flags + (copy.is_playing and 0 or 2))
     for _, agent in ipairs(copy.agents) do
@@ -156,8 +156,7 @@ local function answer(server, copies)
       ends[#ends + 1] = last
     end
   end
-  local text = #server.failures > 0 and padded(encode(server.failures), " ") or ""
-  local are_asked = {}
+  local text, are_asked = #server.failures > 0 and padded(encode(server.failures), " ") or "", {}
   for i, row in ipairs(rows) do are_asked[i] = row and "\1" or "\0" end
   local parts = {
     ("<I8I8"):pack(#ends, #text), padded(table.concat(flags), "\0"),
@@ -200,8 +199,7 @@ local function reset(server, payload)
   local count, chosen = ("<I8"):unpack(payload), {}
   if #payload ~= 8 + 16 * count then error("RESET has a wrong size") end
   for i = 1, count do
-    local copy = server.copies[("<i8"):unpack(payload, 8 * i + 1) + 1]
-    if copy == nil then error("RESET names an unknown copy") end
+    local copy = server.copies[("<i8"):unpack(payload, 8 * i + 1) + 1] or error("RESET names an unknown copy")
     copy.ends = {}
     if copy.thread and copy.is_playing then coroutine.close(copy.thread) end
     start(server, copy, ("<i8"):unpack(payload, 8 * (count + i) + 1), (i - 1) * (server.game.num_agents or 1))
@@ -221,7 +219,7 @@ local function begin(server, json)
     num_agents = game.num_agents or 1,
     spaces = {global_features = {}, entities = entities, actions = {action}},
   }), " "))
-  for i = 1, tonumber(json:match('"num_envs"%s*:%s*(%d+)')) do server.copies[i] = {flags = 0, ends = {}, agents = {}} end
+  for i = 1, tonumber(json:match('"num_envs"%s*:%s*(%d+)')) do server.copies[i] = {game = game, flags = 0, ends = {}, agents = {}} end
 end
 
 -- Serves a game until the host closes the connection. A game is a table with `name`, `play(agent,
@@ -229,7 +227,11 @@ end
 -- the whole observation: its name `action` and its `labels`; optional are `num_agents`, whose agents
 -- take turns, and `settings` with their defaults.
 function entity_env.serve(game)
-  print = function(...) io.stderr:write(table.concat({...}, "\t"), "\n") end -- games may print
+  print = function(...) -- games may print
+    for i = 1, select("#", ...) do io.stderr:write(tostring((select(i, ...))), i < select("#", ...) and "\t" or "\n") end
+  end
+  for _, key in ipairs({"name", "play", "entities", "entity_names", "action", "labels"}) do if game[key] == nil then error("the game needs " .. key, 2) end end
+  if os.getenv("ENTITY_ENV_ADDRESS") ~= "stdio" then return io.stderr:write('entity_env starts this program: entity-env check "exec+stdio:lua5.4 game.lua"\n') end
   local settings = game.settings or {}
   settings.is_object = true -- `encode` would write an empty table as a list
   send(HELLO, padded(encode({protocol = 1, name = game.name, token = os.getenv("ENTITY_ENV_TOKEN") or "", settings = settings}), " "))
@@ -240,10 +242,7 @@ function entity_env.serve(game)
     if kind == CLOSE then os.exit(0) end
     server.failures = {}
     local ok, problem = pcall(handlers[kind] or function() error("message " .. kind .. " is not due") end, server, payload)
-    if not ok then
-      send(ERROR, padded(encode({message = tostring(problem)}), " "))
-      os.exit(1)
-    end
+    if not ok then send(ERROR, padded(encode({message = tostring(problem)}), " ")) os.exit(1) end
   end
 end
 return entity_env

@@ -12,8 +12,10 @@ from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.metadata import entry_points
 from importlib.util import find_spec
+from os import X_OK, access
 from pathlib import Path
 from pkgutil import iter_modules
+from shutil import which
 from types import ModuleType
 from typing import Final, NamedTuple, TypeAlias
 
@@ -50,6 +52,7 @@ ENVIRONMENTS: Final = ("gymnasium", "pettingzoo")
 """Libraries whose environments are games, such as `gymnasium:CartPole-v1`."""
 _PROGRAM: Final = re.compile(r"exec(\+\w+)?:|listen:|.*\.toml$", re.DOTALL)
 """Names of games in other languages."""
+_INTERPRETERS: Final = {".js": ":node", ".mjs": ":node", ".lua": "+stdio:lua5.4"}
 _MAX_NAMED: Final = 8
 
 
@@ -190,6 +193,8 @@ def found_game(name: str) -> Game:
         UsageError: there is no such game.
         GameFailed: the code raised an exception.
     """
+    if program := _program_in(name):
+        raise UsageError(f'no game {name!r}; did you mean "{program}"?')
     place, wanted = _split_name(name)
     if isinstance(place, Path):
         where = name.removesuffix(f":{wanted}") if wanted else name
@@ -199,6 +204,19 @@ def found_game(name: str) -> Game:
     if Path(f"{name}.py").is_file():
         raise UsageError(f"no game {name!r}; did you mean the file {name}.py?")
     raise _no_game(name)
+
+
+def _program_in(name: str) -> str | None:
+    """The name of a program that was named without `exec:`."""
+    first, *words = name.split() or [""]
+    if words and which(first):
+        return f"exec:{name}"
+    file = Path(name)
+    if file.suffix == ".py" or not file.is_file():
+        return None
+    if interpreter := _INTERPRETERS.get(file.suffix):
+        return f"exec{interpreter} {name}"
+    return f"exec:./{file}" if access(file, X_OK) else None
 
 
 def _split_name(name: str) -> tuple[Path | str, str]:

@@ -130,6 +130,10 @@ def test_a_file_hides_no_module(folder: Path) -> None:
         ("snaek", "no game 'snaek'; did you mean snake?"),
         ("chess", "no game 'chess'; there are snake, multi_snake"),
         ("walking", "no game 'walking'; did you mean the file walking.py?"),
+        ("sh walking.sh", "no game 'sh walking.sh'; did you mean \"exec:sh walking.sh\"?"),
+        ("walking.mjs", "no game 'walking.mjs'; did you mean \"exec:node walking.mjs\"?"),
+        ("walking.lua", 'did you mean "exec+stdio:lua5.4 walking.lua"?'),
+        ("./walker", "no game './walker'; did you mean \"exec:./walker\"?"),
         ("walkign.py", "no file walkign.py; did you mean walking.py?"),
         ("nowhere/walking.py", "no file nowhere/walking.py"),
         ("walking.py:rum", "walking.py holds no game 'rum'; did you mean run?"),
@@ -143,6 +147,8 @@ def test_a_file_hides_no_module(folder: Path) -> None:
 )
 def test_says_what_there_is_instead(folder: Path, name: str, message: str) -> None:
     (folder / "walking.py").write_text(TWO)
+    for name_of_program in ("walking.mjs", "walking.lua", "walker"):
+        (folder / name_of_program).touch(0o755)
     (folder / "nothing.py").write_text("x = 1\n")
     (folder / "typo.py").write_text("x = 1\ndef play(:\n")
     (folder / "leaving.py").write_text("import sys\nsys.exit(3)\n")

@@ -25,7 +25,7 @@ async function play(agents, { seed }) {
     owners.set(square, turn);
     turn = 1 - turn;
   }
-  for (const i of [0, 1]) agents[i].gameOver(observe(i, hasWon(i) - hasWon(1 - i)));
+  for (const i of [0, 1]) agents[i].gameOver(observe(i, Number(hasWon(i)) - Number(hasWon(1 - i))));
 }
 
 export const game = new Game({

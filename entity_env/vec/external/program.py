@@ -385,9 +385,7 @@ def _popen(
     if folder is not None and not Path(program).is_absolute() and Path(folder, program).is_file():
         program = str(Path(folder, program).resolve())
     if shutil.which(program) is None:
-        raise UsageError(
-            f"cannot start {program!r}: no such program; install it or correct the command"
-        )
+        raise UsageError(f"cannot start {program!r}: {_why_not(Path(folder or '.', program))}")
     try:
         return subprocess.Popen(
             [program, *command[1:]],
@@ -403,6 +401,15 @@ def _popen(
         raise UsageError(f"cannot start {program!r}: {error}") from error
 
 
+def _why_not(file: Path) -> str:
+    """Why this is not a program, and what to do."""
+    if not file.is_file():
+        return "no such program; install it or correct the command"
+    if os.access(file, os.X_OK):
+        return f"it is not on the PATH; write ./{file}"
+    return "it is not executable; name its interpreter first, or the program compiled from it"
+
+
 def _accepted(
     server: socket.socket, process: subprocess.Popen[bytes], name: str, deadline: float
 ) -> socket.socket:
@@ -414,8 +421,8 @@ def _accepted(
                 return server.accept()[0]
             if (code := process.poll()) is not None:
                 raise WorkerError(
-                    f"{name} {reason_of_exit(code)} before it connected; what it printed to "
-                    "standard error is above"
+                    f"{name} {reason_of_exit(code)} before it connected, as a client does when a "
+                    "game is served; what it printed to standard error is above"
                 )
             if monotonic() > deadline:
                 raise WorkerError(f"{name} did not connect to ENTITY_ENV_ADDRESS in time")

@@ -197,3 +197,13 @@ def test_a_program_that_does_not_connect_is_ended() -> None:
 def test_a_command_that_cannot_be_started(command: str, line: str) -> None:
     with pytest.raises(UsageError, match=line):
         ExternalGame(command)
+
+
+def test_a_file_that_is_not_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "coin").touch(0o755)
+    (tmp_path / "coin.c").touch()
+    with pytest.raises(UsageError, match=r"cannot start 'coin': .* write \./coin"):
+        ExternalGame("coin")
+    with pytest.raises(UsageError, match=r"cannot start '\./coin\.c': it is not executable"):
+        ExternalGame("./coin.c")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from entity_env.agents.rogue_net import NumpyAgent, Weights
 from entity_env.agents.rogue_net.checkpoints.agent_file import read_agent
 from entity_env.core.observation import Observation
 from tests import ROOT
-from tests.vec.external.test_javascript import FOLDER, node
+from tests.vec.external.test_javascript import node
 from tests.vec.external.twins import twin_of
 
 pytestmark = [
@@ -78,10 +77,14 @@ class Watched(NumpyAgent):
         return choice
 
 
-@pytest.mark.parametrize("name", AGENTS)
-def test_greedy_episodes_are_those_of_numpy(name: str) -> None:
+Episodes = list[tuple[list[Any], list[float]]]
+"""What agents have shown and chosen in each episode, and their scores."""
+
+
+def in_numpy(name: str) -> tuple[list[str], Episodes]:
+    """Seeds and episodes of greedy agents in Python."""
     twin, weights = twin_of(name), read_agent(path_of(name))
-    expected: list[tuple[list[Any], list[float]]] = []
+    expected: Episodes = []
     seeds = []
     for seed in range(NUM_EPISODES):
         shown: list[Any] = []
@@ -89,8 +92,16 @@ def test_greedy_episodes_are_those_of_numpy(name: str) -> None:
         episodes = sorted(twin.run(*agents, seed=seed), key=lambda each: each.agent_id)
         expected.append((shown, [each.reward for each in episodes]))
         seeds.append(str(episodes[0].seed))
+    return seeds, expected
+
+
+def in_javascript(name: str, seeds: list[str], source: str) -> str:
+    """A module that prints these episodes with the agent at an address."""
     code = EPISODES.replace("NAME", name).replace("SEEDS", json.dumps(seeds))
-    found = node(code.replace("SOURCE", json.dumps(str(path_of(name)))))
+    return code.replace("SOURCE", json.dumps(source))
+
+
+def require_equal_episodes(found: Episodes, expected: Episodes) -> None:
     for (turns, rewards), (found_turns, scores) in zip(expected, found, strict=True):
         assert len(found_turns) == len(turns) > 1
         for (i, probabilities, choice), (index, rows, chosen) in zip(
@@ -102,6 +113,13 @@ def test_greedy_episodes_are_those_of_numpy(name: str) -> None:
                 difference = np.abs(np.array(rows[action]) - np.array(numbers))
                 assert difference.max() < MAX_DIFFERENCE
         assert scores == rewards
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_greedy_episodes_are_those_of_numpy(name: str) -> None:
+    seeds, expected = in_numpy(name)
+    found = node(in_javascript(name, seeds, str(path_of(name))))
+    require_equal_episodes(found, expected)
 
 
 def loaded(source: str, options: str = "{}", more: str = "", name: str = "snake") -> Any:  # noqa: ANN401
@@ -214,28 +232,3 @@ def test_a_missing_address(tmp_path: Path) -> None:
         "});"
     )
     assert "/x.agent: the server answered 404" in found
-
-
-def test_the_package_has_the_network(tmp_path: Path) -> None:
-    """`npm pack` replaces the link by its file."""
-    if shutil.which("npm") is None:
-        pytest.skip("npm is not installed")
-    copy = tmp_path / "clients" / "javascript"
-    shutil.copytree(FOLDER, copy, symlinks=True)
-    network = ROOT / "entity_env" / "page" / "network.mjs"
-    (tmp_path / "entity_env" / "page").mkdir(parents=True)
-    shutil.copy(network, tmp_path / "entity_env" / "page")
-    assert (copy / "network.mjs").is_symlink()
-    done = subprocess.run(
-        ["npm", "pack", "--json"], cwd=copy, capture_output=True, text=True, timeout=50
-    )
-    assert done.returncode == 0, done.stderr
-    [packed] = json.loads(done.stdout[done.stdout.index("[\n") :])
-    assert {each["path"] for each in packed["files"]} == {
-        *("README.md", "entity-env.d.mts", "entity-env.mjs", "network.mjs", "package.json"),
-        *(f"games/{name}.mjs" for name in AGENTS),
-    }
-    shutil.unpack_archive(copy / packed["filename"], tmp_path, "gztar", filter="data")
-    assert (tmp_path / "package" / "network.mjs").read_bytes() == network.read_bytes()
-    assert (copy / "network.mjs").is_symlink()
-    assert (copy / "network.mjs").read_bytes() == network.read_bytes()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 
+from entity_env.core.vec_obs import VecObs
 from entity_env.errors import WorkerError
 from entity_env.vec import Autoreset, ExternalGame, VecEnv
+from entity_env.vec.external.program import Link
 from tests.vec.external.twins import require_equal, require_verified, twin_of
 
 FOLDER = Path(__file__).parents[3] / "clients" / "lua"
@@ -40,6 +44,61 @@ def test_an_error_of_the_game() -> None:
         pytest.raises(WorkerError, match="board_size must be at least 2"),
     ):
         vec.reset()
+
+
+def game_with(folder: Path, old: str, new: str) -> ExternalGame:
+    """The game in the README with a mistake."""
+    readme = re.search(r"```lua\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)
+    assert readme is not None
+    assert old in readme[1]
+    (folder / "coin.lua").write_text(readme[1].replace(old, new))
+    shutil.copy(FOLDER / "entity_env.lua", folder)
+    return ExternalGame(["lua5.4", "coin.lua"], link="stdio", folder=folder)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("", "", ""),
+        ("Coin = {{turn}}", "Coins = {{turn}}", "coin.lua:13: the game has no entities Coins"),
+        ("Coin = {{0}}", "Dot = {{0}}", "coin.lua:17: the game has no entities Dot"),
+        ("agent:game_over", "print", "play returned without game_over"),
+    ],
+)
+def test_the_game_in_the_readme(old: str, new: str, message: str, tmp_path: Path) -> None:
+    with VecEnv(game_with(tmp_path, old, new), 2) as vec:
+        if message:
+            with pytest.raises(WorkerError, match=message):
+                played(vec)
+        else:
+            assert played(vec).terminated.all()
+
+
+def played(vec: VecEnv) -> VecObs:
+    obs = vec.reset()
+    for _ in range(10):
+        obs = vec.act({"Side": np.zeros(len(vec), dtype=np.int64)})
+    return obs
+
+
+@pytest.mark.parametrize(
+    ("link", "old", "new", "message"),
+    [
+        ("stdio", "action =", "actions =", "coin.lua:3: the game needs action"),
+        ("unix", "", "", 'entity-env check "exec+stdio:lua5.4 game.lua"'),
+    ],
+)
+def test_a_program_that_cannot_serve(
+    link: Link,
+    old: str,
+    new: str,
+    message: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(WorkerError, match="standard error is above"):
+        ExternalGame(game_with(tmp_path, old, new).command, link=link, folder=tmp_path)
+    assert message in capfd.readouterr().err
 
 
 def test_it_is_small() -> None:

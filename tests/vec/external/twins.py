@@ -23,7 +23,7 @@ from entity_env.vec.external.game import ExternalGame
 from tests.helpers.batches import assert_same
 
 GAMES: Final = ("snake", "multi_snake", "tic_tac_toe", "cherry_pick")
-"""Games that most clients have, by their names in this package."""
+"""Games that all clients but Lua have, by their names in this package."""
 CROWDED: Final[list[dict[str, int]]] = [
     {"board_size": 3, "max_snake_length": 3, "max_step": 30},
     {"board_size": 2, "num_snakes": 1, "max_snake_length": 2},

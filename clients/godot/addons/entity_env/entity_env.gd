@@ -187,6 +187,12 @@ func _problem_of_game():
 	for key in ["name", "play", "entities", "actions"]:
 		if not _game.has(key):
 			return "the game needs the key '%s'" % key
+	for key in ["play", "check"]:
+		if _game.has(key) and not (_game[key] is FuncRef and _game[key].is_valid()):
+			return "the key '%s' must be a function that exists: funcref(self, \"%s\")" % [key, key]
+	for name in _game.actions:
+		if not _game.actions[name] is Dictionary:
+			return "the action '%s' must be the result of global_categorical, categorical, select_entity or continuous" % name
 	_settings = _game.get("settings", {}).duplicate()
 	num_agents = _game.get("num_agents", 1)
 	frames = Frames.new(_game)
@@ -335,7 +341,7 @@ func _start(text):
 	if parsed.error != OK or not data is Dictionary:
 		return die("START is not a JSON object")
 	var num_envs = data.get("num_envs")
-	if data.get("protocol") != 1 or typeof(num_envs) != TYPE_REAL or num_envs != floor(num_envs) or num_envs < 1 or num_envs > MAX_ENVS:
+	if not _is_integer(data.get("protocol"), 1, 1) or not _is_integer(num_envs, 1, MAX_ENVS):
 		return die("START needs protocol 1 and 1 to %s num_envs, got %s and %s" % [MAX_ENVS, data.get("protocol"), num_envs])
 	if not data.get("hold", false) is bool or not data.get("settings", {}) is Dictionary:
 		return die("START needs hold as true or false, and settings as an object")
@@ -343,7 +349,7 @@ func _start(text):
 	for name in _settings:
 		var value = data.get("settings", {}).get(name, _settings[name])
 		if typeof(_settings[name]) == TYPE_INT and typeof(value) == TYPE_REAL:  # JSON of Godot has no integers
-			value = int(value) if value == floor(value) and abs(value) <= MAX_INT else null
+			value = int(value) if _is_integer(value, -MAX_INT, MAX_INT) else null
 		if typeof(value) != typeof(_settings[name]):
 			return die("the setting %s must have the type of its default %s" % [name, _settings[name]])
 		_settings[name] = value
@@ -361,6 +367,10 @@ func _start(text):
 		},
 		"metrics": frames.metrics,
 	})
+
+
+static func _is_integer(value, lowest, highest):
+	return typeof(value) in [TYPE_INT, TYPE_REAL] and value == floor(value) and value >= lowest and value <= highest
 
 
 func _reset():

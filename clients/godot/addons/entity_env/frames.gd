@@ -2,7 +2,6 @@
 extends Reference
 
 const ONE = [0]  # the only actor of a global action
-const NO_FLOATS = PoolRealArray()
 
 
 # One encoded observation.
@@ -60,7 +59,7 @@ func encode(obs, asked, is_last = false):
 		var list = groups.get(name)
 		if list == null:
 			row.counts.append(0)
-			row.features.append(NO_FLOATS)
+			row.features.append(PoolRealArray())
 		else:
 			num_found += 1
 			var values = _values_of(list, types[_type_index[name]].features)
@@ -72,7 +71,7 @@ func encode(obs, asked, is_last = false):
 		return "unknown entity type: the observation has %s, and the game %s" % [groups.keys(), _type_index.keys()]
 	if has_globals and _global_features.empty():
 		row.counts.append(1)
-		row.features.append(NO_FLOATS)
+		row.features.append(PoolRealArray())
 	elif has_globals:
 		var values = _values_of([obs.features], _global_features)
 		if values is String:
@@ -90,7 +89,7 @@ func encode(obs, asked, is_last = false):
 # The features of entities, one after another, or a text that says what is wrong.
 func _values_of(list, features):
 	if features.empty():
-		return NO_FLOATS
+		return PoolRealArray()
 	var values = []
 	for entity in list:
 		if entity is Array and entity.size() == features.size():

@@ -14,10 +14,7 @@ func _initialize():
 	for argument in OS.get_cmdline_args():
 		if argument.begins_with("--odd="):
 			word = argument.substr(6)
-	var game = kinds() if word == "kinds" else faults()
-	if word == "key":
-		game["plays"] = 1
-	root.add_child(EntityEnv.new(game))
+	root.add_child(EntityEnv.new(kinds() if word == "kinds" else faults()))
 
 
 func kinds():

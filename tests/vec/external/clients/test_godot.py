@@ -8,7 +8,9 @@ import shutil
 import socket
 import struct
 import subprocess
+from configparser import ConfigParser
 from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from random import Random
 from typing import Any, Final, get_args
@@ -23,6 +25,7 @@ from entity_env.vec import Autoreset, ExternalGame, VecEnv
 from entity_env.vec.external.messages import Kind
 from tests.vec.external.test_c_fuzz import NUM_CASES, mutated, packed, recorded, start_with
 from tests.vec.external.twins import (
+    GAMES,
     kinds,
     require_equal,
     require_failure,
@@ -33,7 +36,6 @@ from tests.vec.external.twins import (
 FOLDER: Final = Path(__file__).parents[4] / "clients" / "godot"
 ODD: Final = Path(__file__).with_name("odd_games.gd")
 GODOT: Final = next(filter(None, map(shutil.which, ("godot3-server", "godot3", "godot"))), None)
-GAMES: Final = ("snake", "multi_snake", "cherry_pick")
 LOCALE: Final = {"LANG": "en_US.UTF-8"}
 """Godot complains about other locales."""
 pytestmark = [
@@ -92,17 +94,33 @@ def test_actions_of_all_kinds(autoreset: Autoreset) -> None:
     require_equal(odd("kinds"), kinds, autoreset)
 
 
-def test_the_game_in_the_readme(tmp_path: Path) -> None:
+def readme_game(folder: Path, old: str = "", new: str = "") -> ExternalGame:
+    """The game in the README, perhaps with a mistake."""
     found = re.search(r"```gdscript\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)
     assert found is not None
-    (tmp_path / "coin.gd").write_text(found[1])
-    game = ExternalGame(words_of("-s", str(tmp_path / "coin.gd")), link="tcp", turns=3)
-    with VecEnv(game, 4) as vec:
+    assert old in found[1]
+    (folder / "coin.gd").write_text(found[1].replace(old, new))
+    return ExternalGame(words_of("-s", str(folder / "coin.gd")), link="tcp", turns=3)
+
+
+def test_the_game_in_the_readme(tmp_path: Path) -> None:
+    with VecEnv(readme_game(tmp_path), 4) as vec:
         obs = vec.reset()
         for _ in range(3):
             assert not obs.terminated.any()
             obs = acted(vec, obs)
         assert obs.terminated.all()
+
+
+def test_the_addon_is_a_plugin_of_the_editor() -> None:
+    addon = FOLDER / "addons" / "entity_env"
+    config = ConfigParser()
+    config.read(addon / "plugin.cfg")
+    plugin = {name: text.strip('"') for name, text in config["plugin"].items()}
+    assert set(plugin) == {"name", "description", "author", "version", "script"}
+    assert plugin["version"] == metadata.version("entity-env")
+    words = words_of("--check-only", "-s", str(addon / plugin["script"]))
+    assert subprocess.run(words, env={**os.environ, **LOCALE}, timeout=30).returncode == 0
 
 
 # --------------------------------------------------------------------------- a scene with physics
@@ -158,27 +176,28 @@ def test_a_game_without_faults(word: str) -> None:
             assert {each.length for each in obs.episodes} == {2}
 
 
-@pytest.mark.parametrize(
-    ("word", "step", "message"),
-    [
-        ("fails", 2, 'a "wheel"\n\tcame off: é'),
-        ("fails_at_once", 0, "no wheels"),
-        ("returns", 2, "play returned, but an agent has not ended its episode: call game_over"),
-        ("script_error", 2, "correct the script error printed above"),
-        ("type", 2, "unknown entity type: the observation has [Car], and the game [Dot, Other]"),
-        ("action", 2, "unknown action: asked for [Jump], and the game has [Move, SelectDot]"),
-        ("number", 2, "Dot: the features [x] must be numbers, got far"),
-        ("missing", 2, "Dot: the features [x] must be numbers, got Null"),
-        ("width", 2, "Dot: expected the features [x], got [1, 2]"),
-        ("score", 2, "the score must be finite, got nan"),
-        ("mask", 2, "the mask of Move needs 2 flags, got [True]"),
-        ("mask_count", 2, "the mask of SelectDot needs flags for each of 1 actors, got []"),
-        ("visible", 2, "visible needs one flag for each Dot, got [True, True]"),
-        ("twice", 2, "act was called before the last answer: use yield(agent.act(...)"),
-        ("ended", 1, "act was called after game_over"),
-        ("end", 1, "game_over was called twice"),
-    ],
-)
+FAILURES: Final = [
+    ("fails", 2, 'a "wheel"\n\tcame off: é'),
+    ("fails_at_once", 0, "no wheels"),
+    ("returns", 2, "play returned, but an agent has not ended its episode: call game_over"),
+    ("script_error", 2, "correct the script error printed above"),
+    ("type", 2, "unknown entity type: the observation has [Car], and the game [Dot, Other]"),
+    ("action", 2, "unknown action: asked for [Jump], and the game has [Move, SelectDot]"),
+    ("number", 2, "Dot: the features [x] must be numbers, got far"),
+    ("missing", 2, "Dot: the features [x] must be numbers, got Null"),
+    ("width", 2, "Dot: expected the features [x], got [1, 2]"),
+    ("score", 2, "the score must be finite, got nan"),
+    ("mask", 2, "the mask of Move needs 2 flags, got [True]"),
+    ("mask_count", 2, "the mask of SelectDot needs flags for each of 1 actors, got []"),
+    ("visible", 2, "visible needs one flag for each Dot, got [True, True]"),
+    ("twice", 2, "act was called before the last answer: use yield(agent.act(...)"),
+    ("ended", 1, "act was called after game_over"),
+    ("end", 1, "game_over was called twice"),
+]
+"""Words of `odd_games.gd`, the step in which they fail, and the reason."""
+
+
+@pytest.mark.parametrize(("word", "step", "message"), FAILURES)
 def test_a_game_that_fails(word: str, step: int, message: str) -> None:
     with VecEnv(odd(word), 4, seed=1) as vec:
         with pytest.raises(WorkerError) as caught:
@@ -215,10 +234,21 @@ def test_a_game_that_cannot_go_on(word: str, message: str) -> None:
             vec.reset() if word == "deaf" else acted(vec, obs, 1)
 
 
-def test_a_game_with_a_wrong_key(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"settings": ', '"setting": ', "the game has an unknown key 'setting'"),
+        ('self, "play"', 'self, "plays"', "the key 'play' must be a function that exists"),
+        ('funcref(self, "play")', "7", "the key 'play' must be a function that exists"),
+        ("EntityEnv.global_categorical", "", "the action 'Side' must be the result of global_"),
+    ],
+)
+def test_a_game_that_is_not_defined_correctly(
+    old: str, new: str, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(WorkerError, match="exited with code 1 before it connected"):
-        odd("key")
-    assert "EntityEnv: the game has an unknown key 'plays'" in capfd.readouterr().err
+        readme_game(tmp_path, old, new)
+    assert f"EntityEnv: {message}" in capfd.readouterr().err
 
 
 def test_settings_that_it_refuses() -> None:
@@ -291,6 +321,8 @@ def test_it_says_what_it_refuses(kind: int, data: bytes, reason: str) -> None:
     ("start", "reason"),
     [
         ('{"protocol": 2, "num_envs": 1}', "START needs protocol 1"),
+        ('{"protocol": "1", "num_envs": 1}', "START needs protocol 1"),
+        ('{"protocol": 1, "num_envs": "1"}', "1 to 65536 num_envs"),
         ('{"protocol": 1, "num_envs": 1.5}', "1 to 65536 num_envs"),
         ('{"protocol": 1, "num_envs": 1e9}', "1 to 65536 num_envs"),
         ('{"protocol": 1, "num_envs": 1, "hold": 1}', "hold as true or false"),
