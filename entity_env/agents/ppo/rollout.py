@@ -31,7 +31,7 @@ from entity_env.errors import ProtocolError, SchemaError, TrainingDivergedError
 
 def recalled_values(net: Policy, batch: EntityBatch, past: Past | None) -> NDArray[np.float32]:
     """`Policy.values`; only networks with memory need a past."""
-    return net.values(batch, past) if net.memory_width else net.values(batch)
+    return net.values(batch) if past is None else net.values(batch, past)
 
 
 def decide(
@@ -296,4 +296,5 @@ class FinalObservations:
         if self._rows:
             place = np.concatenate(self._steps), np.concatenate(self._rows)
             entities, states = concat_entities(self._entities), np.concatenate(self._states)
-            final_values[place] = recalled_values(net, entities, Past(states))
+            past = Past(states) if states.shape[1] else None
+            final_values[place] = recalled_values(net, entities, past)
