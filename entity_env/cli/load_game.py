@@ -242,6 +242,9 @@ def _no_game(name: str, reason: str = "") -> UsageError:
 def _game_in(module: ModuleType, where: str, wanted: str) -> Game:
     """The game of a module, by name or the only one; errors call the module `where`."""
     games = _games_in(module)
+    named = vars(module).get(wanted)
+    if isinstance(named, Game):  # even if it is imported
+        return named
     if not games:
         folders: Iterable[str] = getattr(module, "__path__", ())
         is_path = "/" in where or Path(where).is_dir()

@@ -73,8 +73,8 @@ class PPOConfig:
 
     memory_steps: Annotated[int, Range(1, 10**6)] = 128
     """Largest number of consecutive decisions through which a network with memory learns at once,
-    at most those of a rollout. What it remembered before them is taken as given. Minibatches
-    consist of such segments. No effect without memory."""
+    at most those of a rollout. Each such segment begins with the state stored while playing;
+    minibatches consist of whole segments. No effect without memory."""
 
     learning_rate: Annotated[float | Schedule, Range(0)] = 0.003
     """Step size of Adam at the start, after any warm-up."""

@@ -32,8 +32,8 @@ from entity_env.agents.ppo.rollout import (
     Collector,
     FinalObservations,
     decide,
+    recalled_values,
     require_finite_output,
-    values_of,
 )
 from entity_env.agents.ppo.teacher import evaluate_beside
 from entity_env.agents.rogue_net.torch_net.mlp import MLPGradient
@@ -45,7 +45,6 @@ from entity_env.agents.training.rollout_buffer import (
     Minibatch,
     Rollout,
     RolloutBuffer,
-    Segments,
     Trajectories,
     evaluate,
 )
@@ -79,13 +78,10 @@ def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs],
     trajectories = Trajectories.empty(num_steps, len(collector.next_obs))
     logprobs = np.zeros_like(trajectories.rewards)
     buffer, finals, memory = RolloutBuffer(), FinalObservations(), collector.memory
-    states = np.empty((num_steps, *memory.states.shape), np.float32)
-    begins = np.empty((num_steps, len(memory.begins)), np.bool_)
     policy = fastest_policy(net)
     for t in range(num_steps):
         next_obs = collector.next_obs
-        states[t], begins[t] = memory.states, memory.begins
-        output = decide(policy, next_obs, collector.generator, memory.past)
+        output = decide(policy, next_obs, collector.generator, memory)
         require_finite_output(output)
         is_ready = next_obs.is_ready
         rows = None if is_ready.all() else np.flatnonzero(is_ready)
@@ -95,7 +91,6 @@ def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs],
         trajectories.is_ready[t] = is_ready
         trajectories.values[t] = output.values
         logprobs[t] = output.logprobs
-        memory.advance(output, is_ready)
 
         collector.next_obs = next_obs = vec.recv()
         trajectories.rewards[t] = next_obs.reward
@@ -107,7 +102,7 @@ def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs],
         after_step(next_obs)
     trajectories.is_ready[-1] = collector.next_obs.is_ready
     if not trajectories.done[-1].all():  # unused if every episode has just ended
-        trajectories.values[-1] = values_of(net, collector.next_obs, memory.past)
+        trajectories.values[-1] = recalled_values(net, collector.next_obs, memory.past)
     finals.fill(trajectories.final_values, net)
 
     config, decided = collector.config, np.nonzero(trajectories.is_ready[:-1])
@@ -122,15 +117,11 @@ def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs],
         )
     obs, samples = buffer.joined()
     collector.count(trajectories, obs, samples)
-    b_inds, segments = np.flatnonzero(is_known[decided]), None
-    if memory.past is not None:
-        given = states[decided], begins[decided], decided[1], b_inds
-        segments = Segments.cut(*given, config.memory_steps)
     return Rollout(
         obs=obs,
         samples=samples,
-        b_inds=b_inds,
-        segments=segments,
+        b_inds=(b_inds := np.flatnonzero(is_known[decided])),
+        segments=memory.take_segments(decided, b_inds, config.memory_steps),
         logprobs=logprobs[decided],
         values=trajectories.values[decided],
         advantages=advantages[decided],

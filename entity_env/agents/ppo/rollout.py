@@ -13,7 +13,7 @@ from entity_env.agents.ppo.config import CurrentConfig
 from entity_env.agents.rogue_net.memory import Past
 from entity_env.agents.rogue_net.torch_net.policy import Policy, PolicyOutput
 from entity_env.agents.rogue_net.torch_net.rollout_policy import ActingPolicy
-from entity_env.agents.training.rollout_buffer import RaggedSamples, Trajectories
+from entity_env.agents.training.rollout_buffer import RaggedSamples, Segments, Trajectories
 from entity_env.agents.training.tracking.rollout_figures import RolloutMeter
 from entity_env.core.ragged import Floats
 from entity_env.core.spaces import ActionName
@@ -28,18 +28,22 @@ from entity_env.core.vec_obs import (
 from entity_env.errors import ProtocolError, SchemaError, TrainingDivergedError
 
 
-def values_of(net: Policy, batch: EntityBatch, past: Past | None) -> NDArray[np.float32]:
+def recalled_values(net: Policy, batch: EntityBatch, past: Past | None) -> NDArray[np.float32]:
     """`Policy.values`; only networks with memory need a past."""
-    return net.values(batch, past) if net.memory_width else net.values(batch)
+    return net.values(batch) if past is None else net.values(batch, past)
 
 
 def decide(
-    policy: ActingPolicy, obs: EntityBatch, generator: torch.Generator, past: Past | None
+    policy: ActingPolicy, obs: VecObs, generator: torch.Generator, memory: RowMemory
 ) -> PolicyOutput:
-    """`Policy.act`; only networks with memory need a past."""
+    """`Policy.act`, with the past if the network has a memory, which then remembers `obs`."""
+    past = memory.past
     if past is None:
         return policy.act(obs, generator=generator)
-    return policy.act(obs, generator=generator, past=past)
+    memory.history.append((past.states.copy(), memory.begins.copy()))
+    output = policy.act(obs, generator=generator, past=past)
+    memory.advance(output, obs.is_ready)
+    return output
 
 
 def staggered_starts(
@@ -56,7 +60,7 @@ def staggered_starts(
 
 
 class RowMemory:
-    """What a network remembers of the running episode of every row.
+    """States of a network in the running episode of every row.
 
     Args:
         width: `Policy.memory_width`; 0 = nothing.
@@ -67,6 +71,8 @@ class RowMemory:
         """`(num_rows, width)`, 0 where the next decision is the first of an episode."""
         self.begins = np.ones(num_rows, np.bool_)
         """`(num_rows,)`: the next decision is the first of an episode."""
+        self.history: list[tuple[Floats, NDArray[np.bool_]]] = []
+        """Earlier `states` and `begins`, one pair per step of the rollout."""
 
     @property
     def past(self) -> Past | None:
@@ -78,6 +84,23 @@ class RowMemory:
         if output.states is not None:
             self.states = np.where(is_ready[:, None], output.states, self.states)
             self.begins = self.begins & ~is_ready
+
+    def take_segments(
+        self,
+        decided: tuple[NDArray[np.int64], ...],
+        inds: NDArray[np.int64],
+        memory_steps: int,
+    ) -> Segments | None:
+        """The segments of a rollout, see `Segments.cut`; clears `history`. None without memory.
+
+        Args:
+            decided: step and row of every decision.
+        """
+        if not self.history:
+            return None
+        states, begins = (np.stack(each)[decided] for each in zip(*self.history, strict=True))
+        self.history = []
+        return Segments.cut(states, begins, decided[1], inds, memory_steps)
 
     def restart(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> None:
         """Forgets the episodes of some rows, which have ended."""
@@ -277,4 +300,5 @@ class FinalObservations:
         if self._rows:
             place = np.concatenate(self._steps), np.concatenate(self._rows)
             entities, states = concat_entities(self._entities), np.concatenate(self._states)
-            final_values[place] = values_of(net, entities, Past(states))
+            past = Past(states) if states.shape[1] else None
+            final_values[place] = recalled_values(net, entities, past)

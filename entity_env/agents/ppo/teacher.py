@@ -82,7 +82,7 @@ def load_teacher(path: Path, net: Policy) -> Policy:
 
 
 class TeacherMemory:
-    """What a teacher with memory remembers of the running episode of every row.
+    """States of a teacher with memory in the running episode of every row.
 
     Args:
         num_rows: rows of the environments.

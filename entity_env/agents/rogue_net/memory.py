@@ -23,7 +23,7 @@ NUM_GATES: Final = 3
 
 @dataclass(frozen=True)
 class Past:
-    """What was remembered before the rows of a batch, which are steps of sequences.
+    """States before the rows of a batch, which are steps of sequences.
 
     Consecutive rows belong to one sequence, in order of time: `lengths[0]` rows to the first, and
     so on.
@@ -40,12 +40,12 @@ class Past:
     begins: NDArray[np.bool_] | None = None
 
     @cached_property
-    def schedule(self) -> Schedule:
+    def order(self) -> StepOrder:
         """The order in which the recurrence computes the rows."""
         lengths = self.lengths
         if lengths is None:
             every = np.arange(len(self.states))
-            return Schedule(every, every, np.array([0, len(every)]))
+            return StepOrder(every, every, np.array([0, len(every)]))
         by_length = np.argsort(-lengths, kind="stable")
         most = int(lengths.max(initial=0))
         # (most,) number of sequences that have a row at each time
@@ -54,7 +54,7 @@ class Past:
         offsets = np.concatenate(([0], np.cumsum(counts)))
         time = np.repeat(np.arange(most), counts)
         place = np.arange(len(time)) - offsets[:-1][time]
-        return Schedule(by_length, starts[place] + time, offsets)
+        return StepOrder(by_length, starts[place] + time, offsets)
 
     def part(self, columns: slice) -> Past:
         """Some columns of the states."""
@@ -62,7 +62,7 @@ class Past:
 
 
 class RowStates:
-    """What a network remembers of the running episode of every agent of some environments.
+    """States of a network in the running episodes of all agents of some environments.
 
     Args:
         width: how many numbers it remembers.
@@ -91,7 +91,7 @@ class RowStates:
         self._states[obs.env_id[is_ready], obs.agent_id[is_ready]] = states[is_ready]
 
 
-class Schedule(NamedTuple):
+class StepOrder(NamedTuple):
     """Rows of a batch by time, then by sequence, longest first.
 
     Args:
@@ -106,7 +106,7 @@ class Schedule(NamedTuple):
 
 
 class Recalled(NamedTuple):
-    """States after every row, and activations for the gradient, both in the order of a schedule.
+    """States after every row, and activations for the gradient, both by step order.
 
     Args:
         states: `(num_rows, width)`.
@@ -136,7 +136,7 @@ def recur(gates: Floats, weight: Floats, past: Past) -> Recalled:
         weight: `(3 * width, width)`.
     """
     width = weight.shape[1]
-    sequences, rows, offsets = past.schedule
+    sequences, rows, offsets = past.order
     given = gates[rows]
     shape = len(rows), width
     found = Recalled(*(np.empty(shape, np.float32) for _ in Recalled._fields))
@@ -167,7 +167,7 @@ def recur_backward(
     No gradient goes back to the states before the first rows.
     """
     width = weight.shape[1]
-    _, rows, offsets = past.schedule
+    _, rows, offsets = past.order
     before, reset, write, candidate, read = found[1:]
     # Derivatives that do not depend on later rows.
     of_write = (candidate - before) * write * (1 - write)

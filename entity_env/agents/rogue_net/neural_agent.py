@@ -194,7 +194,7 @@ class TrainedAgent(PolicyAgent):
         self._state = None
 
     def _past(self) -> Past | None:
-        """What is remembered of the running episode; None without memory."""
+        """The state in the running episode; None without memory."""
         if not self._width:
             return None
         state = self._state

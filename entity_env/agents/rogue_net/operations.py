@@ -68,7 +68,7 @@ from entity_env.core.spaces import (
 from entity_env.errors import SchemaError
 
 MEMORY_POOLING: Final = "meanmax"
-"""What the memory of a RogueNet reads of the embedded entities."""
+"""Pooling of embedded entities for the memory of a RogueNet."""
 RELPOS: Final = "backbone.relpos_encoding."
 VALUE_NET: Final = "value_net."
 Actions: TypeAlias = Mapping[ActionName, ActionSpace]

@@ -100,6 +100,7 @@ class WorthNet:
     """Values a row by the worth it observes."""
 
     action_space = ACTIONS
+    memory_width = 0
 
     device = torch.device("meta")  # a device without compiled code
 

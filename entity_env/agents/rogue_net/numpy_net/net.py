@@ -245,7 +245,7 @@ class _Run:
         columns = slice(start, start + weight.shape[1])
         past = self.past.part(columns)
         found = np.empty((len(gates), weight.shape[1]), np.float32)
-        found[past.schedule.rows] = recur(gates, weight, past).states
+        found[past.order.rows] = recur(gates, weight, past).states
         self.states[:, columns] = found
         return found
 

@@ -162,7 +162,7 @@ class RogueNet(Policy):
         return distributions, values, torch.cat((states, of_value), dim=1)
 
     def _past_of_value(self, past: Past) -> Past:
-        """What a separate value network remembers: the second half of the states."""
+        """The past of a separate value network: the second half of the states."""
         return past.part(slice(self.config.memory, None))
 
     def scale_values(self, mean: float, std: float) -> None:

@@ -344,7 +344,7 @@ class _Recur(torch.autograd.Function):
         found = recur(*arrays, past)
         ctx.saved = arrays[1], past, found, gates.device  # type: ignore[attr-defined]  # takes attributes
         states = np.empty_like(found.states)
-        states[past.schedule.rows] = found.states
+        states[past.order.rows] = found.states
         return as_tensor(states, gates.device)
 
     @staticmethod
