@@ -37,10 +37,8 @@ _LARGEST_MEAN_OF_ZERO_SUM: Final = 0.02
 """In standard deviations of rewards; not 0, since the last episodes may favor one agent."""
 
 _MOST_FORCED: Final = 0.9
-_LEAST_RETURNS: Final = 20
-_RETURNED: Final = 0.9
-_FEW_EPISODES: Final = 5
-_ENOUGH_EPISODES: Final = 12
+_LEAST_RETURNS, _RETURNED = 20, 0.9
+_FEW_EPISODES, _ENOUGH_EPISODES = 5, 12
 _PART_OF_EPISODE: Final = 4
 """A rollout is partial if an episode is at least this many times as long."""
 _ENOUGH_TO_MIX: Final = 10
@@ -49,13 +47,9 @@ _LEAST_ENVS: Final = 8
 _LARGE_VALUE_LOSS: Final = 10.0
 _LEAST_EXPLAINED: Final = 0.5
 _LITTLE_EXPLAINED: Final = 0.2
-_SMALL_KL: Final = 1e-4
-_SMALL_CLIP_FRACTION: Final = 1e-3
-_LARGE_KL: Final = 0.05
-_COLLAPSED: Final = 0.05
-_UNCHANGED: Final = 0.98
-_LEAST_REPEATED: Final = 100
-_LEAST_UNEXPLAINED: Final = 0.3
+_SMALL_KL, _SMALL_CLIP_FRACTION, _LARGE_KL = 1e-4, 1e-3, 0.05
+_COLLAPSED, _UNCHANGED = 0.05, 0.98
+_LEAST_REPEATED, _LEAST_UNEXPLAINED = 100, 0.3
 _LARGE_BONUS: Final = 0.5
 """Above this, the entropy bonus per decision is large; in standard deviations of advantages."""
 
@@ -83,9 +77,8 @@ class Hint:
     @classmethod
     def from_json(cls, data: object) -> Hint | None:
         """Reads the data of `to_json`, without unknown settings; None if it has another form."""
-        if not isinstance(data, dict):
-            return None
-        name, text, settings = (data.get(each) for each in ("name", "text", "settings"))
+        fields = data if isinstance(data, dict) else {}
+        name, text, settings = (fields.get(each) for each in ("name", "text", "settings"))
         if not isinstance(name, str) or not isinstance(text, str) or not isinstance(settings, dict):
             return None
         known = {key: value for key, value in settings.items() if key in SETTINGS}
@@ -143,7 +136,7 @@ def command_to_try(folder: Path, about: Mapping[str, object], hints: Iterable[Hi
     """
     settings: dict[str, float] = {}
     for hint in hints:
-        settings |= {name: x for name, x in hint.settings.items() if name not in settings}
+        settings = {**hint.settings, **settings}
     game, options = about.get("game"), about.get("options")
     if not settings or not isinstance(game, str) or not isinstance(options, dict):
         return ""
@@ -498,9 +491,8 @@ def _hidden(run: RunView) -> Iterator[Hint]:
     if run.is_stuck and is_known and not getattr(run.config.net, "memory", 0):
         yield Hint(
             "hidden",
-            f"{found.unexplained:.0%} of the variance of rewards is among decisions with the same "
-            "observation and the same actions: chance, or something that earlier observations "
-            "showed and the agent cannot remember",
+            f"{found.unexplained:.0%} of the variance of rewards is among equal decisions on equal "
+            "observations: chance, or something shown earlier that the agent cannot remember",
             {"memory": 32},
         )
 
