@@ -112,7 +112,8 @@ def source_of(game: Game) -> str:
     """Where a game is defined, as `module:name` or `file.py:name`; "" if unknown.
 
     The file stands for a top-level module that cannot be imported from any folder: a script, a
-    module loaded by file name, or one below the current folder. `exec:COMMAND` or `NAME.toml` for a program.
+    module loaded by file name, or one below the current folder. `exec:COMMAND` or `NAME.toml` for a
+    program.
     """
     if isinstance(program := getattr(game, "source", None), str):
         return program
