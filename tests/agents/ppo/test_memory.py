@@ -284,8 +284,8 @@ def test_opponents_and_past_selves_remember(tmp_path: Path) -> None:
 
 
 NETS: Final[dict[str, RogueNetConfig | MLPConfig]] = {
-    "rogue_net": replace(NET, memory=0),
-    "separate": replace(NET, memory=0, separate_value=True),
+    "rogue_net": replace(NET, memory=0, value_scale=True),
+    "separate": replace(NET, memory=0, value_scale=True, separate_value=True),
     "mlp": MLPConfig((8, 8)),
 }
 
