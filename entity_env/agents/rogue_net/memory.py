@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.rogue_net.numpy_net.functions import sigmoid
+from entity_env.agents.rogue_net.numpy_net.functions import product, sigmoid
 from entity_env.core.ragged import Floats, Ints
 from entity_env.core.vec_obs import VecObs
 
@@ -148,7 +148,7 @@ def recur(gates: Floats, weight: Floats, past: Past) -> Recalled:
         if keeps is not None:
             state = np.multiply(state, keeps[at])
         found.before[at] = state
-        products = state @ transposed
+        products = product(state, transposed)
         own = given[at]
         opened = sigmoid(own[:, : 2 * width] + products[:, : 2 * width])
         found.reset[at], write = opened[:, :width], opened[:, width:]
@@ -189,10 +189,10 @@ def recur_backward(
         np.multiply(by_state, of_write[at], out=inner[:, width : 2 * width])
         np.multiply(candidate_part, reset[at], out=inner[:, 2 * width :])
         later = by_state * kept[at]
-        later += inner @ weight
+        later += product(inner, weight)
         if keeps is not None:
             later *= keeps[at]
-    by_weight = by_products.T @ before
+    by_weight = product(by_products.T, before)
     by_products[:, 2 * width :] = by_candidate
     by_gates = np.empty_like(by_products)
     by_gates[rows] = by_products

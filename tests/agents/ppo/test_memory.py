@@ -157,6 +157,10 @@ def test_learning_sees_what_acting_saw(game: Game, net: RogueNetConfig, memory_s
     for rollout in found:
         (inds,) = rollout.splits(np.random.default_rng(1), 1)
         assert sorted(inds.tolist()) == rollout.b_inds.tolist()
+        assert rollout.segments is not None
+        is_first = rollout.obs.features["Card"].values[:, 0] >= 0  # only then, a suit is shown
+        assert_array_equal(rollout.segments.begins, is_first)
+        assert not rollout.segments.states[is_first].any()
         minibatch = rollout.minibatch(inds)
         new = evaluate(policy, minibatch)
         assert_allclose(new.logprobs.detach(), minibatch.logprobs, atol=1e-4)
@@ -280,8 +284,8 @@ def test_opponents_and_past_selves_remember(tmp_path: Path) -> None:
 
 
 NETS: Final[dict[str, RogueNetConfig | MLPConfig]] = {
-    "rogue_net": replace(NET, memory=0),
-    "separate": replace(NET, memory=0, separate_value=True),
+    "rogue_net": replace(NET, memory=0, value_scale=True),
+    "separate": replace(NET, memory=0, value_scale=True, separate_value=True),
     "mlp": MLPConfig((8, 8)),
 }
 

@@ -63,6 +63,10 @@ def config_from_ron(ron: Ron, where: str) -> RogueNetConfig:
 
 def config_to_ron(config: RogueNetConfig) -> Struct:
     """The part `net` of a `config.ron`; without dropout, which enn-trainer applies even in play."""
+    if config.memory:
+        raise CheckpointError(
+            f"the network has a memory of {config.memory} numbers, which rogue-net 0.1.9 lacks"
+        )
     if config.pooling is not None:
         raise CheckpointError(
             f"the network pools ({config.pooling}) instead of attending, which rogue-net 0.1.9 "

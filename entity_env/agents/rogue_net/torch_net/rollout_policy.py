@@ -17,6 +17,7 @@ from entity_env.agents.rogue_net.action_index import Choices, Samples, find_choi
 from entity_env.agents.rogue_net.batch_layout import Layout, lay_out
 from entity_env.agents.rogue_net.memory import Past, recur
 from entity_env.agents.rogue_net.numpy_net.distributions import CategoricalArrays
+from entity_env.agents.rogue_net.numpy_net.functions import product
 from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
 from entity_env.agents.rogue_net.operations import MEMORY_POOLING
 from entity_env.agents.rogue_net.torch_net.attention import LARGEST_HEAD, PackedLayout
@@ -77,7 +78,7 @@ class _Memory(NamedTuple):
         """The states after every row; each row is a sequence."""
         weight, bias = self.gates
         own = past.part(slice(0, self.weight.shape[1]))
-        return recur(pooled @ weight.T + bias, self.weight, own).states
+        return recur(product(pooled, weight.T) + bias, self.weight, own).states
 
 
 class _Head(NamedTuple):
@@ -246,7 +247,7 @@ class CompiledPolicy:
         if self._memory is not None:
             states = self._memory.remember(layout.pooled(x, MEMORY_POOLING), past)
             weight, bias = self._memory.context
-            x += (states @ weight.T + bias)[layout.rows]
+            x += (product(states, weight.T) + bias)[layout.rows]
         packed = PackedLayout.of(layout, self._n_head)
         for weights in self._blocks:
             x, _ = block_forward(x, packed, weights)

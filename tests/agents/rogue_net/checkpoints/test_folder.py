@@ -334,7 +334,7 @@ def _edit(path: Path, change: Callable[[dict[str, object]], object]) -> None:
         ({"net": 3}, "the network needs d_model"),
         (
             {"net": NET | {"d_ff": 3}},
-            r"may have dropout, pooling, relpos_encoding, .*; got .*d_ff",
+            r"may have dropout, memory, pooling, relpos_encoding, .*; got .*d_ff",
         ),
         ({"net": NET | {"translation": {"reference_entity": "Input"}}}, "position_features"),
         (
