@@ -46,7 +46,7 @@ from entity_env.agents.intervals import interquartile_mean
 _FOLDER = ROOT / ".venv-learning"
 _PEERS = (
     *("stable-baselines3==2.9.2", "gymnasium[box2d,mujoco]"),
-    *("minigrid==3.2.0", "minatar==1.0.15"),
+    *("minigrid==3.2.0", "minatar==1.0.15", "sb3-contrib==2.9.2"),
 )
 _NEEDED = ("numba", "greenlet", "rich", "click", "tensorboard")
 _PACKAGES = ("stable-baselines3", "gymnasium", "torch", "numpy", "numba", "minigrid", "minatar")
@@ -165,7 +165,7 @@ def _runs(jobs: Sequence[Job], keep: Path | None, num_jobs: int, progress: Progr
     todo = [job for job in jobs if job not in kept]
     here = Path(sys.executable)
     has_peers = any(job.task in CONTROL_TASKS for job in todo)
-    with_peers = _python(progress.say) if has_peers else here
+    with_peers = sb3_python(progress.say) if has_peers else here
     lock = threading.Lock()
 
     def made(job: Job) -> None:
@@ -389,7 +389,7 @@ def _speed(runs: Sequence[Run]) -> float:
     return float(statistics.median(run["steps"] / run["cpu_s"] for run in runs))
 
 
-def _python(say: Callable[[str], None]) -> Path:
+def sb3_python(say: Callable[[str], None]) -> Path:
     """The interpreter of the environment with Stable-Baselines3; creates it if missing."""
     constraints = ("--constraint", str(ROOT / "constraints.txt"))
     first = (*constraints, "torch", "swig")  # installed first: pip then keeps this torch

@@ -25,11 +25,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
-from http.server import ThreadingHTTPServer
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -46,12 +42,12 @@ from entity_env import Game
 from entity_env.agents import load_agent
 from entity_env.agents.rogue_net.checkpoints.agent_file import read_agent, write_agent
 from entity_env.agents.rogue_net.config import RogueNetConfig
-from entity_env.cli.commands.page import PageFiles
 from entity_env.cli.load_game import load_game
 from entity_env.games import GAMES
 from entity_env.page.pyodide import FILES, cache_folder
 from entity_env.replay import Replay, ReplayWriter
 from tests.helpers.chromium import PROGRAM, Chromium
+from tests.page.browser import served
 from tests.page.test_network import CONFIGS, SHIPPED, observed
 
 _GAMES: Final[Mapping[str, tuple[str, str | None]]] = {
@@ -121,20 +117,6 @@ def main() -> None:
         figures["network_kb"] = brotli(site / "snake" / "network.mjs", 11) / 1000
     figures["network_max_abs_difference"] = difference()
     report("Pages of games", figures, _PACKAGES, arguments.json)
-
-
-@contextmanager
-def served(site: Path) -> Iterator[str]:
-    """Serves a folder; yields its address."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(PageFiles, directory=str(site)))
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 # ------------------------------------------------------------------ playing

@@ -3,6 +3,7 @@
 Play it:   entity-env play examples/skirmish.py --agent human
 Train it:  entity-env train examples/skirmish.py --steps 150000
            (one minute on one core; wins about 98 % against random)
+In fog:    --set sight=2 hides foes that no unit of the side is near enough to see
 """
 
 import random
@@ -42,22 +43,29 @@ class Foe(Unit):  # a unit as the other side sees it
 STEP, TARGET = Categorical(Step), SelectEntity(Foe)  # one of each for every unit
 
 
-def seen(mine: list[Unit], theirs: list[Unit], size: int, score: float) -> Obs:
+def distance(a: Unit, b: Unit) -> int:
+    return max(abs(a.x - b.x), abs(a.y - b.y))
+
+
+def seen(mine: list[Unit], theirs: list[Unit], size: int, sight: int, score: float) -> Obs:
     can_step = [
         [u.x + step.value[0] in range(size) and u.y + step.value[1] in range(size) for step in Step]
         for u in mine
     ]
-    foes = [Foe(u.kind, u.x, u.y, u.health, u) for u in theirs]
+    near = [u for u in theirs if any(distance(u, own) <= sight for own in mine)]
+    foes = [Foe(u.kind, u.x, u.y, u.health, u) for u in near]
     return Obs(score).actors(mine, STEP, TARGET).entities(foes).mask(STEP, can_step)
 
 
-def play(agents: list[Agent], *, seed: int, size: int = 7, max_turns: int = 40) -> None:
+def play(
+    agents: list[Agent], *, seed: int, size: int = 7, max_turns: int = 40, sight: int = 99
+) -> None:
     rng, scores = random.Random(seed), [0.0, 0.0]
     kinds = [Kind.KNIGHT, Kind.KNIGHT, Kind.ARCHER, Kind.ARCHER]
     sides = [[Unit(k, x, rng.randrange(size), k.value[0]) for k in kinds] for x in (0, size - 1)]
     for turn in range(2 * max_turns):
         i, mine, theirs = turn % 2, sides[turn % 2], sides[1 - turn % 2]
-        answer = agents[i].act(seen(mine, theirs, size, scores[i]), STEP, TARGET)
+        answer = agents[i].act(seen(mine, theirs, size, sight, scores[i]), STEP, TARGET)
         if answer is None:  # stop: the program that runs this game is closing it
             return
         for unit, step, foe in zip(mine, *answer, strict=True):
@@ -65,7 +73,7 @@ def play(agents: list[Agent], *, seed: int, size: int = 7, max_turns: int = 40) 
             target = foe and foe.unit
             if target not in theirs:  # another unit has removed it already
                 continue
-            if max(abs(unit.x - target.x), abs(unit.y - target.y)) <= unit.kind.value[1]:
+            if distance(unit, target) <= unit.kind.value[1]:
                 target.health -= 1
                 if target.health == 0:
                     theirs.remove(target)
@@ -74,7 +82,7 @@ def play(agents: list[Agent], *, seed: int, size: int = 7, max_turns: int = 40) 
         if not theirs:
             break
     for i, agent in enumerate(agents):
-        agent.game_over(seen(sides[i], sides[1 - i], size, scores[i]), truncated=all(sides))
+        agent.game_over(seen(sides[i], sides[1 - i], size, sight, scores[i]), truncated=all(sides))
 
 
 skirmish = Game(play, entities=(Unit, Foe), actions=(STEP, TARGET), num_agents=2, name="skirmish")

@@ -915,7 +915,8 @@ class Copy {
   fail(error) {
     const playing = this.seats.filter(({ isOver }) => !isOver);
     const failure = failureOf(error);
-    for (const { index } of playing.length ? playing : this.seats.slice(0, 1)) {
+    if (!playing.length) console.error(`entity-env: ${failure.message}\n${failure.traceback}`); // no end is left for it
+    for (const { index } of playing) {
       this.ends.push({ agent: index, row: 0, flags: FAILED + (this.isNew ? NEW : 0), shown: undefined, failure });
     }
   }

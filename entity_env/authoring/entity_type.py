@@ -257,13 +257,20 @@ def fits_float32(value: object) -> bool:
 
 
 def class_of_features(name: str, features: Iterable[str]) -> type:
-    """A dataclass with fields of any names, for entities that are rows of arrays (`Rows`)."""
+    """A dataclass with fields of these names, for entities that are rows of arrays (`Rows`).
+
+    Raises:
+        SchemaError: a name that no field can have.
+    """
     fields = {
         "__annotations__": dict.fromkeys(features, float),
         "__doc__": f"{name}.",
         "__module__": __name__,
     }
-    return dataclasses.dataclass(init=False, repr=False, eq=False)(type(name, (), fields))
+    try:
+        return dataclasses.dataclass(init=False, repr=False, eq=False)(type(name, (), fields))
+    except ValueError as error:  # `__dict__`
+        raise SchemaError(f"entity {name!r} has an unusable feature: {error}") from error
 
 
 def entity_type(cls: type) -> EntityType:

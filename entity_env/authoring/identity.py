@@ -112,7 +112,7 @@ def source_of(game: Game) -> str:
     """Where a game is defined, as `module:name` or `file.py:name`; "" if unknown.
 
     The file stands for a top-level module that cannot be imported from any folder: a script, a
-    module loaded by file name, or one below the current folder. `exec:COMMAND` for a program.
+    module loaded by file name, or one below the current folder. `exec:COMMAND` or `NAME.toml` for a program.
     """
     if isinstance(program := getattr(game, "source", None), str):
         return program
@@ -124,7 +124,7 @@ def source_of(game: Game) -> str:
     file = getattr(module, "__file__", None)
     if "." in home or file is None or _is_installed(module, Path(file)):
         return f"{home}:{name}"
-    return f"{_below(Path(file))}:{name}"
+    return f"{below(Path(file))}:{name}"
 
 
 def place_of(game: Game) -> tuple[str, str] | None:
@@ -144,7 +144,7 @@ def _is_installed(module: ModuleType, file: Path) -> bool:
     return not is_named and not file.resolve().is_relative_to(Path.cwd())
 
 
-def _below(file: Path) -> str:
+def below(file: Path) -> str:
     """Path of a file relative to the current folder, or only its name if elsewhere."""
     try:
         return file.resolve().relative_to(Path.cwd()).as_posix()

@@ -112,7 +112,7 @@ def game_code(name: str) -> Name | None:
     if _PROGRAM.match(name):
         from entity_env.vec.external.game import program_code
 
-        return Path(name) if name.endswith(".toml") else program_code(name)
+        return program_code(name)
     try:
         place, _ = _split_name(name)
     except OSError as error:  # the name is too long

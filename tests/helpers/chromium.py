@@ -8,7 +8,12 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from types import TracebackType
 from typing import Any
 
@@ -21,6 +26,20 @@ os.dup2(pipes[0], 3)
 os.dup2(pipes[1], 4)
 os.execv(sys.argv[3], sys.argv[3:])
 """  # moves the pipes to the descriptors that the browser expects, which may be in use here
+
+
+@contextmanager
+def serving(folder: Path, handler: type[SimpleHTTPRequestHandler]) -> Iterator[str]:
+    """Serves a folder on this machine; yields its address."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder)))
+    thread = Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 class Chromium:

@@ -2,11 +2,7 @@
 
 import base64
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -15,7 +11,7 @@ from entity_env.cli.app import main
 from entity_env.cli.commands.page import PageFiles
 from entity_env.page.pyodide import FILES, cache_folder
 from entity_env.replay import Replay
-from tests.helpers.chromium import PROGRAM, Chromium
+from tests.helpers.chromium import PROGRAM, Chromium, serving
 
 IN_CHROMIUM = [
     pytest.mark.slow,
@@ -42,18 +38,8 @@ class SharedFiles(PageFiles):
         super().end_headers()
 
 
-@contextmanager
-def served(folder: Path, origin: str = "") -> Iterator[str]:
-    handler = partial(SharedFiles if origin else PageFiles, directory=str(folder))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+served = partial(serving, handler=PageFiles)
+"""Serves the files of a page; yields their address."""
 
 
 def submit(page: Chromium) -> None:

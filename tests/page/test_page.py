@@ -16,7 +16,16 @@ from entity_env.page.collect import ReplayCollector
 from entity_env.page.pyodide import FILES, cache_folder
 from entity_env.replay import Replay, ReplayWriter
 from tests.helpers.chromium import Chromium
-from tests.page.browser import IN_CHROMIUM, begin, saved_replay, served, submit, text, write
+from tests.page.browser import (
+    IN_CHROMIUM,
+    SharedFiles,
+    begin,
+    saved_replay,
+    served,
+    submit,
+    text,
+    write,
+)
 from tools.docs.check_site import axe_core
 
 ROOT = Path(__file__).parents[2]
@@ -296,7 +305,7 @@ def test_files_of_another_server_are_checked(
     if wrong is not None:
         with (copies / wrong).open("ab") as file:
             file.write(b"\n")
-    with served(copies, origin="*") as cdn:
+    with served(copies, handler=SharedFiles) as cdn:
         monkeypatch.setattr(pyodide, "_URL", f"{cdn}/")
         write(tmp_path / "site" / "snake", "snake", "--pyodide", "cdn")
         with served(tmp_path / "site") as url, Chromium(f"{url}/snake/", profile) as page:

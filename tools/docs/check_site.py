@@ -14,17 +14,16 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from tests.helpers.chromium import PROGRAM, Chromium
+from tests.helpers.chromium import PROGRAM, Chromium, serving
 
 SITE: Final = Path(__file__).resolve().parents[2] / "build" / "site"
 WIDE: Final = 1280
@@ -128,16 +127,10 @@ def check_play(browser: Chromium, home: str) -> Iterator[str]:
 
 def check(names: list[str]) -> list[str]:
     """Problems of some pages, sorted; see `check_pages`."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Files, directory=str(SITE)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    root = f"http://127.0.0.1:{server.server_port}"
     num = min(os.cpu_count() or 1, MOST_BROWSERS)
-    with ThreadPoolExecutor(num) as pool:
+    with serving(SITE, _Files) as root, ThreadPoolExecutor(num) as pool:
         parts = pool.map(partial(check_pages, root), [names[i::num] for i in range(num)])
-        found = [problem for part in parts for problem in part]
-    server.shutdown()
-    server.server_close()
-    return sorted(found)
+        return sorted(problem for part in parts for problem in part)
 
 
 def check_pages(root: str, names: list[str]) -> list[str]:

@@ -54,6 +54,8 @@ _SMALL_CLIP_FRACTION: Final = 1e-3
 _LARGE_KL: Final = 0.05
 _COLLAPSED: Final = 0.05
 _UNCHANGED: Final = 0.98
+_LEAST_REPEATED: Final = 100
+_LEAST_UNEXPLAINED: Final = 0.3
 _LARGE_BONUS: Final = 0.5
 """Above this, the entropy bonus per decision is large; in standard deviations of advantages."""
 
@@ -105,8 +107,9 @@ def hints_of(about: Mapping[str, object]) -> list[Hint]:
 
 SETTINGS: Final = (
     *("num_envs", "num_steps", "total_steps", "norm_returns", "learning_rate", "ent_coef"),
-    *("target_kl", "minibatch_size", "separate_value"),
+    *("target_kl", "minibatch_size", "separate_value", "memory"),
 )
+_OF_NET: Final = ("separate_value", "memory")
 _OPTIONS: Final = {
     "num_envs": "--num-envs",
     "num_steps": "--num-steps",
@@ -123,7 +126,7 @@ def train_options(settings: Mapping[str, float]) -> list[str]:
     for name, value in settings.items():
         text = str(value).lower() if isinstance(value, bool) else f"{value:.15g}"
         option = _OPTIONS.get(name)
-        net = "net." * (name == "separate_value")
+        net = "net." * (name in _OF_NET)
         options += [option, text] if option else ["--set-train", f"{net}{name}={text}"]
     return options
 
@@ -489,6 +492,19 @@ def _poor_value(run: RunView) -> Iterator[Hint]:
         )
 
 
+def _hidden(run: RunView) -> Iterator[Hint]:
+    found = run.last.rollouts
+    is_known = found.num_repeated >= _LEAST_REPEATED and found.unexplained > _LEAST_UNEXPLAINED
+    if run.is_stuck and is_known and not getattr(run.config.net, "memory", 0):
+        yield Hint(
+            "hidden",
+            f"{found.unexplained:.0%} of the variance of rewards is among decisions with the same "
+            "observation and the same actions: chance, or something that earlier observations "
+            "showed and the agent cannot remember",
+            {"memory": 32},
+        )
+
+
 def _large_updates(run: RunView) -> Iterator[Hint]:
     # Over the whole run, because an annealed step size makes the last updates small.
     kl = _median(point.losses.approx_kl for point in run.points)
@@ -529,7 +545,7 @@ _EARLY: Final = (
     *(_no_exploration, _large_bonus),
 )
 """Rules that apply after a few updates."""
-_LATE: Final = (_unchanged, _poor_value, _large_updates)
+_LATE: Final = (_hidden, _unchanged, _poor_value, _large_updates)
 """Rules about a whole run whose reward did not rise."""
 
 

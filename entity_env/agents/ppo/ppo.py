@@ -108,7 +108,7 @@ def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs],
             "absolute value"
         )
     obs, samples = buffer.joined()
-    collector.count(trajectories, obs.action_masks)
+    collector.count(trajectories, obs, samples)
     return Rollout(
         obs=obs,
         samples=samples,

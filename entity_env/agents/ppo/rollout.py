@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 
 from entity_env.agents.ppo.config import CurrentConfig
 from entity_env.agents.rogue_net.torch_net.policy import Policy, PolicyOutput
-from entity_env.agents.training.rollout_buffer import Trajectories
+from entity_env.agents.training.rollout_buffer import RaggedSamples, Trajectories
 from entity_env.agents.training.tracking.rollout_figures import RolloutMeter
 from entity_env.core.spaces import ActionName
 from entity_env.core.vec_env_base import partial_reset
 from entity_env.core.vec_obs import (
     EntityBatch,
-    VecActionMask,
     VecEnvironment,
     VecObs,
     concat_entities,
@@ -105,12 +104,17 @@ class Collector:
         return rows
 
     def count(
-        self, trajectories: Trajectories, action_masks: Mapping[ActionName, VecActionMask]
+        self,
+        trajectories: Trajectories,
+        obs: EntityBatch,
+        samples: Mapping[ActionName, RaggedSamples],
     ) -> None:
-        """Adds a rollout to the statistics, given the masks of its decisions."""
+        """Adds a rollout and its decisions to the statistics."""
         self._clock.advance(trajectories.done)
         self._num_steps += len(trajectories.rewards)
-        self.meter.add(trajectories, action_masks)
+        self.meter.add(trajectories, obs.action_masks)
+        rewards = trajectories.rewards[trajectories.is_ready[:-1]]
+        self.meter.add_decisions(obs, samples, rewards)
 
     def require_finite(self, trajectories: Trajectories, t: int) -> None:
         """Raises `SchemaError` if a reward or observation of step `t` is not finite."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,7 +21,14 @@ from entity_env.core.spaces import (
     SelectEntityActionSpace,
 )
 from entity_env.errors import shown
-from entity_env.vec.external.messages import MAX_BYTES, Place, ReadyMessage, aligned
+from entity_env.vec.external.messages import (
+    ALIGNMENT,
+    MAX_BYTES,
+    Place,
+    ReadyMessage,
+    aligned,
+    json_in,
+)
 
 TERMINATED, TRUNCATED, FAILED, IS_NEW = 1, 2, 4, 8
 """Flags of an end; `IS_NEW` = its episode started in this step."""
@@ -30,6 +36,10 @@ _ARE_ENDS: Final = np.isin(np.arange(16), (1, 2, 4, 9, 10, 12))
 STARTED, WAITS = 1, 2
 """Flags of a copy."""
 _MAX_SCORE: Final = 1e300
+_MAX_TEXT_BYTES: Final = 16 * 2**20
+"""Maximum size of the failures: JSON takes up to 24 times its size in memory."""
+_MAX_BARE: Final = 2**22
+"""Maximum number of entities in a frame that take no bytes, because they have no features."""
 _COUNTS: Final = Struct("<QQ")
 _BYTE, _INT, _FLOAT, _DOUBLE = map(np.dtype, (np.uint8, np.int64, np.float32, np.float64))
 # Half the time of the methods of arrays.
@@ -108,6 +118,9 @@ class StepParser:
         self._presences: set[bytes] = set()
         """Flags of slots that are known to be right."""
         self._actor_lines = [action.row for action in layout.actions.values()]
+        kinds = (action.space for action in layout.actions.values())
+        self._are_global = all(isinstance(each, GlobalCategoricalActionSpace) for each in kinds)
+        self._bare_lines = [each.row for each in entities.values() if not each.values.width]
         for where in entities.values():
             self._optional[where.visible.index] = 1
         for action in layout.actions.values():
@@ -130,8 +143,11 @@ class StepParser:
             check(place)
         self._check_rows(plan.frame, plan.asks, place)
         _check_scores(plan.scores, plan.asks, "a score", place)
+        _check_metrics(plan.metrics, place)
         cursor = _Cursor(payload, place, plan.end)
         ends = self._ends(cursor, num_ends, num_rows) if num_ends else None
+        if ends is not None:
+            self._check_ends(ends, plan.copies, place)
         failures = self._failures(cursor, num_text, num_rows) if num_text else {}
         cursor.require_end()
         return StepMessage(
@@ -175,25 +191,40 @@ class StepParser:
                 f"the flags of an end must be 1, 2 or 4, or 8 more: got {shown(flags.tolist())}"
             )
         scores = cursor.array(_DOUBLE, num_ends)
-        _check_scores(scores, None, "a final score", cursor.place)
         metrics = cursor.array(_DOUBLE, self._num_metrics * num_ends)
         checks: list[Check] = []
         frame, _ = self._frame(cursor, num_ends, checks)
         for check in checks:
             check(cursor.place)
-        is_shown = np.add.reduce(frame.lengths) > 0
-        self._check_globals(frame.lengths, is_shown, cursor.place)
-        acting = np.add.reduce(frame.lengths[self._actor_lines])
-        if _ANY(acting) and _ANY(acting[(flags & TRUNCATED) == 0]):
-            cursor.place.refuse("the last observation of a terminated episode has actors")
         return Ends(rows, flags, scores, metrics.reshape(self._num_metrics, num_ends), frame)
 
+    def _check_ends(self, ends: Ends, copies: NDArray[np.uint8], place: Place) -> None:
+        flags, lengths = ends.flags, ends.frame.lengths
+        is_new, has_failed = flags >= IS_NEW, (flags & FAILED) != 0
+        if _ANY(is_new & ((copies[ends.rows // self._num_agents] & STARTED) == 0)):
+            place.refuse("an episode ended that started in this step, but its copy started none")
+        if _ANY((ends.rows[1:] == ends.rows[:-1]) & ~(is_new[1:] & ~is_new[:-1])):
+            place.refuse(
+                "of two ends of a row, only the second must be of an episode that started in this "
+                "step"
+            )
+        _check_scores(ends.scores, ~has_failed, "a final score", place)
+        _check_metrics(ends.metrics, place)
+        is_shown = np.add.reduce(lengths) > 0
+        self._check_globals(lengths, is_shown, place)
+        if _ANY(is_shown & has_failed):
+            place.refuse("the last observation after a failure must be empty")
+        acting = np.add.reduce(lengths[self._actor_lines])
+        if _ANY(acting) and _ANY(acting[(flags & TRUNCATED) == 0]):
+            place.refuse("the last observation of a terminated episode has actors")
+
     def _failures(self, cursor: _Cursor, size: int, num_rows: int) -> dict[int, GameFailure]:
-        text = bytes(cursor.array(_BYTE, size))
-        try:
-            found = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            cursor.place.refuse(f"the failures are not JSON in UTF-8: {error}")
+        if size > _MAX_TEXT_BYTES or size % ALIGNMENT:
+            cursor.place.refuse(
+                f"the failures must have a multiple of {ALIGNMENT} bytes, at most "
+                f"{_MAX_TEXT_BYTES}: got {size}"
+            )
+        found = json_in(bytes(cursor.array(_BYTE, size)), "the failures are", cursor.place)
         is_list = isinstance(found, list) and all(
             isinstance(each, dict)
             and type(each.get("row")) is int
@@ -219,6 +250,10 @@ class StepParser:
         if num_lengths and np.maximum.reduce(lengths.view(np.uint64), axis=None) > MAX_BYTES:
             place.refuse(f"a length is {lengths.min()} to {lengths.max()}, expected 0 or more")
         totals = np.add.reduce(lengths, axis=1).tolist()
+        if (num_bare := sum(totals[line] for line in self._bare_lines)) > _MAX_BARE:
+            place.refuse(
+                f"{num_bare} entities of types without features, expected at most {_MAX_BARE}"
+            )
         slots: list[NDArray[Any] | None] = [None] * len(layout.slots)
         first = cursor.at
         for name, entity in layout.entities.items():
@@ -361,6 +396,8 @@ class StepParser:
             if blank.any():
                 place.refuse("a row that does not ask has entities or actors")
         self._check_globals(lengths, asks, place)
+        if self._are_global and _ANY(_ANY(lengths[self._actor_lines] != 0) != asks):
+            place.refuse("a row asks for none of the actions")
 
     def _check_globals(
         self, lengths: NDArray[np.int64], is_shown: NDArray[np.bool_], place: Place
@@ -397,8 +434,10 @@ def _require_finite(
 ) -> None:
     """Refuses features that are not finite; `region` has all of them and their padding."""
     # A sum is faster than a test of each number; finite numbers may have an infinite sum.
-    if region is not None and isfinite(np.add.reduce(region, dtype=np.float64)):
-        return
+    if region is not None:
+        with np.errstate(invalid="ignore"):
+            if isfinite(np.add.reduce(region, dtype=np.float64)):
+                return
     for name, values in numbers.items():
         if values is not None and not np.isfinite(values).all():
             bad = values[~np.isfinite(values)][0]
@@ -406,12 +445,18 @@ def _require_finite(
 
 
 def _check_scores(
-    scores: NDArray[np.float64], asks: NDArray[np.bool_] | None, what: str, place: Place
+    scores: NDArray[np.float64], counts: NDArray[np.bool_], what: str, place: Place
 ) -> None:
     if not _ALL(np.abs(scores) <= _MAX_SCORE):  # False for NaN
-        bad = scores[~(np.abs(scores) <= _MAX_SCORE) & (True if asks is None else asks)]
+        bad = scores[~(np.abs(scores) <= _MAX_SCORE) & counts]
         if len(bad):
             place.refuse(f"{what} must be finite and at most {_MAX_SCORE:g}: got {bad[0]}")
+
+
+def _check_metrics(metrics: NDArray[np.float64], place: Place) -> None:
+    if metrics.size and _ANY(np.abs(metrics) > _MAX_SCORE, axis=None):
+        bad = metrics[np.abs(metrics) > _MAX_SCORE][0]
+        place.refuse(f"a metric must be NaN or at most {_MAX_SCORE:g}: got {bad}")
 
 
 class _Plan(NamedTuple):

@@ -25,6 +25,7 @@ from entity_env.authoring.action_type import (
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.entity_type import class_of_features
 from entity_env.authoring.game import Game
+from entity_env.authoring.identity import below
 from entity_env.authoring.obs import Obs, Rows
 from entity_env.batching.frame import Frame, FrameLayout
 from entity_env.core.spaces import (
@@ -33,7 +34,7 @@ from entity_env.core.spaces import (
     ObsSpace,
     SelectEntityActionSpace,
 )
-from entity_env.errors import UsageError, WorkerError
+from entity_env.errors import SchemaError, UsageError, WorkerError
 from entity_env.vec.external.frames import (
     FAILED,
     STARTED,
@@ -98,13 +99,21 @@ class ExternalGame(Game):
         self.address = address
         self.folder = None if folder is None else Path(folder)
         self.link: Link = link
+        words = "" if link == "unix" else f"+{link}"
+        self.source = f"{LISTEN}:{address}" if address else f"{PREFIX}{words}:"
+        self.source += shlex.join(self.command)
+        """Name of the game, for `named`."""
         program = self.start_program()
         try:
             self.hello: HelloMessage = program.hello
             self.name = self.hello.name
             self.parameters = _parameters_of(self.hello)
             self.settings = {name: self._checked(name, each) for name, each in settings.items()}
-            self._describe(program.start(1, self.values(), hold=True))
+            ready = program.start(1, self.values(), hold=True)
+            try:
+                self._describe(ready)
+            except SchemaError as error:
+                program.refuse(str(error))
         finally:
             program.close()
 
@@ -153,19 +162,13 @@ class ExternalGame(Game):
         given: dict[str, Any] = dict(settings or {})
         if name.endswith(".toml"):
             options, own = _options_of(Path(name))
-            return cls(**options, **{**own, **given})
+            game = cls(**options, **{**own, **given})
+            game.source = below(Path(name))
+            return game
         if name.startswith(f"{LISTEN}:"):
             return cls(address=name.partition(":")[2], **given)
         command, link = _command_of(name)
         return cls(command, link=link, **given)
-
-    @property
-    def source(self) -> str:
-        """Name of the game, for `named`."""
-        if self.address:
-            return f"{LISTEN}:{self.address}"
-        link = "" if self.link == "unix" else f"+{self.link}"
-        return f"{PREFIX}{link}:{shlex.join(self.command)}"
 
     def code_digest(self) -> str:
         """SHA-256 of the files that the command names; "" if it names none."""
@@ -190,28 +193,37 @@ class ExternalGame(Game):
         """The game with other settings; its spaces may differ."""
         if not settings:
             return self
-        return ExternalGame(
+        game = ExternalGame(
             self.command,
             folder=self.folder,
             link=self.link,
             address=self.address,
             **{**self.settings, **settings},
         )
+        game.source = self.source
+        return game
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A worker generates the classes again: a pickled copy of such a dataclass has no fields.
-        names = ("command", "folder", "link", "address", "hello", "settings")
+        names = ("command", "folder", "link", "address", "source", "hello", "settings")
         return _again, ({name: getattr(self, name) for name in names}, self.ready)
 
 
 def program_code(name: str) -> str:
-    """The code that `exec:COMMAND` runs now: the name, the folder and the digest of its files.
+    """The code that the game of a name runs now: the name, its folder and the digest of its files.
 
-    `listen:ADDRESS` runs none.
+    The files are those that the command names, and `NAME.toml`. `listen:ADDRESS` runs none.
 
     Raises:
         UsageError: the name is invalid.
     """
+    if name.endswith(".toml"):
+        file = Path(name).resolve()
+        options: dict[str, Any] = {"command": (), "folder": Path()}
+        with suppress(UsageError):  # of a file that names no game
+            options, _ = _options_of(file)
+        digest = _digest_of([str(file), *options["command"]], options["folder"])
+        return f"{file}, {digest or 'no files'}"
     if name.startswith(f"{LISTEN}:"):
         return name
     command, _ = _command_of(name)
@@ -250,7 +262,7 @@ def _options_of(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         data = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not TOML: {error}") from error
     unknown = [key for key in data if key not in _FILE_KEYS]
     if unknown or not ("command" in data) ^ ("address" in data):
@@ -259,7 +271,10 @@ def _options_of(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
             f"{path} has {problem}; a game's file has the keys {', '.join(_FILE_KEYS)}"
         )
     command, settings = data.get("command", ()), data.get("settings", {})
-    words = [command] if isinstance(command, str) else command
+    try:
+        words = shlex.split(command) if isinstance(command, str) else command
+    except ValueError as error:
+        raise UsageError(f"{path}: the command {command!r} cannot be split: {error}") from error
     is_text = isinstance(words, list | tuple) and all(isinstance(word, str) for word in words)
     if not is_text or ("command" in data and not words):
         raise UsageError(f"{path}: command must be a text or a list of texts, got {command!r}")
@@ -267,7 +282,7 @@ def _options_of(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if not (isinstance(settings, dict) and isinstance(folder, str) and isinstance(address, str)):
         raise UsageError(f"{path}: folder and address must be texts, and settings a table")
     link = data.get("link", "unix")
-    options = {"command": command, "folder": path.parent / folder, "link": link, "address": address}
+    options = {"command": words, "folder": path.parent / folder, "link": link, "address": address}
     return options, settings
 
 
@@ -314,6 +329,7 @@ class _Loop:
             *_parameters_of(game.hello).values(),
         ]
         self.__signature__ = inspect.Signature(parameters)
+        self.__doc__ = game.hello.doc
 
     def __call__(self, agents: Any, /, *, seed: int, **settings: object) -> None:  # noqa: ANN401
         program = self._idle.pop() if self._idle else self._started()
@@ -343,7 +359,14 @@ class _Loop:
         is_over = [False] * len(agents)
         while True:
             self._end(step, agents, is_over, program)
-            if step.copies[0] & WAITS:
+            waits = bool(step.copies[0] & WAITS)
+            if waits == step.asks.any():
+                program.refuse(
+                    "the copy waits for a seed while its agents play"
+                    if waits
+                    else "the copy neither asks an agent nor waits for a seed"
+                )
+            if waits:
                 return
             answers = self._ask(step, agents)
             if answers is None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from keyword import iskeyword
 from struct import Struct
 from typing import Any, Final, NoReturn
 
+from entity_env.core.files import parse_json
 from entity_env.core.spaces import (
     ActionName,
     EntityName,
@@ -28,9 +31,12 @@ MAX_BYTES: Final = 256 * 2**20
 """Maximum size of a payload."""
 MAX_JSON_BYTES: Final = 2**20
 _MAX_NAME: Final = 64
-_RESERVED: Final = ("seed", "command", "folder", "link", "address")
+_MAX_LINE: Final = 300
+_RESERVED: Final = ("self", "agents", "seed", "command", "folder", "link", "address")
 """Names that settings cannot have, because they are arguments."""
 _MAX_AGENTS: Final = 4096
+_MAX_ITEMS: Final = 1000
+"""Maximum number of entity types, and of actions."""
 
 
 class Kind(IntEnum):
@@ -58,8 +64,12 @@ class Place:
     kind: str
 
     def refuse(self, problem: str) -> NoReturn:
-        """Raises `MessageError`."""
-        raise MessageError(f"message {self.number} ({self.kind}): {problem}")
+        """Raises `MessageError` with one line; the problem may quote the program."""
+        start = problem[: _MAX_LINE + 1]
+        line = "".join(x if x.isprintable() else repr(x)[1:-1] for x in start)
+        if len(line) > _MAX_LINE:
+            line = f"{line[:_MAX_LINE]}…"
+        raise MessageError(f"message {self.number} ({self.kind}): {line}")
 
 
 def aligned(size: int) -> int:
@@ -84,7 +94,8 @@ def size_of(header: bytes, due: Sequence[Kind], number: int) -> tuple[Kind, int]
     place = Place(number, names)
     if magic != MAGIC:
         hint = (
-            "; the program must not print to the connection"
+            "; the program must not print to the connection, which is standard output with "
+            "'exec+stdio:'"
             if all(32 <= byte < 127 or byte in b"\n\r\t" for byte in header[:4])
             else ""
         )
@@ -107,12 +118,22 @@ def read_json(payload: bytes | memoryview, place: Place) -> dict[str, Any]:
     Raises:
         MessageError: it is not a JSON object.
     """
-    try:
-        found = json.loads(bytes(payload))
-    except (ValueError, RecursionError) as error:
-        place.refuse(f"the payload is not JSON in UTF-8: {error}")
+    found = json_in(bytes(payload), "the payload is", place)
     if not isinstance(found, dict):
         place.refuse(f"the payload must be a JSON object, got {shown(found)}")
+    return found
+
+
+def json_in(data: bytes, what: str, place: Place) -> Any:  # noqa: ANN401
+    """The value of a text; raises `MessageError` if it is not JSON in UTF-8."""
+    if 0 in data or data.startswith(BOM_UTF8):
+        place.refuse(f"{what} not JSON in UTF-8: it begins with a mark or has zero bytes")
+    try:
+        found = parse_json(data)
+        # Fails for NaN, infinity and halves of surrogate pairs.
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError) as error:
+        place.refuse(f"{what} not JSON in UTF-8: {error}")
     return found
 
 
@@ -165,18 +186,23 @@ def hello_of(data: Mapping[str, Any], token: str, place: Place) -> HelloMessage:
     if not isinstance(settings, dict):
         place.refuse(f"settings must be a JSON object, got {shown(settings)}")
     for key, value in settings.items():
-        if not key.isidentifier() or key in _RESERVED:
+        if not key.isidentifier() or iskeyword(key) or key in _RESERVED:
             place.refuse(
-                f"the name of a setting must be an identifier, not one of {', '.join(_RESERVED)}: "
-                f"got {key!r}"
+                f"the name of a setting must be an identifier, not one of {', '.join(_RESERVED)} "
+                f"or a keyword of Python: got {shown(key)}"
             )
-        if not isinstance(value, bool | int | float | str) or value != value:
+        if not isinstance(value, bool | int | float | str):
             place.refuse(
-                f"the default of {key!r} must be a boolean, a number or a text, got {shown(value)}"
+                f"the default of {shown(key)} must be a boolean, a number or a text, "
+                f"got {shown(value)}"
             )
     rules, doc = data.get("version"), data.get("doc", "")
-    if rules is not None and (type(rules) is not int and not isinstance(rules, str)):
-        place.refuse(f"version must be a text or an integer, got {shown(rules)}")
+    is_line = isinstance(rules, str) and 0 < len(rules) <= _MAX_NAME and rules.isprintable()
+    if not (is_line or rules is None or type(rules) is int):
+        place.refuse(
+            f"version must be an integer or a line of 1 to {_MAX_NAME} characters, "
+            f"got {shown(rules)}"
+        )
     if not isinstance(doc, str):
         place.refuse(f"doc must be a text, got {shown(doc)}")
     return HelloMessage(name, rules, settings, doc)
@@ -197,6 +223,8 @@ def ready_of(data: Mapping[str, Any], place: Place) -> ReadyMessage:
         place.refuse(str(error))
     if not spaces[1]:
         place.refuse("the spaces have no action")
+    if max(len(spaces[0].entities), len(spaces[1])) > _MAX_ITEMS:
+        place.refuse(f"the spaces have more than {_MAX_ITEMS} entity types or actions")
     selects = _selects(data, spaces, place)
     metrics = data.get("metrics", [])
     if not isinstance(metrics, list) or not all(isinstance(each, str) for each in metrics):

@@ -27,6 +27,7 @@ from entity_env.errors import ClosedError, UsageError, WorkerError
 from entity_env.vec.external.messages import (
     HEADER,
     MAGIC,
+    MAX_BYTES,
     VERSION,
     HelloMessage,
     Kind,
@@ -132,7 +133,12 @@ class Program:
             "settings": settings,
         }
         payload = self.request(Kind.START, [json_payload(start)], timeout_s)
-        return self.read(payload, lambda data, place: ready_of(read_json(data, place), place))
+        ready = self.read(payload, lambda data, place: ready_of(read_json(data, place), place))
+        obs_space, action_space = ready.spaces
+        num_lines = 1 + len(ready.metrics) + len(obs_space.entities) + len(action_space)
+        if 8 * num_lines * num_envs * ready.num_agents > MAX_BYTES:
+            self.refuse(f"with {num_envs} copies, each STEP would have more than {MAX_BYTES} bytes")
+        return ready
 
     def request(
         self, kind: Kind, parts: Sequence[bytes | memoryview], timeout_s: float | None = None

@@ -330,7 +330,7 @@ _FAILING = {
     "same rewards": _Case({"is_given": True}, {}, "same_rewards"),
     "nothing to decide": _Case({"forced": 0.95}, {}, "forced"),
     "score per step": _Case({"is_per_step": True}, {}, "score_per_step"),
-    "hidden": _Case({"is_hidden": True}, {}, "", late=("no_rise", "poor_value")),
+    "hidden": _Case({"is_hidden": True}, {}, "", late=("no_rise", "hidden", "poor_value")),
 }
 _SLOW = _FAILING.keys() - {"few episodes", "small steps", "nothing to decide", "score per step"}
 

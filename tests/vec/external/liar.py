@@ -114,6 +114,7 @@ def main() -> None:
     if FAULT == "big_endian":
         connection.sendall(struct.pack(">4sIQ", b"ENE1", HELLO, 8) + bytes(8))
     hello: dict[str, object] = {"protocol": 99 if FAULT == "version" else 1, "name": "dots"}
+    hello["doc"] = "Walk for three steps."
     if FAULT == "name":
         hello["name"] = "../dots"
     if FAULT == "setting":

@@ -83,7 +83,10 @@ const WRONG = {
 };
 
 /** Makes all wrong calls in the middle of an episode, and fails with their errors at its end. */
+const misused = [];
+
 async function misuse(agent) {
+  if (misused.length) throw new Error(`found ${JSON.stringify(misused[0])}`);
   const found = {};
   const refused = (name, call) => {
     try {
@@ -102,7 +105,7 @@ async function misuse(agent) {
   agent.gameOver(look(3));
   refused("act after over", () => agent.act(look(0), "Move"));
   refused("over twice", () => agent.gameOver(look(0)));
-  throw new Error(`found ${JSON.stringify(found)}`);
+  misused.push(found);
 }
 
 // ------------------------------------------------------------------ games that are not defined correctly
@@ -154,6 +157,12 @@ const FAILS = {
   forgotten: () => { (async () => { throw new Wheel("lost"); })(); },
   in_timer: () => new Promise(() => setTimeout(() => { throw new Wheel("late"); }, 1)),
 };
+
+async function late(agent) {
+  if (await agent.act(look(0), "Move") === null) return;
+  agent.gameOver(look(1));
+  throw new Error("after the end");
+}
 
 /** Two agents, of which one waits for the other, which does not ask. */
 async function deadlock(agents) {
@@ -287,6 +296,7 @@ const GAMES = {
   not_async: () => dots(() => 7),
   unawaited: () => dots(async agent => { agent.act(look(0), "Move"); }),
   misuse: () => dots(misuse),
+  late: () => dots(late),
   defined: () => new Game(DEFINITIONS[Number(INDEX)]()),
   deadlock: () => dots(deadlock, { numAgents: 2 }),
   slow: () => dots(slow, { numAgents: 2 }),

@@ -82,28 +82,28 @@ def answered(words: Sequence[str], data: bytes) -> subprocess.CompletedProcess[b
     return done
 
 
-def _bad_word(rng: Random, data: bytes) -> bytes:
+def bad_word(rng: Random, data: bytes) -> bytes:
     at = rng.randrange(0, max(len(data), 8), 8)
     return data[:at] + struct.pack("<Q", rng.choice(ODD_WORDS)) + data[at + 8 :]
 
 
-def _bad_bytes(rng: Random, data: bytes) -> bytes:
+def bad_bytes(rng: Random, data: bytes) -> bytes:
     changed = bytearray(data)
     for _ in range(rng.randint(1, 4) if data else 0):
         changed[rng.randrange(len(data))] = rng.randrange(256)
     return bytes(changed)
 
 
-def _bad_size(rng: Random, data: bytes) -> bytes:
+def bad_size(rng: Random, data: bytes) -> bytes:
     if rng.random() < 0.5:
         return data[: rng.randrange(0, len(data) + 8, 8)]
     return data + rng.randbytes(8 * rng.randint(1, 9))
 
 
-def _bad_json(rng: Random, data: bytes) -> bytes:
+def bad_json(rng: Random, data: bytes) -> bytes:
     text = data.decode().strip()
     places = [i for i, each in enumerate(text) if each in ',:{}"']
-    at = rng.choice(places) + rng.randint(0, 1)
+    at = rng.choice(places or [0]) + rng.randint(0, 1)
     end = rng.choice([at, at, min([i for i in places if i > at] or [at]), len(text)])
     changed = (text[:at] + rng.choice(ODD_JSON) + text[end:]).encode("latin-1")
     return changed.ljust(-len(changed) % 8 + len(changed))
@@ -116,9 +116,9 @@ def mutated(rng: Random, messages: Sequence[Message]) -> bytes:
         chosen = 0
     kind, data = messages[chosen]
     before, after = packed(messages[:chosen]), packed(messages[chosen + 1 :])
-    changes = [_bad_word, _bad_bytes, _bad_size]
+    changes = [bad_word, bad_bytes, bad_size]
     if kind == Kind.START:
-        changes = [_bad_json] * 5 + changes
+        changes = [bad_json] * 5 + changes
     match rng.randrange(12):
         case 0:  # another kind
             changed = packed([(rng.choice([0, *range(1, 10), 2**32 - 1]), data)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import shlex
 import socket
 import subprocess
@@ -80,6 +81,25 @@ def test_a_file_names_a_program(folder: Path) -> None:
     game = ExternalGame.named(str(folder / "dots.toml"))
     assert game.link == "stdio"
     assert game.folder == folder
+    assert game.source == pickle.loads(pickle.dumps(game)).source == "dots.toml"
+
+
+@pytest.mark.parametrize("changed", ["rules/dots.py", "dots.toml"])
+def test_a_replay_starts_the_program_of_a_file_while_both_are_unchanged(
+    changed: str, folder: Path
+) -> None:
+    (folder / "rules").mkdir()
+    (folder / "dots.py").rename(folder / "rules" / "dots.py")
+    (folder / "dots.toml").write_text(
+        f'command = ["{sys.executable}", "-S", "dots.py"]\nfolder = "rules"\n'
+    )
+    assert run("record", "dots.toml", "--out", "a.replay").exit_code == 0
+    assert "same, 3 decisions" in run("verify", "a.replay").output
+    with (folder / changed).open("a") as file:
+        file.write("# another game\n")
+    refused = run("verify", "a.replay")
+    assert "a replay of the game 'dots' in dots.toml, which is not here" in refused.output
+    assert "same, 3 decisions" in run("verify", "a.replay", "--game", "dots.toml").output
 
 
 @pytest.mark.parametrize(
@@ -88,6 +108,8 @@ def test_a_file_names_a_program(folder: Path) -> None:
         ("command = 3", "command must be a text or a list of texts, got 3"),
         ("folder = '.'", "has no command, or also an address; a game's file has the keys"),
         ("command = 'x'\naddress = 'tcp:127.0.0.1:1'", "has no command, or also an address"),
+        ("command = 'x \"'", "cannot be split: No closing quotation"),
+        ("command = ''", "command must be a text or a list of texts, got ''"),
         ("address = 3", "folder and address must be texts"),
         ("address = 'tcp:10.0.0.1:5005'", "is unix:PATH or tcp:127.0.0.1:PORT, got 'tcp:10.0"),
         ("command = 'x'\ncolor = 1", "has an unknown key 'color'"),

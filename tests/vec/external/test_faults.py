@@ -12,6 +12,7 @@ import pytest
 
 from entity_env.check.program import program_violations
 from entity_env.errors import UsageError, WorkerError
+from entity_env.page.live.outcome import rules_of
 from entity_env.vec import VecEnv
 from entity_env.vec.external.game import ExternalGame
 from entity_env.vec.external.messages import MessageError
@@ -42,6 +43,10 @@ def test_without_a_fault_it_plays() -> None:
         assert [episode.length for episode in obs.episodes] == [3, 3]
         assert obs.terminated.all()
         assert obs.reward.tolist() == [-1.0, -1.0]
+
+
+def test_its_doc_is_what_players_read() -> None:
+    assert rules_of(liar()) == ["Walk for three steps."]
 
 
 @pytest.mark.parametrize(

@@ -212,6 +212,14 @@ def test_wrong_calls_raise_and_change_nothing() -> None:
         assert re.match(r"(Type)?Error: ", found[name]), name
 
 
+def test_an_error_after_the_end_of_all_agents_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    with VecEnv(odd("late"), 2, seed=1) as vec:
+        obs = vec.act(random_actions(vec.reset(), vec.action_space(), np.random.default_rng(0)))
+        assert obs.terminated.all()
+        assert not vec.statistics().num_restarts
+    assert capfd.readouterr().err.count("entity-env: Error: after the end\n") == 2
+
+
 def test_games_that_are_not_defined_correctly() -> None:
     count = len(
         re.findall(r"^  \(\) => (?:\(\{ ...valid|undefined)", ODD.read_text(), re.MULTILINE)

@@ -9,7 +9,8 @@
 
 `operations` is for readers in other languages: the operations of the network in order, each as
 `[kind, inputs, output, layer, constants]`, see `rogue_net.operations`. This reader derives them
-from `net` and `spaces`, and also reads older files, which have none.
+from `net` and `spaces`, and also reads older files, which have none. `spaces` does not say which
+entities an action selects; the game names them in every observation.
 
 Needs only numpy. The checksum detects damage, not forgery. Therefore nothing in the file is
 executed, and everything in it is checked.

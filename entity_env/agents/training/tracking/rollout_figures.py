@@ -1,4 +1,4 @@
-"""Rollout statistics for hints: first episodes, choices, and scores that fall back."""
+"""Rollout statistics for hints: first episodes, choices, scores that fall back, repetitions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
@@ -16,6 +17,7 @@ from entity_env.core.spaces import (
     SelectEntityActionSpace,
 )
 from entity_env.core.vec_obs import (
+    EntityBatch,
     VecActionMask,
     VecCategoricalActionMask,
     VecSelectEntityActionMask,
@@ -48,6 +50,11 @@ class RolloutFigures(NamedTuple):
             start.
         num_returns: number of those changes that brought the score back to that value.
         num_reals: count of numbers in the continuous actions of the last rollout.
+        num_repeated: number of decisions with the same observation and actions as another one in
+            their rollout.
+        num_repetitions: number of different ones among them.
+        repeated_squares: sum of squared differences of their rewards from the mean.
+        unexplained_squares: the same from the mean of decisions that are the same.
     """
 
     num_envs: int = 0
@@ -64,6 +71,10 @@ class RolloutFigures(NamedTuple):
     num_changes: int = 0
     num_returns: int = 0
     num_reals: int = 0
+    num_repeated: int = 0
+    num_repetitions: int = 0
+    repeated_squares: float = 0.0
+    unexplained_squares: float = 0.0
 
     @classmethod
     def merged(cls, reports: Iterable[Iterable[float]]) -> RolloutFigures:
@@ -83,6 +94,19 @@ class RolloutFigures(NamedTuple):
     def random_entropy(self) -> float:
         """Entropy of a uniformly random decision in nats; 1 per number of a continuous action."""
         return (self.uniform_entropy + self.num_reals) / max(1, self.num_decisions)
+
+    @property
+    def unexplained(self) -> float:
+        """Share of the variance of rewards that observation and actions leave open; 0 if unknown.
+
+        An unbiased estimate from repeated decisions. The share is 1 if observations say nothing
+        about the reward, and 0 in a game without chance that hides nothing.
+        """
+        num_free = self.num_repeated - self.num_repetitions
+        if num_free <= 0 or self.repeated_squares <= 0.0:
+            return 0.0
+        variance = self.repeated_squares / max(1, self.num_repeated - 1)
+        return min(1.0, self.unexplained_squares / num_free / variance)
 
     @property
     def decisions_per_step(self) -> float:
@@ -135,6 +159,17 @@ class RolloutMeter:
             **_count_choices(action_masks, self._action_space),
             **self._changes(scores, trajectories.rewards, done),
             **self._first_episodes(trajectories.is_ready[:-1], scores, done),
+        )
+
+    def add_decisions(
+        self,
+        obs: EntityBatch,
+        samples: Mapping[ActionName, RaggedArray[Any]],
+        rewards: NDArray[np.float32],
+    ) -> None:
+        """Adds the decisions of a rollout, with the rewards that they received at once."""
+        self.figures = self.figures._replace(
+            **self._added(**_count_repeated(obs, samples, rewards.astype(np.float64)))
         )
 
     def restart(self, rows: NDArray[np.int64]) -> None:
@@ -236,3 +271,62 @@ def _num_allowed(mask: VecActionMask, space: ActionSpace) -> NDArray[np.int64] |
     ends = np.cumsum(widths)
     counts: NDArray[np.int64] = sums[ends] - sums[ends - widths]
     return counts
+
+
+_MOST_NUMBERS: Final = 1 << 20
+"""Rollouts with more numbers are not searched for repetitions, which are rare in large ones."""
+_PRIME: Final = np.uint64(0x9E3779B97F4A7C15)
+_MIXERS: Final = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+"""As in SplitMix64."""
+
+
+def _count_repeated(
+    obs: EntityBatch,
+    samples: Mapping[ActionName, RaggedArray[Any]],
+    rewards: NDArray[np.float64],
+) -> dict[str, float]:
+    size = sum(each.values.size for each in (*obs.features.values(), *samples.values()))
+    if not len(rewards) or size > _MOST_NUMBERS or not np.ptp(rewards):
+        return {}
+    _, group, counts = np.unique(
+        _hashes(obs, samples, len(rewards)), return_inverse=True, return_counts=True
+    )
+    is_repeated = counts[group] > 1
+    if not is_repeated.any():
+        return {}
+    means = np.bincount(group, rewards) / counts
+    repeated = rewards[is_repeated]
+    return {
+        "num_repeated": len(repeated),
+        "num_repetitions": _count(counts > 1),
+        "repeated_squares": float(np.square(repeated - repeated.mean()).sum()),
+        "unexplained_squares": float(np.square(repeated - means[group[is_repeated]]).sum()),
+    }
+
+
+def _hashes(
+    obs: EntityBatch, samples: Mapping[ActionName, RaggedArray[Any]], num_decisions: int
+) -> NDArray[np.uint64]:
+    """`(num_decisions,)`: equal for equal features and actions, entities in any order."""
+    total = np.zeros(num_decisions, np.uint64)
+    with np.errstate(over="ignore"):
+        for number, ragged in enumerate((*obs.features.values(), *samples.values())):
+            values = ragged.values if ragged.values.ndim > 1 else ragged.values[:, None]
+            if values.dtype == np.float32:
+                values = (values + np.float32(0)).view(np.uint32)  # -0.0 as 0.0
+            mixed = np.full(len(values), np.uint64(number + 1) * _PRIME)
+            for column in values.astype(np.uint64).T:
+                mixed = _mix(mixed + column * _PRIME)
+            if number >= len(obs.features):  # samples are in the order of actors
+                place = np.arange(len(mixed)) - ragged.offsets[:-1][ragged.row_index]
+                mixed = _mix(mixed + place.astype(np.uint64) * _PRIME)
+            sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed, dtype=np.uint64)])
+            total = _mix(total + sums[ragged.offsets[1:]] - sums[ragged.offsets[:-1]])
+    return total
+
+
+def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    x = (x ^ (x >> np.uint64(30))) * _MIXERS[0]
+    x = (x ^ (x >> np.uint64(27))) * _MIXERS[1]
+    mixed: NDArray[np.uint64] = x ^ (x >> np.uint64(31))
+    return mixed

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from numpy.typing import NDArray
 
 from entity_env.agents.training.rollout_buffer import Trajectories
+from entity_env.agents.training.tracking import rollout_figures
 from entity_env.agents.training.tracking.rollout_figures import RolloutFigures, RolloutMeter
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import (
@@ -19,6 +22,7 @@ from entity_env.core.spaces import (
     SelectEntityActionSpace,
 )
 from entity_env.core.vec_obs import (
+    EntityBatch,
     VecActionMask,
     VecCategoricalActionMask,
     VecContinuousActionMask,
@@ -137,3 +141,70 @@ class TestChoices:
         free: VecActionMask = VecContinuousActionMask(ragged([[0]]))
         assert _counted({"side": forced}).num_forced == 1
         assert _counted({"side": forced, "push": free}).num_forced == 0
+
+
+class TestRepeatedDecisions:
+    def _figures(
+        self, rows: list[list[float]], choices: list[list[int]], rewards: list[float]
+    ) -> RolloutFigures:
+        """Of decisions on entities with one feature each."""
+        features = {
+            "A": RaggedArray.from_rows([np.array(x, np.float32)[:, None] for x in rows], np.float32)
+        }
+        obs = EntityBatch(features, {}, {})
+        samples = {
+            "side": RaggedArray.from_rows([np.array(x, np.int64) for x in choices], np.int64)
+        }
+        meter = RolloutMeter(1, 1, _SPACES)
+        meter.add_decisions(obs, samples, np.array(rewards, np.float32))
+        return meter.figures
+
+    @given(
+        st.lists(
+            st.tuples(
+                st.lists(st.sampled_from([0.0, -0.0, 1.0, 2.5]), max_size=2),
+                st.lists(st.integers(0, 1), max_size=2),
+                st.integers(-3, 3),
+            ),
+            min_size=1,
+            max_size=30,
+        )
+    )
+    def test_they_are_those_of_a_dictionary(
+        self, decisions: list[tuple[list[float], list[int], int]]
+    ) -> None:
+        groups: dict[tuple[object, ...], list[float]] = defaultdict(list)
+        for row, choice, reward in decisions:
+            groups[tuple(sorted(row)), tuple(choice)].append(reward)
+        found = self._figures(
+            [row for row, _, _ in decisions],
+            [choice for _, choice, _ in decisions],
+            [reward for _, _, reward in decisions],
+        )
+        repeated = [each for each in groups.values() if len(each) > 1]
+        if len({reward for _, _, reward in decisions}) < 2:
+            assert found.num_repeated == 0
+            return
+        assert found.num_repeated == sum(map(len, repeated))
+        assert found.num_repetitions == len(repeated)
+        everything = [reward for each in repeated for reward in each]
+        assert found.repeated_squares == pytest.approx(_squares(everything))
+        assert found.unexplained_squares == pytest.approx(sum(map(_squares, repeated)))
+
+    @pytest.mark.parametrize(("is_hidden", "expected"), [(True, 1.0), (False, 0.0)])
+    def test_the_share_tells_what_is_hidden(self, is_hidden: bool, expected: float) -> None:
+        rng = np.random.default_rng(0)
+        keys, choices = rng.integers(0, 4, (2, 2000))
+        rewards = (keys == choices).astype(float).tolist()
+        shown: NDArray[np.int64] = keys * 0 if is_hidden else keys
+        figures = self._figures(shown[:, None].tolist(), choices[:, None].tolist(), rewards)
+        assert figures.unexplained == pytest.approx(expected, abs=0.02)
+
+    def test_large_rollouts_are_left_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(rollout_figures, "_MOST_NUMBERS", 3)
+        assert self._figures([[0.0], [0.0]], [[0], [0]], [0, 1]).num_repeated == 0
+        assert RolloutFigures().unexplained == 0
+
+
+def _squares(values: list[float]) -> float:
+    return float(np.square(np.array(values) - np.mean(values)).sum()) if values else 0.0

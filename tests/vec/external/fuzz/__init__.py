@@ -1,0 +1,1 @@
+"""Random messages of programs, for the host."""
