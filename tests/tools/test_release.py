@@ -47,18 +47,20 @@ def test_builds_that_differ_end_a_release(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("names", "message"),
     [
-        ("entity_env/a.py", b"", "the module in C was not built"),
-        ("entity_env/a.so", b"x /home/me/python/lib", "no paths of this machine, found /home/me"),
+        (["a.py"], "0 modules in C were built"),
+        (["a.so"], "1 modules in C were built"),
+        (["a.so", "b.so"], "no paths of this machine, found /home/me"),
     ],
 )
-def test_a_wheel_without_the_module_or_with_paths_ends_a_release(
-    tmp_path: Path, name: str, content: bytes, message: str
+def test_a_wheel_without_the_modules_or_with_paths_ends_a_release(
+    tmp_path: Path, names: list[str], message: str
 ) -> None:
     wheel = tmp_path / "a.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr(name, content)
+        for name in names:
+            archive.writestr(f"entity_env/{name}", b"x /home/me/python/lib")
     with pytest.raises(SystemExit, match=message):
         release.check_compiled(wheel, ["/home/me"])
 
