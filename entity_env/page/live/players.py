@@ -64,7 +64,7 @@ class NetworkPlayer(PolicyAgent):
         super().__init__()
         self._think, self._rng, self._greedy = think, Random(seed), greedy
         self._state: list[float] | None = None
-        """What the network remembers; None = nothing."""
+        """Numbers that the network remembers; None = zeros."""
         self._last: tuple[Observation | None, list[float] | None] = None, None
         """The last observation, and what was remembered before it."""
 

@@ -421,7 +421,7 @@ class _Block:
 
 
 class _PlainMemory:
-    """What is added to the embedded entities, from what is remembered."""
+    """The vector that the memory adds to the embedded entities."""
 
     def __init__(self, operations: Sequence[Operation], tensors: _Tensors) -> None:
         pool, gates, recur_, context, *_ = operations
