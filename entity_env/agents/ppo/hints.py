@@ -136,7 +136,7 @@ def command_to_try(folder: Path, about: Mapping[str, object], hints: Iterable[Hi
     """
     settings: dict[str, float] = {}
     for hint in hints:
-        settings = settings | hint.settings | settings
+        settings = {**settings, **hint.settings, **settings}
     game, options = about.get("game"), about.get("options")
     if not settings or not isinstance(game, str) or not isinstance(options, dict):
         return ""

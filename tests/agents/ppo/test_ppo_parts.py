@@ -90,7 +90,9 @@ def gathered(
 ) -> list[dict[str, Any]]:
     size = max(mb_inds, default=-1) + 1
     figures = np.arange(size, dtype=np.float32)
-    rollout = Rollout(obs, samples, mb_inds, *(figures + i for i in range(4)))
+    rollout = Rollout(
+        obs, samples, mb_inds, figures, figures + 1, figures + 2, figures + 3, segments=None
+    )
     stored = rollout.minibatch(mb_inds)
     got = stored.logprobs, stored.values, stored.advantages, stored.returns
     assert [each.tolist() for each in got] == [(mb_inds + i).tolist() for i in range(4)]

@@ -150,7 +150,8 @@ class TestCNN:
         np.testing.assert_array_equal(found.values(batch), net.values(batch))
         agent = NumpyAgent(again, greedy=True)
         np.testing.assert_array_equal(
-            agent.choose_batch(batch)["Push"], net.act(batch, greedy=True).actions["Push"]
+            agent.choose_rows(batch, None)[0]["Push"],
+            net.act(batch, greedy=True).actions["Push"],
         )
 
     def test_of_other_tensors_is_refused(self) -> None:

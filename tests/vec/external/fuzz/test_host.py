@@ -9,7 +9,6 @@ import json
 import os
 import resource
 import struct
-import sys
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -126,10 +125,11 @@ def traced(num_bytes: int) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def limited() -> Iterator[None]:
     """Limits the memory that is reserved, for the calls that are not traced."""
-    if sys.platform != "linux":
+    figures = Path("/proc/self/statm")
+    if not figures.exists():  # not Linux
         yield
         return
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    pages = int(figures.read_text().split()[0])
     before = resource.getrlimit(resource.RLIMIT_AS)
     most = pages * resource.getpagesize() + 2**28
     resource.setrlimit(resource.RLIMIT_AS, (most, before[1]))
