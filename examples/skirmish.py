@@ -2,8 +2,7 @@
 
 Play it:   entity-env play examples/skirmish.py --agent human
 Train it:  entity-env train examples/skirmish.py --steps 150000
-           (one minute on one core; wins about 98 % against random)
-In fog:    --set sight=2 hides foes that no unit of the side is near enough to see
+           (one minute on one core; wins about 98 % against random; --set sight=2 adds fog)
 """
 
 import random
@@ -71,9 +70,8 @@ def play(
         for unit, step, foe in zip(mine, *answer, strict=True):
             unit.x, unit.y = unit.x + step.value[0], unit.y + step.value[1]
             target = foe and foe.unit
-            if target not in theirs:  # another unit has removed it already
-                continue
-            if distance(unit, target) <= unit.kind.value[1]:
+            # Another unit may have removed it already.
+            if target in theirs and distance(unit, target) <= unit.kind.value[1]:
                 target.health -= 1
                 if target.health == 0:
                     theirs.remove(target)

@@ -216,7 +216,8 @@ def test_a_run_of_an_earlier_release_goes_on_without_normalization(tmp_path: Pat
     again = run("train", "cartpole", "--out", str(tmp_path), "--resume", "--steps=128")
     assert again.exit_code == 0, again.output
     assert step_in(tmp_path) == 128
-    assert settings_in(tmp_path)["net"] == {"hidden": [64, 64], "norm_inputs": False}
+    net = {"hidden": [64, 64], "norm_inputs": False, "memory": 0}
+    assert settings_in(tmp_path)["net"] == net
 
 
 def test_overwrites_no_trained_agent(trained: tuple[Path, Result]) -> None:
