@@ -77,6 +77,8 @@ class NetworkPlayer(PolicyAgent):
         self._state = None
 
     def watch(self, observation: Observation) -> None:
+        if self._state == []:  # the network has no memory
+            return
         found = self._thoughts(observation, self._state)
         self._last = observation, self._state
         self._state = None if observation.done else found.get("state")
