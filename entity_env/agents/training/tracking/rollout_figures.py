@@ -10,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.core.ragged import RaggedArray
+from entity_env.core.seeding import GAMMA
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
     ContinuousActionSpace,
     SelectEntityActionSpace,
 )
+from entity_env.core.vec_env_base import splitmix64
 from entity_env.core.vec_obs import (
     EntityBatch,
     VecActionMask,
@@ -275,9 +277,7 @@ def _num_allowed(mask: VecActionMask, space: ActionSpace) -> NDArray[np.int64] |
 
 _MOST_NUMBERS: Final = 1 << 20
 """Rollouts with more numbers are not searched for repetitions, which are rare in large ones."""
-_PRIME: Final = np.uint64(0x9E3779B97F4A7C15)
-_MIXERS: Final = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-"""As in SplitMix64."""
+_GAMMA: Final = np.uint64(GAMMA)
 
 
 def _count_repeated(
@@ -314,19 +314,12 @@ def _hashes(
             values = ragged.values if ragged.values.ndim > 1 else ragged.values[:, None]
             if values.dtype == np.float32:
                 values = (values + np.float32(0)).view(np.uint32)  # -0.0 as 0.0
-            mixed = np.full(len(values), np.uint64(number + 1) * _PRIME)
+            mixed = np.full(len(values), np.uint64(number + 1) * _GAMMA)
             for column in values.astype(np.uint64).T:
-                mixed = _mix(mixed + column * _PRIME)
+                mixed = splitmix64(mixed + column * _GAMMA)
             if number >= len(obs.features):  # samples are in the order of actors
                 place = np.arange(len(mixed)) - ragged.offsets[:-1][ragged.row_index]
-                mixed = _mix(mixed + place.astype(np.uint64) * _PRIME)
+                mixed = splitmix64(mixed + place.astype(np.uint64) * _GAMMA)
             sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed, dtype=np.uint64)])
-            total = _mix(total + sums[ragged.offsets[1:]] - sums[ragged.offsets[:-1]])
+            total = splitmix64(total + sums[ragged.offsets[1:]] - sums[ragged.offsets[:-1]])
     return total
-
-
-def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    x = (x ^ (x >> np.uint64(30))) * _MIXERS[0]
-    x = (x ^ (x >> np.uint64(27))) * _MIXERS[1]
-    mixed: NDArray[np.uint64] = x ^ (x >> np.uint64(31))
-    return mixed
