@@ -136,7 +136,7 @@ def command_to_try(folder: Path, about: Mapping[str, object], hints: Iterable[Hi
     """
     settings: dict[str, float] = {}
     for hint in hints:
-        settings = {**settings, **hint.settings, **settings}
+        settings |= {name: x for name, x in hint.settings.items() if name not in settings}
     game, options = about.get("game"), about.get("options")
     if not settings or not isinstance(game, str) or not isinstance(options, dict):
         return ""
@@ -488,7 +488,7 @@ def _poor_value(run: RunView) -> Iterator[Hint]:
 def _hidden(run: RunView) -> Iterator[Hint]:
     found = run.last.rollouts
     is_known = found.num_repeated >= _LEAST_REPEATED and found.unexplained > _LEAST_UNEXPLAINED
-    if run.is_stuck and is_known and not getattr(run.config.net, "memory", 0):
+    if run.is_stuck and is_known and not run.config.net.memory:
         yield Hint(
             "hidden",
             f"{found.unexplained:.0%} of the variance of rewards is among equal decisions on equal "
