@@ -297,11 +297,14 @@ class ValueScale(nn.Module):
         self.std.fill_(std)
 
 
-_WRITE_GAIN: Final = 12.0
-"""Factor of torch's initial weights of the write gates. Whether a gate opens then depends on the
-observation from the start, so rare observations are kept apart from frequent ones, even for longer
-than the steps through which gradients go back.
+_WRITE_GAIN: Final = 3.0
+"""Factor of torch's initial weights of the write gates of the first half. Whether a gate opens then
+depends on the observation from the start, so rare observations are kept apart from frequent ones.
 """
+_OPEN: Final = 3.0
+"""Initial biases of the gates of the second half, which are nearly always open."""
+_FEW: Final = 0.1
+"""Factor of the initial recurrent weights of these gates, which then hardly read the state."""
 _CONTEXT_GAIN: Final = 4.0
 """Factor of torch's initial weights of the layer that entities read the memory through."""
 
@@ -324,10 +327,29 @@ class Memory(nn.Module):
             nn.init.orthogonal_(part)
         self.context = nn.Linear(width, num_outputs) if num_outputs else None
         with torch.no_grad():
-            self.gates.weight[width : 2 * width] *= _WRITE_GAIN
-            self.gates.bias[width : 2 * width] = torch.from_numpy(write_biases(width))
+            self._begin(width - width // 2)
             if self.context is not None:
                 self.context.weight *= _CONTEXT_GAIN
+
+    def _begin(self, num_kept: int) -> None:
+        """Sets the initial weights: the first numbers are kept for long, the others shifted.
+
+        The write gates of the first numbers are mostly closed. Those of the others are open, and
+        their candidates read an orthogonal map of themselves: like a shift register, they hold the
+        last few inputs, in an order that can be read.
+        """
+        width = self.width
+        kept, shifted = slice(width, width + num_kept), slice(width + num_kept, 2 * width)
+        self.gates.weight[kept] *= _WRITE_GAIN
+        self.gates.bias[kept] = torch.from_numpy(write_biases(num_kept))
+        if num_kept == width:
+            return
+        for gates in (slice(num_kept, width), shifted):
+            self.gates.bias[gates] = _OPEN
+            self.weight[gates] *= _FEW
+        own = self.weight[2 * width + num_kept :]
+        own[:, :num_kept] = 0
+        nn.init.orthogonal_(own[:, num_kept:])
 
     def forward(self, x: Tensor, past: Past) -> Tensor:
         """The states after every row, `(num_rows, width)`, from `(num_rows, num_inputs)`."""
