@@ -29,7 +29,7 @@ from entity_env.agents.rogue_net.torch_net.distributions import (
     masked_log_softmax,
     sample_actions,
 )
-from entity_env.agents.rogue_net.torch_net.tensors import as_array, as_tensor
+from entity_env.agents.rogue_net.torch_net.tensors import as_array, as_tensor, use_kernels
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.core.ragged import Floats, RaggedArray
 from entity_env.core.spaces import (
@@ -353,8 +353,45 @@ class Memory(nn.Module):
 
     def forward(self, x: Tensor, past: Past) -> Tensor:
         """The states after every row, `(num_rows, width)`, from `(num_rows, num_inputs)`."""
-        states: Tensor = _Recur.apply(self.gates(x), self.weight, past)  # type: ignore[no-untyped-call]
+        is_minibatch = torch.is_grad_enabled() and past.lengths is not None
+        function: type[torch.autograd.Function] = _Recur
+        if is_minibatch and use_kernels(len(x), x.device):
+            function = _KernelRecur
+        states: Tensor = function.apply(self.gates(x), self.weight, past)  # type: ignore[no-untyped-call]
         return states
+
+
+class _KernelRecur(torch.autograd.Function):
+    """`recur` for a minibatch, in numba kernels."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, gates: Tensor, weight: Tensor, past: Past) -> Tensor:
+        from entity_env.agents.rogue_net.kernels.recurrence import recur_rows
+
+        given, layer = np.ascontiguousarray(as_array(gates)), as_array(weight)
+        count, width = len(given), layer.shape[1]
+        lengths = np.ones(count, np.int64) if past.lengths is None else past.lengths
+        begins = np.zeros(count, np.bool_) if past.begins is None else past.begins
+        states, before, candidates, read = np.empty((4, count, width), np.float32)
+        opened = np.empty((count, 2 * width), np.float32)
+        first = np.array(past.states, np.float32, order="C")
+        saved = before, opened, candidates, read
+        recur_rows(given, np.array(layer.T, order="C"), first, lengths, begins, states, *saved)
+        ctx.saved = layer, lengths, begins, saved  # type: ignore[attr-defined]  # takes attributes
+        return torch.from_numpy(states)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        from entity_env.agents.rogue_net.kernels.recurrence import recur_rows_backward
+
+        weight, lengths, begins, saved = ctx.saved  # type: ignore[attr-defined]  # set in forward
+        by_states = np.ascontiguousarray(as_array(gradient))
+        by_gates, by_products = np.empty((2, len(by_states), len(weight)), np.float32)
+        before, *rest = saved
+        place = by_states, weight, lengths, begins, before
+        recur_rows_backward(*(*place, *rest, by_gates, by_products))
+        return torch.from_numpy(by_gates), torch.from_numpy(by_products.T @ saved[0]), None
 
 
 class _Recur(torch.autograd.Function):
