@@ -11,6 +11,7 @@ from enum import Enum
 from operator import itemgetter
 from pathlib import Path
 from typing import TypeAlias
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -43,12 +44,13 @@ from entity_env.agents.rogue_net.numpy_net.agent import NumpyAgent
 from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
 from entity_env.agents.rogue_net.onnx_net.net import OnnxNet
 from entity_env.agents.rogue_net.onnx_net.samples import sampled_batches
+from entity_env.agents.rogue_net.torch_net import policy
 from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent
 from entity_env.agents.rogue_net.torch_net.distributions import CategoricalDistribution
 from entity_env.agents.rogue_net.torch_net.mlp import make_policy
 from entity_env.agents.rogue_net.torch_net.policy import Memory, Policy
 from entity_env.agents.rogue_net.torch_net.rollout_policy import fastest_policy
-from entity_env.agents.rogue_net.torch_net.tensors import torch_only
+from entity_env.agents.rogue_net.torch_net.tensors import has_kernels, torch_only
 from entity_env.core.episode import Episode
 from entity_env.core.spaces import (
     ActionSpace,
@@ -116,8 +118,11 @@ def numbers(found: Sequence[object]) -> list[Tensor]:
     st.lists(st.integers(0, 7), min_size=1, max_size=6).filter(any),
     st.integers(1, 5),
     st.integers(0, 999),
+    st.booleans(),
 )
-def test_the_recurrence_and_its_gradient(lengths: list[int], width: int, seed: int) -> None:
+def test_the_recurrence_and_its_gradient(
+    lengths: list[int], width: int, seed: int, is_compiled: bool
+) -> None:
     rng = np.random.default_rng(seed)
     total = sum(lengths)
     states = rng.standard_normal((len(lengths), width)).astype(np.float32)
@@ -141,7 +146,9 @@ def test_the_recurrence_and_its_gradient(lengths: list[int], width: int, seed: i
             at += length
         return torch.stack(found)
 
-    expected, found = step_by_step(), memory.forward(x, past)
+    with patch.object(policy, "use_kernels", lambda *_: is_compiled and has_kernels()):
+        found = memory.forward(x, past)
+    expected = step_by_step()
     assert_allclose(found.detach(), expected.detach(), atol=1e-5)
     parameters = [memory.gates.weight, memory.gates.bias, memory.weight]
     by_step, at_once = (
