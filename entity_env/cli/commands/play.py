@@ -10,6 +10,7 @@ from entity_env.agents import Agent
 from entity_env.agents.game_agents import game_agents
 from entity_env.agents.human.move_clock import REAL_TIME_S
 from entity_env.agents.human.prompt import HUMAN
+from entity_env.agents.policy_agent import thoughts_to_show
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import EpisodesSeen, Turn, Watch
 from entity_env.cli.display.console import Console, echo
@@ -138,9 +139,9 @@ def _thinking(players: Sequence[Agent], draw: Watch) -> Watch:
     """Draws every decision with its agent's thoughts, if any."""
 
     def watch(turn: Turn) -> None:
-        think = getattr(players[turn.agent_id], "think", None)
-        if think is not None and turn.episode is None:
-            turn = replace(turn, thoughts=think(turn.observation))
+        if turn.episode is None:
+            thoughts = thoughts_to_show(players[turn.agent_id], turn.observation)
+            turn = replace(turn, thoughts=thoughts)
         draw(turn)
 
     return watch
