@@ -298,7 +298,7 @@ function pastOf([last, changes, values], go) {
   const stepOf = i => i || !last ? "step " + (last + i) : "steps 0 to " + last;
   const tell = i => {
     const value = values ? ", value " + number(+values[i].toFixed(2)) : "";
-    words.textContent = `${percent(changes[i])} moves without ${stepOf(i)}${value}`;
+    words.textContent = `without ${stepOf(i)}, ${percent(changes[i])} of the choice moves${value}`;
   };
   const tellHighest = () => {
     if (most >= 0.005) tell(changes.indexOf(most));
@@ -315,5 +315,5 @@ function pastOf([last, changes, values], go) {
   strip.onpointerleave = tellHighest;
   strip.style.cursor = go ? "pointer" : "";
   tellHighest();
-  return [make("h2", "Past: how much of the choice moves without a step"), strip, words];
+  return [make("h2", "Past"), strip, words];
 }
