@@ -210,7 +210,7 @@ _State = TypeVar("_State")
 
 
 class EpisodeMemory(Generic[_State]):
-    """What a network remembers of the running episode of a seat, and its latest observations."""
+    """State of a network in the running episode of a seat, and the latest observations."""
 
     def __init__(self) -> None:
         self.state: _State | None = None

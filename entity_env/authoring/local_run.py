@@ -36,7 +36,7 @@ _MAX_IGNORED: Final = 100
 
 
 class PastStep(NamedTuple):
-    """What a decision would be if earlier observations of its episode had not been remembered.
+    """Effect of earlier observations on a decision: the difference if a network forgets them.
 
     Args:
         first, last: the forgotten steps, as `Turn.step`; usually a single one.

@@ -305,8 +305,9 @@ class Replay:
             game: provides the look, and repeats the decisions if the file holds only actions; None
                 = `find_game`, if available.
             look: None = the game's look; without a game, the default look.
-            thinker: agent whose probabilities, value and attention are shown at every decision,
-                even if another agent decided; None = the stored values, without attention.
+            thinker: agent whose probabilities, value, attention and past are shown at every
+                decision, even if another agent decided; None = the stored values, without attention
+                and past.
             turns: an earlier result of `turns`; None = call it.
 
         Raises:

@@ -312,6 +312,7 @@ def test_a_bar_of_the_past_names_its_step_and_goes_there(show: Open) -> None:
     assert heights == ["100%", "0%", "25%"]
     assert "without steps 0 to 1, 50% of the choice moves" in text_of(browser, "#bars")
     assert "value" not in text_of(browser, "#bars")
+    browser.value("document.querySelector('.past').scrollIntoView()")
     x, y, width, height = browser.box(".past div:nth-child(3)")
     browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=x + width / 2, y=y + height / 2)
     assert "without step 3, 13% of the choice moves" in text_of(browser, "#bars")

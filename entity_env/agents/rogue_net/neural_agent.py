@@ -162,7 +162,7 @@ class TrainedAgent(PolicyAgent):
 
     @abstractmethod
     def numpy_net(self) -> NumpyNet | None:
-        """The network in numpy; None if it has operations of its own."""
+        """The network in numpy; None for a custom network."""
 
     @abstractmethod
     def states_after(self, obs: Batch, past: Past) -> Floats:

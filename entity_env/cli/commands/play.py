@@ -50,8 +50,9 @@ class Play:
     """Draw the game."""
     look: LookName = None
     think: bool = False
-    """Show the probabilities and the value that agents compute. In a page, a person also sees what
-    the first trained agent would choose in their place."""
+    """Show the probabilities and the value that agents compute, and which earlier steps matter to
+    agents with memory. In a page, a person also sees what the first trained agent would choose in
+    their place."""
     fps: FrameRate = 10
     """Frames per second."""
     episodes: Count = 1

@@ -268,7 +268,7 @@ class _Run:
         past = self.past.part(columns)
         if self.without is not None:
             self.without[:, columns] = recur_without_each(gates, weight, past.states)
-            # What reads these states is not needed: only the states of a value network.
+            # Later operations are only computed for a value network, which reads its own states.
             return np.zeros((len(gates), weight.shape[1]), np.float32)
         found = np.empty((len(gates), weight.shape[1]), np.float32)
         found[past.order.rows] = recur(gates, weight, past).states
