@@ -237,15 +237,20 @@ class EpisodeMemory(Generic[_State]):
         last, state = self._recent[-1] if self._recent else (None, None)
         return state if last is observation else self.state
 
-    def earlier(self, observation: Observation) -> tuple[int, list[Observation], _State | None]:
-        """Up to 64 observations before this one, the step of the first, and the state before it."""
+    def earlier(
+        self, observation: Observation, most: int | None = None
+    ) -> tuple[int, list[Observation], _State | None]:
+        """The latest observations before this one, the step of the first, and the state before it.
+
+        At most `most`; None = all that are kept, 64.
+        """
         found, num_steps = [*self._recent], self._num_steps
         if found and found[-1][0] is observation:
             del found[-1]
             num_steps -= 1
         elif self.state is None:
             found = []
-        found = found[-_NUM_KEPT:]
+        found = found[-(most or _NUM_KEPT) :]
         if not found:
             return 0, [], None
         return num_steps - len(found), [each for each, _ in found], found[0][1]

@@ -620,8 +620,10 @@ function networkOf({spaces, net, operations}, tensor) {
   function statesWithoutEach(past, before) {
     let states = [memoryOf(before, state.size), memoryOf(null, state.size)];
     for (const earlier of past) {
-      think(earlier);
       const [all] = states;
+      read(earlier);
+      state.memory = all.slice();
+      for (const step of steps.slice(0, steps.indexOf(recurs.at(-1)))) step();
       states = states.map(memory => {
         state.memory = memory.slice();
         for (const step of recurs) step();

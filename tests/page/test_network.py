@@ -57,6 +57,7 @@ from entity_env.agents.rogue_net.config import GATES, POOLINGS, NetConfig
 from entity_env.authoring.local_run import AgentRun, PastStep, Turn
 from entity_env.core.spaces import Spaces
 from entity_env.games.registry import GAMES
+from entity_env.page.live import players
 from entity_env.page.live.players import NetworkPlayer, RandomPlayer
 from entity_env.views.page import minified_script
 from examples.skirmish import skirmish
@@ -686,6 +687,7 @@ def test_a_page_weighs_the_past_as_numpy_does(
     game: Game, config: NetConfig, num_kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(policy_agent, "_NUM_KEPT", num_kept)
+    monkeypatch.setattr(players, "_NUM_WEIGHED", num_kept)
     spaces = game.schema.obs_space(), game.schema.action_space()
     weights = random_weights(spaces, config)
     with network_player(weights) as player:
