@@ -6,14 +6,16 @@ import copy
 import gc
 import sys
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 from entity_env.authoring.action_type import ActionKey, ActionType
 from entity_env.authoring.agent import Agent, Answered, one_per_seat
-from entity_env.authoring.local_run import AgentRun, Thoughts
+from entity_env.authoring.local_run import AgentRun, PastStep, Thoughts
 from entity_env.authoring.obs import Obs, answer_to
 from entity_env.authoring.schema import Schema
 from entity_env.core.action_request import Question, questions
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 TIE: Final = 1e-5
 """Greedy agents take the first choice whose probability is within this of the highest one. Equal
 entities have equal probabilities only up to the order of sums, so rounding would decide."""
+_NUM_KEPT: Final = 64
+"""Earlier observations that an agent with memory keeps, to tell which of them matter."""
 _NOT_COPIED: Final = (type, FunctionType, ModuleType)
 """`deepcopy` returns instances of these types unchanged."""
 
@@ -65,11 +69,20 @@ class PolicyAgent(Agent):
         """
         return None
 
+    def weigh_past(self, observation: Observation) -> Sequence[PastStep]:
+        """How much each remembered step of the running episode matters for an observation.
+
+        Computes what the decision would be if the agent had not seen that step. Has no side
+        effects, as `think`, but takes much longer. Empty without memory, and for an observation
+        that requests no actions.
+        """
+        return ()
+
     def watch(self, observation: Observation) -> None:
         """Remembers an observation on which another player decided, for agents with memory.
 
         Call it after `think`, for every observation of a seat in order, and for the last one of an
-        episode.
+        episode. It draws no random numbers.
         """
 
     @property
@@ -170,6 +183,77 @@ class PolicyAgent(Agent):
             )
         except SchemaError as error:
             raise SchemaError(f"{type(self).__name__} gave an illegal answer: {error}") from error
+
+
+def thoughts_to_show(agent: Agent, observation: Observation) -> Thoughts | None:
+    """All thoughts of an agent, with the past; None without a network."""
+    think = getattr(agent, "think", None)
+    thoughts: Thoughts | None = None if think is None else think(observation)
+    if thoughts is None or not isinstance(agent, PolicyAgent):
+        return thoughts
+    return replace(thoughts, past=agent.weigh_past(observation))
+
+
+def past_steps(
+    first: int, changes: Sequence[float], values: Sequence[float | None]
+) -> list[PastStep]:
+    """Steps from `first` on; the first of the numbers are those of all steps before, if any."""
+    steps = [(0, first - 1), *((i, i) for i in range(first, first + len(changes) - 1))]
+    found = [
+        PastStep(*step, change, value)
+        for step, change, value in zip(steps, changes, values, strict=True)
+    ]
+    return found if first else found[1:]
+
+
+_State = TypeVar("_State")
+
+
+class EpisodeMemory(Generic[_State]):
+    """State of a network in the running episode of a seat, and the latest observations."""
+
+    def __init__(self) -> None:
+        self.state: _State | None = None
+        """None = nothing: the episode begins."""
+        self._num_steps = 0
+        self._recent: deque[tuple[Observation, _State | None]] = deque(maxlen=_NUM_KEPT + 1)
+        """The last observations, each with the state before it."""
+
+    def begin(self) -> None:
+        """Begins an episode. The last observations are kept until the first of the new one."""
+        self.state = None
+
+    def add(self, observation: Observation, state: _State | None) -> None:
+        """Adds an observation, and the state after it."""
+        if self.state is None:
+            self._recent.clear()
+            self._num_steps = 0
+        self._recent.append((observation, self.state))
+        self._num_steps += 1
+        self.state = state
+
+    def before(self, observation: Observation) -> _State | None:
+        """The state before an observation, which is the last one or the next one."""
+        last, state = self._recent[-1] if self._recent else (None, None)
+        return state if last is observation else self.state
+
+    def earlier(
+        self, observation: Observation, most: int | None = None
+    ) -> tuple[int, list[Observation], _State | None]:
+        """The latest observations before this one, the step of the first, and the state before it.
+
+        At most `most`; None = all that are kept, 64.
+        """
+        found, num_steps = [*self._recent], self._num_steps
+        if found and found[-1][0] is observation:
+            del found[-1]
+            num_steps -= 1
+        elif self.state is None:
+            found = []
+        found = found[-(most or _NUM_KEPT) :]
+        if not found:
+            return 0, [], None
+        return num_steps - len(found), [each for each, _ in found], found[0][1]
 
 
 def _shared_parts(agent: PolicyAgent) -> list[object]:

@@ -110,10 +110,16 @@ class NumpyAgent(TrainedAgent):
                 chosen[asked.name] = choose_label(asked.answers, self.choosing.greedy, self._rng)
         return chosen, probs
 
-    def thoughts(self, obs: Batch) -> Thoughts:
-        distributions, values, attention = self._net.attended(obs, self._past())
+    def thoughts(self, obs: Batch, past: Past | None) -> Thoughts:
+        distributions, values, attention = self._net.attended(obs, past)
         value = float(values[0]) if self.weights.has_value else None
         return Thoughts(_probs_of(self._tempered(distributions)), value, attention)
+
+    def numpy_net(self) -> NumpyNet:
+        return self._net
+
+    def states_after(self, obs: Batch, past: Past) -> Floats:
+        return self._net.recall(obs, past)[2]
 
     def choose_rows(self, obs: Batch, past: Past | None) -> tuple[VecActions, Floats | None]:
         distributions, states = self._distributions(obs, past)
@@ -128,7 +134,7 @@ class NumpyAgent(TrainedAgent):
 
     def _choose_from_batch(self, observation: Observation) -> Choice:
         """`choose` with a batch of one observation, which converts and checks everything."""
-        batch = self._batch_of_one(observation)
+        batch = self._batch_of(observation)
         distributions, self._after = self._distributions(batch, self._past())
         return self._sample(distributions), _probs_of(distributions)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from entity_env.agents.rogue_net.action_index import Samples
 from entity_env.agents.rogue_net.batch_layout import Batch
+from entity_env.agents.rogue_net.config import OwnNetConfig
 from entity_env.agents.rogue_net.memory import Past
 from entity_env.agents.rogue_net.neural_agent import Choosing, TrainedAgent
 from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
@@ -86,7 +87,7 @@ class NeuralAgent(TrainedAgent):
     def choose(
         self, observation: Observation
     ) -> tuple[dict[ActionName, Samples], Mapping[ActionName, NDArray[np.float32]]]:
-        batch = self._batch_of_one(observation)
+        batch = self._batch_of(observation)
         distributions, _, states = self._distributions(batch, self._past())
         chosen = sample_actions(
             distributions, greedy=self.choosing.greedy, generator=self._generator
@@ -101,8 +102,7 @@ class NeuralAgent(TrainedAgent):
         )
 
     @torch.inference_mode()
-    def thoughts(self, obs: Batch) -> Thoughts:
-        past = self._past()
+    def thoughts(self, obs: Batch, past: Past | None) -> Thoughts:
         distributions, values, _ = self._distributions(obs, past)
         probabilities, value = _probs_of(distributions), values.item()
         if not isinstance(self.net, RogueNet):
@@ -111,6 +111,16 @@ class NeuralAgent(TrainedAgent):
         weights = self.net.weights()
         attention = NumpyNet(weights).attended(obs, past)[2]
         return Thoughts(probabilities, value if weights.has_value else None, attention)
+
+    def numpy_net(self) -> NumpyNet | None:
+        if isinstance(self.net.net_config, OwnNetConfig):
+            return None
+        return NumpyNet(self.net.weights())
+
+    @torch.inference_mode()
+    def states_after(self, obs: Batch, past: Past) -> Floats:
+        states: Floats = self.net.recall(obs, past)[2].cpu().numpy()
+        return states
 
     def choose_rows(self, obs: Batch, past: Past | None) -> tuple[VecActions, Floats | None]:
         act = partial(
