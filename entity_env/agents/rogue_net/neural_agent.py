@@ -337,7 +337,8 @@ class TrainedAgent(PolicyAgent):
 
     def __getstate__(self) -> dict[str, object]:
         # Functions of the batcher write to arrays of the original, and cannot be pickled.
-        return {name: value for name, value in self.__dict__.items() if name != "_batcher"}
+        state = {name: value for name, value in self.__dict__.items() if name != "_batcher"}
+        return state | {"_rows": copy.deepcopy(self._rows)}  # `advance` changes it in place
 
     @cached_property
     def _batcher(self) -> ObservationBatcher:
