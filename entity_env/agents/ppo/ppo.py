@@ -78,6 +78,7 @@ def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs],
     trajectories = Trajectories.empty(num_steps, len(collector.next_obs))
     logprobs = np.zeros_like(trajectories.rewards)
     buffer, finals, memory = RolloutBuffer(), FinalObservations(), collector.memory
+    memory.history = []  # an interrupted rollout leaves its own
     policy = fastest_policy(net)
     for t in range(num_steps):
         next_obs = collector.next_obs
@@ -121,7 +122,7 @@ def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs],
         obs=obs,
         samples=samples,
         b_inds=(b_inds := np.flatnonzero(is_known[decided])),
-        segments=memory.take_segments(decided, b_inds, config.memory_steps),
+        segments=memory.segments(decided, b_inds, config.memory_steps),
         logprobs=logprobs[decided],
         values=trajectories.values[decided],
         advantages=advantages[decided],

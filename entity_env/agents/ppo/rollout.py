@@ -85,13 +85,13 @@ class RowMemory:
             self.states = np.where(is_ready[:, None], output.states, self.states)
             self.begins = self.begins & ~is_ready
 
-    def take_segments(
+    def segments(
         self,
         decided: tuple[NDArray[np.int64], ...],
         inds: NDArray[np.int64],
         memory_steps: int,
     ) -> Segments | None:
-        """The segments of a rollout, see `Segments.cut`; clears `history`. None without memory.
+        """The segments of a rollout, see `Segments.cut`; None without memory.
 
         Args:
             decided: step and row of every decision.
@@ -99,7 +99,6 @@ class RowMemory:
         if not self.history:
             return None
         states, begins = (np.stack(each)[decided] for each in zip(*self.history, strict=True))
-        self.history = []
         return Segments.cut(states, begins, decided[1], inds, memory_steps)
 
     def restart(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> None:
