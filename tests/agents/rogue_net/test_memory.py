@@ -21,6 +21,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from torch import Tensor
 
 from entity_env import (
+    Categorical,
     Entity,
     Game,
     GlobalCategorical,
@@ -301,6 +302,13 @@ class Sign:
     x: float
 
 
+@dataclass
+class Unit:
+    """An entity that decides."""
+
+    x: float
+
+
 class Turn(Enum):
     """What the agent answers."""
 
@@ -310,6 +318,7 @@ class Turn(Enum):
 
 
 TURN = GlobalCategorical(Turn)
+EACH = Categorical(Turn)
 
 
 def show(agent: Agent, rng: random.Random, score: float, worth: float) -> float | None:
@@ -347,10 +356,10 @@ SIGNS = Game(play, entities=(Sign,), actions=(TURN,), name="signs")
 PAIR = Game(play_two, entities=(Sign,), actions=(TURN,), num_agents=2, name="pair")
 
 
-def make_agents() -> list[NumpyAgent | NeuralAgent]:
+def make_agents(game: Game = SIGNS) -> list[NumpyAgent | NeuralAgent]:
     """Agents with one network, which remembers enough for its decisions to depend on it."""
     torch.manual_seed(4)
-    spaces = SIGNS.schema.obs_space(), SIGNS.schema.action_space()
+    spaces = game.schema.obs_space(), game.schema.action_space()
     net = make_policy(*spaces, replace(SMALL, d_model=16, memory=8))
     with torch.no_grad():
         for name, parameter in net.named_parameters():
@@ -416,6 +425,35 @@ def check_rows(vec: VecEnv, agent: NumpyAgent | NeuralAgent, num_steps: int) -> 
     assert len(episodes) > 5
     for episode in episodes:
         assert rewards(alone, [episode.seed]) == [episode.reward]
+
+
+def play_units(agent: Agent, *, seed: int) -> None:
+    """A unit that is not always there chooses."""
+    rng, score = random.Random(seed), 0.0
+    for i in range(6):
+        units = [Unit(rng.uniform(-2, 2))] * rng.randrange(2)
+        shown = Obs(score).entities([Sign(rng.uniform(-2, 2))]).actors(units, EACH)
+        chosen = agent.act(shown, EACH)
+        if chosen is None:
+            return
+        score += sum(each.value for each in chosen) * 3**i
+    agent.game_over(Obs(score))
+
+
+UNITS = Game(play_units, entities=(Unit, Sign), actions=(EACH,), name="units")
+
+
+def test_what_no_actor_decides_on_is_not_remembered() -> None:
+    """In a batch, as in training, and one by one."""
+    for agent, alone in zip(make_agents(UNITS), make_agents(UNITS), strict=True):
+        with VecEnv(UNITS, 5) as vec:
+            obs, num_episodes = vec.reset(seed=1), 0
+            for _ in range(20):
+                obs = vec.act(agent.decide_batch(obs, UNITS.schema))
+                for each in obs.episodes:
+                    assert UNITS.play_episode(alone, seed=each.seed)[0].reward == each.reward
+                    num_episodes += 1
+        assert num_episodes > 5
 
 
 def test_groups_of_a_batch_in_any_order() -> None:
