@@ -32,12 +32,11 @@ from entity_env.agents.ppo.rollout import (
     Collector,
     FinalObservations,
     decide,
-    recalled_values,
     require_finite_output,
 )
 from entity_env.agents.ppo.teacher import evaluate_beside
 from entity_env.agents.rogue_net.torch_net.mlp import MLPGradient
-from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy
+from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy, past_argument
 from entity_env.agents.rogue_net.torch_net.rollout_policy import fastest_policy
 from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
 from entity_env.agents.training.peers import ALONE, Moments, Peers
@@ -103,7 +102,7 @@ def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs],
         after_step(next_obs)
     trajectories.is_ready[-1] = collector.next_obs.is_ready
     if not trajectories.done[-1].all():  # unused if every episode has just ended
-        trajectories.values[-1] = recalled_values(net, collector.next_obs, memory.past)
+        trajectories.values[-1] = net.values(collector.next_obs, **past_argument(memory.past))
     finals.fill(trajectories.final_values, net)
 
     config, decided = collector.config, np.nonzero(trajectories.is_ready[:-1])
