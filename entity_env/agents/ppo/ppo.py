@@ -73,12 +73,11 @@ def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs],
     `SchemaError` if a reward or feature is not, and `ProtocolError` if the final observation of a
     truncated episode is missing.
     """
-    vec, net = collector.vec, collector.net
+    vec, net, policy = collector.vec, collector.net, fastest_policy(collector.net)
     trajectories = Trajectories.empty(num_steps, len(collector.next_obs))
     logprobs = np.zeros_like(trajectories.rewards)
     buffer, finals, memory = RolloutBuffer(), FinalObservations(), collector.memory
     memory.history = []  # an interrupted rollout leaves its own
-    policy = fastest_policy(net)
     for t in range(num_steps):
         next_obs = collector.next_obs
         output = decide(policy, next_obs, collector.generator, memory)
