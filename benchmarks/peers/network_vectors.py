@@ -100,7 +100,7 @@ def _vector(agent: NumpyAgent, observation: Observation) -> Vector:
             for name in observation.actions
             if isinstance(spaces[1][name], ContinuousActionSpace)
         }
-    after = agent.choose_rows(agent._batch_of_one(observation), agent._past())[1]
+    after = agent.choose_rows(agent._batch_of(observation), agent._past())[1]
     agent.watch(observation)
     return {
         "observation": {**_as_json(observation, spaces), "state": state},

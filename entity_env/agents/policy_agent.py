@@ -220,6 +220,11 @@ class EpisodeMemory(Generic[_State]):
         self._recent: deque[tuple[int, Observation, _State | None]] = deque(maxlen=_NUM_KEPT + 1)
         """The last observations, each with its step and the state before it."""
 
+    def __copy__(self) -> Self:
+        copied = type(self)()
+        copied.__dict__.update(self.__dict__, _recent=self._recent.copy())
+        return copied
+
     def begin(self) -> None:
         """Begins an episode. The last observations are kept until the first of the new one."""
         self.state = None

@@ -340,7 +340,8 @@ class TrainedAgent(PolicyAgent):
     def __getstate__(self) -> dict[str, object]:
         # Functions of the batcher write to arrays of the original, and cannot be pickled.
         state = {name: value for name, value in self.__dict__.items() if name != "_batcher"}
-        return state | {"_rows": copy.deepcopy(self._rows)}  # `advance` changes it in place
+        # These change in place.
+        return state | {"_rows": copy.deepcopy(self._rows), "_memory": copy.copy(self._memory)}
 
     @cached_property
     def _batcher(self) -> ObservationBatcher:

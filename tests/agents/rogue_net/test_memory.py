@@ -486,14 +486,15 @@ def test_an_agent_copied_in_the_middle_of_an_episode(kind: int) -> None:
         return choose(observation)  # type: ignore[operator]
 
     agent.choose = keep  # type: ignore[assignment,method-assign]
-    rewards(agent, [1])
+    rewards(agent, [1, 2])
     del agent.choose
     agent.forget()
     for observation in observed[:3]:
         agent.decide(observation)  # type: ignore[arg-type]
-    copies = [copy.deepcopy(agent)]
+    copies = [copy.deepcopy(agent), copy.copy(agent)]
     if isinstance(agent, NumpyAgent):
         copies.append(pickle.loads(pickle.dumps(agent)))
+    copy.copy(agent).decide(observed[4])  # type: ignore[arg-type]
     fresh = agent.copy_for_seat()
     thoughts = agent.think(observed[3])  # type: ignore[arg-type]
     decided = agent.decide(observed[3])  # type: ignore[arg-type]
@@ -501,6 +502,9 @@ def test_an_agent_copied_in_the_middle_of_an_episode(kind: int) -> None:
     name = next(iter(decided))
     for each in (again, *(one.think(observed[3]) for one in copies)):  # type: ignore[arg-type]
         assert_allclose(each.probabilities[name], thoughts.probabilities[name], atol=1e-6)
+    for one in copies:
+        one.decide(observed[3])  # type: ignore[arg-type]
+        assert_equal_choices(one.decide(observed[4]), copy.copy(agent).decide(observed[4]))  # type: ignore[arg-type]
     forgot = fresh.think(observed[3])  # type: ignore[arg-type]
     assert not np.allclose(forgot.probabilities[name], thoughts.probabilities[name])
 

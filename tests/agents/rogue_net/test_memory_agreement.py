@@ -110,8 +110,7 @@ class Seats:
             agent.forget()
         chosen, probs = agent.choose(observation)
         state = agent._after
-        if is_asked:
-            agent._state = state
+        agent._memory.add(observation, state, has_actor=is_asked)
         assert state is not None
         numbers = {name: each for name, each in chosen.items() if name == "push"}
         return {**numbers, **probs, "state": state.copy()}
@@ -121,7 +120,7 @@ def batch_of(agent: NumpyAgent, shown: Mapping[int, Observation], begins: set[in
     """The observations of some episodes as a batch, in which each episode is an environment."""
     rows = []
     for episode, observation in shown.items():
-        row = agent._batch_of_one(observation).copy()
+        row = agent._batch_of(observation).copy()
         rows.append(replace(row, env_id=np.array([episode]), begins=np.array([episode in begins])))
     return VecObs.concat(rows)
 
