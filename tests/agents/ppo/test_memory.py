@@ -340,6 +340,7 @@ def test_ranks_with_different_numbers_of_decisions_and_rows() -> None:
         game, num_envs = sources[peers.rank]
         with VecEnv(game, num_envs) as vec:
             learner = new_learner(vec, config)
+            peers.copy_from_first(learner.net)  # threads share torch's random generator
             obs = vec.reset(seed=peers.rank)
             collector = Collector(vec, learner.net, learner.generator, obs, config.at(0), 1)
             units = []
