@@ -195,15 +195,15 @@ def thoughts_to_show(agent: Agent, observation: Observation) -> Thoughts | None:
 
 
 def past_steps(
-    first: int, changes: Sequence[float], values: Sequence[float | None]
+    steps: Sequence[int], changes: Sequence[float], values: Sequence[float | None]
 ) -> list[PastStep]:
-    """Steps from `first` on; the first of the numbers are those of all steps before, if any."""
-    steps = [(0, first - 1), *((i, i) for i in range(first, first + len(changes) - 1))]
+    """These steps; the first of the numbers are those of all steps before, if any."""
+    places = [(0, steps[0] - 1), *((step, step) for step in steps)]
     found = [
-        PastStep(*step, change, value)
-        for step, change, value in zip(steps, changes, values, strict=True)
+        PastStep(*place, change, value)
+        for place, change, value in zip(places, changes, values, strict=True)
     ]
-    return found if first else found[1:]
+    return found if steps[0] else found[1:]
 
 
 _State = TypeVar("_State")
@@ -216,44 +216,55 @@ class EpisodeMemory(Generic[_State]):
         self.state: _State | None = None
         """None = nothing: the episode begins."""
         self._num_steps = 0
-        self._recent: deque[tuple[Observation, _State | None]] = deque(maxlen=_NUM_KEPT + 1)
-        """The last observations, each with the state before it."""
+        self._has_begun = False
+        self._recent: deque[tuple[int, Observation, _State | None]] = deque(maxlen=_NUM_KEPT + 1)
+        """The last observations, each with its step and the state before it."""
+
+    def __copy__(self) -> Self:
+        copied = type(self)()
+        copied.__dict__.update(self.__dict__, _recent=self._recent.copy())
+        return copied
 
     def begin(self) -> None:
         """Begins an episode. The last observations are kept until the first of the new one."""
         self.state = None
+        self._has_begun = False
 
-    def add(self, observation: Observation, state: _State | None) -> None:
-        """Adds an observation, and the state after it."""
-        if self.state is None:
+    def add(self, observation: Observation, state: _State | None, *, has_actor: bool) -> None:
+        """Adds an observation, and the state after it.
+
+        Without an actor, it is only counted: nothing of it is remembered, as in training.
+        """
+        if not self._has_begun:
             self._recent.clear()
             self._num_steps = 0
-        self._recent.append((observation, self.state))
+            self._has_begun = True
+        if has_actor:
+            self._recent.append((self._num_steps, observation, self.state))
+            self.state = state
         self._num_steps += 1
-        self.state = state
 
     def before(self, observation: Observation) -> _State | None:
         """The state before an observation, which is the last one or the next one."""
-        last, state = self._recent[-1] if self._recent else (None, None)
+        _, last, state = self._recent[-1] if self._recent else (0, None, None)
         return state if last is observation else self.state
 
     def earlier(
         self, observation: Observation, most: int | None = None
-    ) -> tuple[int, list[Observation], _State | None]:
-        """The latest observations before this one, the step of the first, and the state before it.
+    ) -> tuple[list[int], list[Observation], _State | None]:
+        """Steps of the latest observations before this one, these, and the state before the first.
 
         At most `most`; None = all that are kept, 64.
         """
-        found, num_steps = [*self._recent], self._num_steps
-        if found and found[-1][0] is observation:
+        found = [*self._recent]
+        if found and found[-1][1] is observation:
             del found[-1]
-            num_steps -= 1
-        elif self.state is None:
+        elif not self._has_begun:
             found = []
         found = found[-(most or _NUM_KEPT) :]
         if not found:
-            return 0, [], None
-        return num_steps - len(found), [each for each, _ in found], found[0][1]
+            return [], [], None
+        return [step for step, *_ in found], [each for _, each, _ in found], found[0][2]
 
 
 def _shared_parts(agent: PolicyAgent) -> list[object]:

@@ -16,7 +16,7 @@
 //             `mask` is optional: a row per actor, true = allowed.
 //   state     what the network remembers: an array of `network.stateSize` numbers, 0 at the start of
 //             an episode. `choose` replaces them by the state after the observation, which `think`
-//             returns. Without the array, nothing is remembered.
+//             returns, if there is an actor. Without the array, nothing is remembered.
 //   past      for `think`, optional: earlier observations, whose first `state` is before. `think` then
 //             returns only `without`: what it would return after all of them, after all of them but
 //             from a state of 0, without the first of them, without the second, and so on.
@@ -638,7 +638,8 @@ function networkOf({spaces, net, operations}, tensor) {
   function choose(observation, {greedy = false, temperature = 1, random = Math.random} = {}) {
     const {probabilities, means, deviations, state: after} = think(observation, {temperature});
     const chosen = {...probabilities, ...means};
-    after.forEach((x, i) => { if (observation.state) observation.state[i] = x; });
+    const isAsked = Object.values(chosen).some(rows => rows.length);
+    after.forEach((x, i) => { if (isAsked && observation.state) observation.state[i] = x; });
     for (const name in probabilities) {
       chosen[name] = chosen[name].map(row => {
         let rest = random();

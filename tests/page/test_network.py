@@ -395,6 +395,7 @@ def configs(draw: st.DrawFn) -> RogueNetConfig:
         separate_value=draw(st.booleans()),
         value_scale=draw(st.booleans()),
         pooling=draw(st.sampled_from([None, *POOLINGS])),
+        memory=draw(st.sampled_from([0, 1, 6, 17])),
     )
 
 
@@ -403,7 +404,7 @@ def test_random_games_are_decided_the_same(data: st.DataObject, node: NetworkInN
     spaces = data.draw(obs_spaces()), data.draw(action_spaces())
     assume(spaces[0].entities)
     weights = random_weights(spaces, data.draw(configs()), data.draw(st.integers(0, 99)))
-    shown = [data.draw(observations(*spaces)) for _ in range(2)]
+    shown = [data.draw(observations(*spaces)) for _ in range(3)]
     require_equal(node.compare(weights, vectors_of(weights, shown)))
 
 

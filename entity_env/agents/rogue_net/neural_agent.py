@@ -193,7 +193,8 @@ class TrainedAgent(PolicyAgent):
             self._memory.begin()
         elif past is not None:
             batch = self._batch_of(self._adapted(observation))
-            self._memory.add(observation, self.states_after(batch, past))
+            after, has_actor = self.states_after(batch, past), bool(batch.is_ready[0])
+            self._memory.add(observation, after, has_actor=has_actor)
 
     def game_over(self, obs: Obs | None = None, *, truncated: bool = False) -> None:
         super().game_over(obs, truncated=truncated)
@@ -238,7 +239,8 @@ class TrainedAgent(PolicyAgent):
         questions = self.questions(observation)
         chosen, probs = self.choose(self._adapted(observation))
         if self._width:
-            self._memory.add(observation, self._after)
+            has_actor = any(len(question.actors) for question in questions)
+            self._memory.add(observation, self._after, has_actor=has_actor)
         return {
             question.name: _with_probs(
                 question.action(chosen[question.name]), probs.get(question.name)
@@ -280,7 +282,7 @@ class TrainedAgent(PolicyAgent):
     def weigh_past(self, observation: Observation) -> list[PastStep]:
         """See `PolicyAgent.weigh_past`; raises as `think`."""
         self._require_known_game()
-        first, earlier, state = self._memory.earlier(observation)
+        steps, earlier, state = self._memory.earlier(observation)
         net = self.numpy_net() if earlier and observation.actions else None
         if net is None:
             return []
@@ -293,7 +295,7 @@ class TrainedAgent(PolicyAgent):
             each = distributions[name].at_temperature(self.choosing.temperature)
             np.maximum(changes, each.changes(len(states)), out=changes)
         shown = values.tolist() if net.weights.has_value else [None] * len(states)
-        return past_steps(first, changes[1:].tolist(), shown[1:])
+        return past_steps(steps, changes[1:].tolist(), shown[1:])
 
     def _require_known_game(self) -> None:
         if (self.adapt or self._schema is not None) and self.schema is not self._checked:
@@ -337,7 +339,9 @@ class TrainedAgent(PolicyAgent):
 
     def __getstate__(self) -> dict[str, object]:
         # Functions of the batcher write to arrays of the original, and cannot be pickled.
-        return {name: value for name, value in self.__dict__.items() if name != "_batcher"}
+        state = {name: value for name, value in self.__dict__.items() if name != "_batcher"}
+        # These change in place.
+        return state | {"_rows": copy.deepcopy(self._rows), "_memory": copy.copy(self._memory)}
 
     @cached_property
     def _batcher(self) -> ObservationBatcher:

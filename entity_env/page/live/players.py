@@ -80,19 +80,23 @@ class NetworkPlayer(PolicyAgent):
         self._memory.begin()
 
     def watch(self, observation: Observation) -> None:
-        memory = self._memory
         if observation.done:
-            memory.begin()
-        elif memory.state != []:
-            memory.add(observation, self._thoughts(observation, memory.state).get("state"))
+            self._memory.begin()
+        elif self._memory.state != []:
+            self._remember(observation)
 
     def decide(self, observation: Observation) -> Mapping[ActionName, Action]:
-        found = self._thoughts(observation, self._memory.state)
-        self._memory.add(observation, found.get("state"))
+        found = self._remember(observation)
         return {
             question.name: question.action(self._choose(question, found))
             for question in self.questions(observation)
         }
+
+    def _remember(self, observation: Observation) -> dict[str, Any]:
+        found = self._thoughts(observation, self._memory.state)
+        has_actor = any(question.actors for question in self.questions(observation))
+        self._memory.add(observation, found.get("state"), has_actor=has_actor)
+        return found
 
     def think(self, observation: Observation) -> Thoughts | None:
         found = self._thoughts(observation, self._memory.before(observation))
@@ -101,7 +105,7 @@ class NetworkPlayer(PolicyAgent):
     def weigh_past(self, observation: Observation) -> list[PastStep]:
         num_entities = sum(map(len, observation.features.values()))
         most = min(_NUM_WEIGHED, max(1, _NUM_ENTITIES // max(1, num_entities)))
-        first, earlier, state = self._memory.earlier(observation, most)
+        steps, earlier, state = self._memory.earlier(observation, most)
         if self._memory.state == [] or not earlier or not observation.actions:
             return []
         given = self._given(observation, state)
@@ -109,7 +113,7 @@ class NetworkPlayer(PolicyAgent):
         found: dict[str, Any] = json.loads(self._think(json.dumps(given)))
         whole, *without = found["without"]
         changes = [_change(whole, each) for each in without]
-        return past_steps(first, changes, [each["value"] for each in without])
+        return past_steps(steps, changes, [each["value"] for each in without])
 
     def _thoughts(self, observation: Observation, state: list[float] | None) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self._think(json.dumps(self._given(observation, state))))

@@ -75,8 +75,7 @@ class NumpyAgent(TrainedAgent):
         """Bounds and deviations of continuous actions, in the units of their spaces."""
         for name, space in action_space.items():
             if isinstance(space, ContinuousActionSpace):
-                low, high = bounds(space)
-                half = np.float32(0.5) * high - np.float32(0.5) * low
+                low, high, half = bounds(space)
                 deviation = np.exp(weights.tensors[f"action_heads.{name}.log_std"])
                 spread = np.float32(math.sqrt(temperature))
                 self._gaussians[name] = low, high, spread * half * deviation

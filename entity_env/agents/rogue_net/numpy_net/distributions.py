@@ -165,9 +165,10 @@ def first_of_best(probs: Floats) -> NDArray[np.int64]:
     return best
 
 
-def bounds(space: ContinuousActionSpace) -> tuple[Floats, Floats]:
-    """`low` and `high`, `(num_labels,)` float32 each."""
-    return np.array(space.low, dtype=np.float32), np.array(space.high, dtype=np.float32)
+def bounds(space: ContinuousActionSpace) -> tuple[Floats, Floats, Floats]:
+    """`low`, `high` and half the range, `(num_labels,)` float32 each."""
+    low, high = (np.array(each, dtype=np.float32) for each in (space.low, space.high))
+    return low, high, np.float32(0.5) * high - np.float32(0.5) * low
 
 
 def _by_row(of_actors: Floats, num_rows: int) -> Floats:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Self
 
 import numpy as np
@@ -25,7 +24,7 @@ from entity_env.agents.rogue_net.torch_net.distributions import (
 )
 from entity_env.agents.rogue_net.torch_net.mlp import policy_of
 from entity_env.agents.rogue_net.torch_net.net import RogueNet
-from entity_env.agents.rogue_net.torch_net.policy import Policy
+from entity_env.agents.rogue_net.torch_net.policy import Policy, past_argument
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.authoring.local_run import Thoughts
 from entity_env.core.observation import Observation
@@ -123,23 +122,19 @@ class NeuralAgent(TrainedAgent):
         return states
 
     def choose_rows(self, obs: Batch, past: Past | None) -> tuple[VecActions, Floats | None]:
-        act = partial(
-            self.net.act,
+        output = self.net.act(
             obs,
             greedy=self.choosing.greedy,
             temperature=self.choosing.temperature,
             generator=self._generator,
+            **past_argument(past),
         )
-        output = act() if past is None else act(past=past)
         return output.actions, output.states
 
     def _distributions(
         self, obs: Batch, past: Past | None
     ) -> tuple[dict[ActionName, ActionDistribution], Tensor, Tensor | None]:
-        if past is None:
-            distributions, values, states = *self.net.distributions(obs), None
-        else:
-            distributions, values, states = self.net.recall(obs, past)
+        distributions, values, states = self.net.recalled(obs, past)
         if self.choosing.temperature != 1.0:
             distributions = at_temperature(distributions, self.choosing.temperature)
         return distributions, values, states

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypedDict
 
 import numpy as np
 import torch
@@ -211,7 +211,7 @@ class Policy(nn.Module, ABC):
         Raises:
             SchemaError: an actor without any allowed choice, or an index out of range.
         """
-        distributions, values, states = self._recalled(batch, past)
+        distributions, values, states = self.recalled(batch, past)
         if temperature != 1.0:
             distributions = at_temperature(distributions, temperature)
         chosen = sample_actions(distributions, greedy=greedy, generator=generator)
@@ -233,7 +233,7 @@ class Policy(nn.Module, ABC):
         past: Past | None = None,
     ) -> Evaluation:
         """Evaluates samples from `act`, for every action of the space; `past` as for `act`."""
-        return evaluation_of(*self._recalled(batch, past)[:2], samples)
+        return evaluation_of(*self.recalled(batch, past)[:2], samples)
 
     @torch.inference_mode()
     def values(self, batch: EntityBatch, past: Past | None = None) -> NDArray[np.float32]:
@@ -243,10 +243,10 @@ class Policy(nn.Module, ABC):
         """
         if not batch.action_masks:
             batch = self._without_actors(batch)
-        values: NDArray[np.float32] = self._recalled(batch, past)[1].cpu().numpy()
+        values: NDArray[np.float32] = self.recalled(batch, past)[1].cpu().numpy()
         return values
 
-    def _recalled(
+    def recalled(
         self, batch: EntityBatch, past: Past | None
     ) -> tuple[dict[ActionName, ActionDistribution], Tensor, Tensor | None]:
         """`recall`, or, without memory, `distributions` and None."""
@@ -266,6 +266,17 @@ class Policy(nn.Module, ABC):
             else:
                 masks[name] = VecCategoricalActionMask(none)
         return EntityBatch(batch.features, batch.visible, masks)
+
+
+class PastArgument(TypedDict, total=False):
+    """Argument `past` of the methods of a `Policy`, see `past_argument`."""
+
+    past: Past
+
+
+def past_argument(past: Past | None) -> PastArgument:
+    """The argument `past`, or none: custom networks without memory may not take it."""
+    return {} if past is None else {"past": past}
 
 
 class ValueScale(nn.Module):
