@@ -308,12 +308,12 @@ class ValueScale(nn.Module):
         self.std.fill_(std)
 
 
-_WRITE_GAIN: Final = 3.0
-"""Factor of torch's initial weights of the write gates of the first half. Whether a gate opens then
+_WRITE_GAIN: Final = 6.0
+"""Factor of torch's initial weights of the write gates of numbers kept for long. Whether a gate opens then
 depends on the observation from the start, so rare observations are kept apart from frequent ones.
 """
 _OPEN: Final = 3.0
-"""Initial biases of the gates of the second half, which are nearly always open."""
+"""Initial biases of the gates of the other numbers, which are nearly always open."""
 _FEW: Final = 0.1
 """Factor of the initial recurrent weights of these gates, which then hardly read the state."""
 _CONTEXT_GAIN: Final = 4.0
@@ -338,7 +338,7 @@ class Memory(nn.Module):
             nn.init.orthogonal_(part)
         self.context = nn.Linear(width, num_outputs) if num_outputs else None
         with torch.no_grad():
-            self._begin(width - width // 2)
+            self._begin(width - width // 4)
             if self.context is not None:
                 self.context.weight *= _CONTEXT_GAIN
 
