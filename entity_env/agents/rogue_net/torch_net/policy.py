@@ -309,8 +309,9 @@ class ValueScale(nn.Module):
 
 
 _WRITE_GAIN: Final = 6.0
-"""Factor of torch's initial weights of the write gates of numbers kept for long. Whether a gate opens then
-depends on the observation from the start, so rare observations are kept apart from frequent ones.
+"""Factor of torch's initial weights of the write gates of numbers that are kept for long. Whether a
+gate opens then depends on the observation from the start, so rare observations are kept apart from
+frequent ones.
 """
 _OPEN: Final = 3.0
 """Initial biases of the gates of the other numbers, which are nearly always open."""
