@@ -6,6 +6,9 @@ score is the mean reward of 200 episodes after training, greedy or with sampled 
 is higher: a greedy player of `concentration` may turn the same cards for ever. The tasks are in
 `benchmarks/peers/memory_tasks.py`.
 
+`fog` is the share of skirmishes in fog that our agent with memory wins against ours without.
+`train_cost_of_memory` is the speed of training on snake with memory, divided by that without.
+
 `alone_vs_before` is 1 if networks without memory are trained to the same weights and decisions, bit
 for bit, as by the last commit that had no memory; 0 if not. It needs the history of the repository.
 
@@ -37,7 +40,7 @@ from benchmarks.vec import Progress
 _SEEDS: Final = (1, 2, 3)
 _TASKS: Final = (
     *("keydoor_10", "keydoor_40", "cartpole_positions", "memory_s7"),
-    *("repeat_previous", "concentration"),
+    *("repeat_previous", "concentration", "fog", "snake"),
 )
 _SPEED: Final = "cartpole"
 _PACKAGES: Final = ("entity-env", "torch", "numpy", "sb3-contrib", "gymnasium", "minigrid")
@@ -82,6 +85,8 @@ def runs(folder: Path, tasks: Sequence[str]) -> dict[tuple[str, str], list[Run]]
 
 def trainers(task: str) -> tuple[str, ...]:
     """Who trains on a task: the smallest one also without memory."""
+    if task in ("fog", "snake"):
+        return ("both",)
     return (
         ("ours", "recurrent_ppo", "forgetful")
         if task == "keydoor_10"
@@ -93,11 +98,17 @@ def figures(found: Mapping[tuple[str, str], Sequence[Run]]) -> dict[str, float]:
     """Mean and smallest reward of the seeds, and speeds."""
     named: dict[str, float] = {}
     for (task, who), each in found.items():
+        if who == "both":
+            continue
         rewards = [max(run[way] for way in ("greedy", "sampled") if way in run) for run in each]
         if task != _SPEED:
             named[f"{task}_{who}"] = statistics.mean(rewards)
             named[f"{task}_{who}_least"] = min(rewards)
             named[f"{task}_{who}_most"] = max(rewards)
+    if wins := [run["win_rate"] for run in found.get(("fog", "both"), ())]:
+        named |= {"fog": statistics.mean(wins), "fog_least": min(wins), "fog_most": max(wins)}
+    if ratios := [run["ratio"] for run in found.get(("snake", "both"), ())]:
+        named["train_cost_of_memory"] = statistics.median(ratios)
     speeds = {
         who: statistics.median(run["steps"] / run["cpu_s"] for run in each)
         for (task, who), each in found.items()

@@ -2,7 +2,7 @@
 
 Play it:   entity-env play examples/skirmish.py --agent human
 Train it:  entity-env train examples/skirmish.py --steps 150000
-           (one minute on one core; wins about 98 % against random; --set sight=2 adds fog)
+           (one minute on one core; wins about 98 % against random; --set sight=1 adds fog)
 """
 
 import random

@@ -1,6 +1,6 @@
 """One training run of `benchmarks/memory.py`: `python -m benchmarks.peers.recall WHO TASK SEED`.
 
-WHO is "ours", the command line with a memory of 32 numbers; "forgetful", without memory; or
+WHO is "both" for the tasks "fog" and "snake", which compare our own; "ours", the command line with a memory of 32 numbers; "forgetful", without memory; or
 "recurrent_ppo": that of sb3-contrib with its defaults, in eight environments. Runs in the
 environment that `benchmarks/learning.py` makes. Prints one line of JSON.
 """
@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import process_time
 from typing import Any, Final
 
@@ -43,6 +43,30 @@ def ours(task: MemoryTask, seed: int, *, remembers: bool) -> dict[str, float]:
             json.loads(_run(*played, *more))["mean_reward"] for more in (["--greedy"], [])
         )
     return {"cpu_s": cpu_s, "steps": task.total_steps, "greedy": greedy, "sampled": sampled}
+
+
+def fog(seed: int) -> dict[str, float]:
+    """Trains for a skirmish in fog with and without memory, and lets both play each other."""
+    game = ["examples/skirmish.py", "--set=sight=1"]
+    train = ["--steps", "200000", "--seed", str(seed), "--eval-interval", "0", "--num-workers", "0"]
+    with tempfile.TemporaryDirectory() as out:
+        paths = [f"{out}/remembers", f"{out}/forgets"]
+        for path, more in zip(paths, (["--set-train=net.memory=32"], []), strict=True):
+            _run("train", *game, *train, *more, "--out", path)
+        match = ["--agents", ",".join(paths), "--games", "400", "--seed", str(_EVAL_SEED)]
+        played = json.loads(_run("eval", *game, *match, "--json"))
+    return {"win_rate": played["agents"][0]["win_rate"]}
+
+
+def cost(seed: int) -> dict[str, float]:
+    """Processor time of learning snake without memory, divided by that with memory."""
+    train = ["--steps", "100000", "--seed", str(seed), "--eval-interval", "0", "--num-workers", "0"]
+    times = [0.0]
+    with tempfile.TemporaryDirectory() as out:
+        for more in ([], ["--set-train=net.memory=32"]):
+            _run("train", "snake", *train, *more, "--out", f"{out}/{len(times)}")
+            times.append(os.times().children_user + os.times().children_system)
+    return {"ratio": (times[1] - times[0]) / (times[2] - times[1])}
 
 
 def _run(*words: str) -> str:
@@ -89,12 +113,18 @@ def _mean_reward(model: Any, task: MemoryTask, *, greedy: bool) -> float:  # noq
     return float(np.mean([each[: NUM_EPISODES // count] for each in finished]))
 
 
+BOTH: Final[Mapping[str, Callable[[int], dict[str, float]]]] = {"fog": fog, "snake": cost}
+"""Tasks that compare our agents with and without memory."""
+
+
 def main(arguments: Sequence[str]) -> None:
     """Makes one run."""
     answers = private_stdout()
     who, name, seed = arguments
     torch.set_num_threads(1)
-    if who == "recurrent_ppo":
+    if name in BOTH:
+        result = BOTH[name](int(seed))
+    elif who == "recurrent_ppo":
         result = recurrent_ppo(TASKS[name], int(seed))
     else:
         result = ours(TASKS[name], int(seed), remembers=who == "ours")

@@ -106,7 +106,9 @@ _MEMORY_MINIBATCH: Final = 256
 a single segment is too little for a gradient, and with larger ones there are too few steps.
 """
 _RATE_OF_SEVERAL: Final = 0.005
-"""Learning rate for games with several agents, an entity network and no continuous actions."""
+"""Learning rate for games with several agents and no continuous actions, for an entity network
+without memory: with its smaller minibatches, the usual rate is enough.
+"""
 _CUT_GAMMAS: Final = (0.9, 0.995)
 """Range of the discount for truncated episodes. The value at the truncation is an estimate; with a
 horizon longer than an episode, values would consist only of such estimates.
@@ -195,7 +197,7 @@ class Preset:
             settings["gamma"] = round(max(low, min(1 - 1 / seen.mean_length, high)), 4)
             reasons.append(f"gamma {settings['gamma']:g}: episodes are truncated, not terminated")
         if "net" not in settings:
-            changes, why = _for_entities(num_agents, seen)
+            changes, why = _for_entities(num_agents, seen, remembers=remembers)
             settings |= changes
             reasons += why
         return Defaults(num_envs, settings, tuple(reasons))
@@ -222,7 +224,9 @@ class Preset:
         return min(wanted, max(total_steps // 4, 1))
 
 
-def _for_entities(num_agents: int, seen: GameFigures) -> tuple[dict[str, Any], list[str]]:
+def _for_entities(
+    num_agents: int, seen: GameFigures, *, remembers: bool
+) -> tuple[dict[str, Any], list[str]]:
     """Changes to network and optimizer for an entity game, and their reasons."""
     changes: dict[str, Any] = {}
     reasons: list[str] = []
@@ -231,7 +235,7 @@ def _for_entities(num_agents: int, seen: GameFigures) -> tuple[dict[str, Any], l
         net = replace(net, separate_value=True)
         changes["minibatch_size"] = _SMALL_MINIBATCHES
         reasons.append("a separate network for the value: actions are continuous")
-    elif num_agents > 1:
+    elif num_agents > 1 and not remembers:
         changes["learning_rate"] = _RATE_OF_SEVERAL
     if seen.num_entities >= _MANY_ENTITIES:
         net = replace(net, n_layer=1)
