@@ -1,8 +1,9 @@
 """One training run of `benchmarks/memory.py`: `python -m benchmarks.peers.recall WHO TASK SEED`.
 
-WHO is "both" for the tasks "fog" and "snake", which compare our own; "ours", the command line with a memory of 32 numbers; "forgetful", without memory; or
-"recurrent_ppo": that of sb3-contrib with its defaults, in eight environments. Runs in the
-environment that `benchmarks/learning.py` makes. Prints one line of JSON.
+WHO is "ours", the command line with a memory of 32 numbers; "forgetful", without memory;
+"recurrent_ppo": that of sb3-contrib with its defaults, in eight environments; or "both", for the
+tasks "fog" and "snake", which compare our own agents. Runs in the environment that
+`benchmarks/learning.py` makes. Prints one line of JSON.
 """
 
 from __future__ import annotations
