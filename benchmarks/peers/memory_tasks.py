@@ -246,11 +246,9 @@ concentration: Final = Game(
 # ------------------------------------------------------------------------------------ tasks
 
 
-def cartpole(hides: bool = True) -> gymnasium.Env[Any, Any]:
+def cartpole() -> gymnasium.Env[Any, Any]:
     """CartPole, whose velocities are hidden."""
     env = gymnasium.make("CartPole-v1")
-    if not hides:
-        return env
     space = env.observation_space
     if not isinstance(space, spaces.Box):
         raise TypeError(f"expected a Box, got {space}")
@@ -266,13 +264,7 @@ def memory_s7() -> gymnasium.Env[Any, Any]:
     return gymnasium.wrappers.FlattenObservation(env)
 
 
-def cartpole_env() -> gymnasium.Env[Any, Any]:
-    """CartPole as it is."""
-    return cartpole(hides=False)
-
-
 cartpole_positions: Final = from_gymnasium(cartpole, name="cartpole_positions")
-cartpole_whole: Final = from_gymnasium(cartpole_env, name="cartpole_whole")
 memory_room: Final = from_gymnasium(memory_s7, name="memory_room")
 
 _KEY: Final = "examples/hidden_key.py"
@@ -288,5 +280,4 @@ TASKS: Final = {
     "concentration": MemoryTask(
         100_000, lambda: RulesEnv(Concentration()), f"{_HERE}:concentration"
     ),
-    "cartpole": MemoryTask(100_000, cartpole_env, f"{_HERE}:cartpole_whole"),
 }
