@@ -18,7 +18,7 @@ from entity_env.core.spaces import (
     GlobalCategoricalActionSpace,
     SelectEntityActionSpace,
 )
-from entity_env.core.validation import as_mask
+from entity_env.core.validation import nested_mask
 from entity_env.errors import SchemaError
 
 
@@ -128,6 +128,21 @@ class ActionBuffer:
             base += np.add.reduce(entities.lengths[:kind])
         np.add(np.repeat(base, counts), np.arange(self.num_actors), out=out)
 
+    def _repeated(self, mask: NDArray[np.bool_], per_actor: int) -> NDArray[np.bool_]:
+        """A mask of `(num_actors, per_actor, num_choices)`, also if it depends on no other action.
+
+        Raises:
+            SchemaError: it has another number of choices of the other action.
+        """
+        if mask.ndim == 2:
+            return np.repeat(mask[:, None], per_actor, axis=1)
+        if mask.shape[1] != per_actor and len(mask):
+            raise SchemaError(
+                f"the mask of action {self.name!r} depends on an action with {per_actor} choices, "
+                f"so it needs the shape {(len(mask), per_actor, mask.shape[2])}: got {mask.shape}"
+            )
+        return mask
+
     def _all_groups(self, entities: EntityOffsets) -> NDArray[np.int64]:
         """`(num_groups, 4)` in row order."""
         groups = np.empty((len(self._groups) // 4, 4), dtype=np.int64)
@@ -152,6 +167,9 @@ class _MaskedBuffer(ActionBuffer):
         super().__init__(name, may_block=may_block)
         self.num_choices = num_choices
         self._masks: list[tuple[int, NDArray[np.bool_]]] = []
+        """First actor of each mask, and `(num_actors, num_choices)`, or with three dimensions if it
+        depends on another action.
+        """
 
     def clear(self) -> None:
         super().clear()
@@ -161,7 +179,7 @@ class _MaskedBuffer(ActionBuffer):
         """Sets the mask of the last `num_actors` actors added; None allows everything."""
         if mask is None:
             return
-        allowed = as_mask(
+        allowed = nested_mask(
             mask,
             (num_actors, self.num_choices),
             self.name,
@@ -176,11 +194,22 @@ class _MaskedBuffer(ActionBuffer):
         self.write_actors(where.actors, frame.lengths[where.row], entities, frame, memory)
         if not self._masks:
             return
-        flat = frame.slots[where.mask.index] = memory.allocate(where.mask, self.num_actors)
-        allowed = flat.reshape(self.num_actors, self.num_choices)
+        per_actor = where.per_actor(frame.lengths)
+        count = self.num_actors if per_actor is None else int(where.mask_sizes(frame.lengths).sum())
+        flat = frame.slots[where.mask.index] = memory.allocate(where.mask, count)
+        allowed = flat.reshape(count, self.num_choices)
         allowed[:] = True
+        if per_actor is None:
+            for first, mask in self._masks:
+                allowed[first : first + len(mask)] = mask
+            return
+        lengths = frame.lengths[where.row]
+        starts = np.cumsum(lengths) - lengths
+        offsets = np.cumsum(lengths * per_actor) - lengths * per_actor
         for first, mask in self._masks:
-            allowed[first : first + len(mask)] = mask
+            row = int(np.searchsorted(starts, first, side="right")) - 1
+            rows = self._repeated(mask, int(per_actor[row])).reshape(-1, self.num_choices)
+            allowed[offsets[row] : offsets[row] + len(rows)] = rows
 
 
 class GlobalCategoricalBuffer(_MaskedBuffer):
@@ -254,11 +283,11 @@ class SelectEntityBuffer(ActionBuffer):
             )
         if mask is not None:
             shape = num_actors, num_actees
-            self.add_allowed(row, as_mask(mask, shape, self.name, may_block=self._may_block))
+            self.add_allowed(row, nested_mask(mask, shape, self.name, may_block=self._may_block))
 
     def add_allowed(self, row: int, allowed: NDArray[np.bool_]) -> None:
         """Sets an observation's mask, which is not checked again."""
-        self._masks.append((row, allowed.reshape(-1)))
+        self._masks.append((row, allowed))
 
     def write(
         self, where: ActionSlots, entities: EntityOffsets, frame: Frame, memory: FrameMemory
@@ -268,12 +297,13 @@ class SelectEntityBuffer(ActionBuffer):
         self._actees.write_actors(where.actees, actee_lengths, entities, frame, memory)
         if not self._masks:
             return
-        sizes = frame.lengths[where.row] * actee_lengths
+        sizes, per_actor = where.mask_sizes(frame.lengths), where.per_actor(frame.lengths)
         starts = np.cumsum(sizes) - sizes
         allowed = frame.slots[where.mask.index] = memory.allocate(where.mask, int(sizes.sum()))
         allowed[:] = True
-        for row, mask in self._masks:
-            allowed[starts[row] : starts[row] + len(mask)] = mask
+        for row, each in self._masks:
+            mask = each if per_actor is None else self._repeated(each, int(per_actor[row]))
+            allowed[starts[row] : starts[row] + mask.size] = mask.reshape(-1)
 
 
 def action_buffer(name: ActionName, space: ActionSpace, *, may_block: bool = False) -> ActionBuffer:

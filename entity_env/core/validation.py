@@ -36,24 +36,6 @@ MISFIT: Final = -1
 """Returned by a kernel that cannot use its arguments and has changed nothing."""
 
 
-def of_selectors(
-    mask: object, num_actors: int, num_actees: int, action: ActionName
-) -> tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None]:
-    """Splits the `(num_actors, num_actees)` mask of a select action; None = everything is allowed.
-
-    Returns `(num_actors,) bool`, True = the actor has a target, None if all have one; and the mask
-    rows of the actors with a target, None if `mask` is None. Raises `SchemaError` for a wrong shape
-    or value.
-    """
-    if mask is None:
-        return (None if num_actees else np.zeros(num_actors, dtype=np.bool_)), None
-    allowed = as_mask(mask, (num_actors, num_actees), action, may_block=True)
-    has_target = np.asarray(allowed.any(axis=1))
-    if has_target.all():
-        return None, allowed
-    return has_target, allowed[has_target]
-
-
 def as_mask(
     mask: object,
     shape: tuple[int, int],
@@ -105,6 +87,42 @@ def as_mask(
             f"{other}"
         )
     return allowed
+
+
+def nested_mask(
+    mask: object,
+    shape: tuple[int, int],
+    action: ActionName,
+    *,
+    may_block: bool = False,
+    is_global: bool = False,
+) -> NDArray[np.bool_]:
+    """Like `as_mask`; a mask with three dimensions depends on another action.
+
+    Its shape is `(num_actors, num_earlier, num_choices)`, where `num_earlier` is the number of
+    choices of that action. It may allow nothing after some of them, which may be illegal.
+    """
+    if not is_nested(mask):
+        return as_mask(mask, shape, action, may_block=may_block, is_global=is_global)
+    array = np.asarray(mask)
+    rows = as_mask(
+        array.reshape(-1, array.shape[-1]),
+        (shape[0] * array.shape[1], shape[1]),
+        action,
+        may_block=True,
+    )
+    return rows.reshape(shape[0], array.shape[1], shape[1])
+
+
+def is_nested(mask: object) -> bool:
+    """Whether a mask has three dimensions."""
+    if hasattr(mask, "ndim"):
+        return bool(mask.ndim == 3)
+    for _ in range(2):
+        if not isinstance(mask, list | tuple) or not mask:
+            return False
+        mask = mask[0]
+    return isinstance(mask, list | tuple) or hasattr(mask, "ndim")
 
 
 def mask_rows(

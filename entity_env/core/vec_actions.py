@@ -22,6 +22,7 @@ from entity_env.core.vec_obs import (
     VecActions,
     VecCategoricalActionMask,
     VecSelectEntityActionMask,
+    narrowed,
 )
 from entity_env.errors import SchemaError
 
@@ -52,10 +53,13 @@ def checked_vec_actions(
             f"action {unknown[0]!r} is not in the action space, which has "
             f"{', '.join(action_space) or 'none'}"
         )
-    return {
-        name: _checked(name, actions.get(name), masks[name], space, where)
-        for name, space in action_space.items()
-    }
+    checked: dict[ActionName, NDArray[Any]] = {}
+    for name, space in action_space.items():
+        mask = masks[name]
+        if space.given:
+            mask = narrowed(mask, checked[space.given[-1]])
+        checked[name] = _checked(name, actions.get(name), mask, space, where)
+    return checked
 
 
 def _checked(

@@ -28,10 +28,14 @@ class VecCategoricalActionMask:
             which are in observation space order. A global action has at most one actor: the
             `GLOBAL_ENTITY` row, whose index follows the last entity's.
         mask: per observation `(num_actors, num_choices)` bool, True = allowed; None = all allowed.
+            With `per_actor`, `(num_actors * per_actor, num_choices)`, see `narrowed`.
+        per_actor: one int64 per observation: number of choices of the action on which this one
+            depends, and so of mask rows for each actor. None = the mask does not depend on others.
     """
 
     actors: RaggedArray[np.int64]
     mask: RaggedArray[np.bool_] | None = None
+    per_actor: RaggedArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +47,14 @@ class VecSelectEntityActionMask:
         actees: per observation, the index of each selectable entity. An action is a position in
             this list, not an entity index.
         mask: per observation `num_actors * num_actees` bool in row-major order, True = allowed;
-            None = all allowed.
+            None = all allowed. With `per_actor`, `num_actors * per_actor * num_actees`.
+        per_actor: as in `VecCategoricalActionMask`.
     """
 
     actors: RaggedArray[np.int64]
     actees: RaggedArray[np.int64]
     mask: RaggedArray[np.bool_] | None = None
+    per_actor: RaggedArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,35 @@ class VecContinuousActionMask:
 VecActionMask: TypeAlias = (
     VecCategoricalActionMask | VecSelectEntityActionMask | VecContinuousActionMask
 )
+
+def narrowed(mask: VecActionMask, earlier: NDArray[Any]) -> VecActionMask:
+    """The mask after the choices of the action on which it depends, without `per_actor`.
+
+    Args:
+        earlier: `(num_actors,)` int64 choices of that action, by the same actors.
+    """
+    if isinstance(mask, VecContinuousActionMask) or mask.per_actor is None:
+        return mask
+    if mask.mask is None:
+        return replace(mask, per_actor=None)
+    rows = mask.actors.row_index
+    if len(earlier) != len(rows):
+        raise SchemaError(
+            f"an action that depends on another needs the same actors: got {len(rows)}, but "
+            f"{len(earlier)} of the other"
+        )
+    counts = mask.per_actor.values[rows]
+    place = np.cumsum(counts) - counts + earlier
+    values, lengths = mask.mask.values, mask.actors.lengths
+    if isinstance(mask, VecSelectEntityActionMask):
+        widths = mask.actees.lengths[rows]
+        lengths = lengths * mask.actees.lengths
+        sizes = counts * widths
+        starts = np.cumsum(sizes) - sizes + earlier * widths
+        ends = np.cumsum(widths)
+        place = np.repeat(starts - ends + widths, widths) + np.arange(int(widths.sum()))
+    return replace(mask, mask=RaggedArray.unchecked(values[place], lengths), per_actor=None)
+
 
 VecActions: TypeAlias = Mapping[
     ActionName,
@@ -105,11 +140,12 @@ def merge_metrics(into: dict[str, Metric], more: Mapping[str, Metric]) -> None:
 
 
 class MaskTensors(NamedTuple):
-    """An action mask as tensors; `actees` and `mask` are None if the action mask has none."""
+    """An action mask as tensors; all but `actors` are None if the action mask has none."""
 
     actors: RaggedTensor
     actees: RaggedTensor | None
     mask: RaggedTensor | None
+    per_actor: RaggedTensor | None = None
 
 
 class ObsTensors(NamedTuple):
@@ -180,7 +216,8 @@ class EntityBatch:
         masks = {}
         for name, mask in self.action_masks.items():
             parts = {part: each.to_torch(device) for part, each in _parts(mask)}
-            masks[name] = MaskTensors(parts["actors"], parts.get("actees"), parts.get("mask"))
+            rest = (parts.get(part) for part in MaskTensors._fields[1:])
+            masks[name] = MaskTensors(parts["actors"], *rest)
         return ObsTensors(
             {name: each.to_torch(device) for name, each in self.features.items()},
             {name: each.to_torch(device) for name, each in self.visible.items()},
@@ -267,17 +304,22 @@ def _concat_masks(masks: Sequence[VecActionMask]) -> VecActionMask:
         )
     if isinstance(masks[0], VecContinuousActionMask):
         return VecContinuousActionMask(actors)
+    counts = [each for mask in masks if (each := getattr(mask, "per_actor", None)) is not None]
+    per_actor = RaggedArray.concat(counts) if counts else None
     if isinstance(masks[0], VecCategoricalActionMask):
-        return VecCategoricalActionMask(actors, filled)
+        return VecCategoricalActionMask(actors, filled, per_actor)
     actees = [mask.actees for mask in masks if isinstance(mask, VecSelectEntityActionMask)]
-    return VecSelectEntityActionMask(actors, RaggedArray.concat(actees), filled)
+    return VecSelectEntityActionMask(actors, RaggedArray.concat(actees), filled, per_actor)
 
 
 def _num_masked(mask: VecActionMask) -> NDArray[np.int64]:
     """`(num_rows,)`: mask rows of each observation."""
+    count = mask.actors.lengths
+    if not isinstance(mask, VecContinuousActionMask) and mask.per_actor is not None:
+        count = count * mask.per_actor.values
     if isinstance(mask, VecSelectEntityActionMask):
-        return mask.actors.lengths * mask.actees.lengths
-    return mask.actors.lengths
+        return count * mask.actees.lengths
+    return count
 
 
 @dataclass(slots=True)

@@ -208,11 +208,13 @@ def actions_from_json(
             f"requested: {', '.join(asked) or 'no action'}, recorded: {', '.join(data) or 'none'}"
         )
     made: dict[str, Action] = {}
+    chosen: dict[str, list[Any]] = {}
     for name, question in asked.items():
         values = data[name] if isinstance(data[name], list) else [data[name]]
         if isinstance(observation.actions[name], SelectEntityActionMask):
             values = _positions(values, observation.entity_ids(spaces[0]), question.actees)
-        made[name] = question.action(values)
+        chosen[name] = values
+        made[name] = question.after(chosen).action(values)
     return made
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from entity_env.agents.policy_agent import TIE, PolicyAgent
 from entity_env.authoring.local_run import AgentRun, Thoughts
 from entity_env.authoring.obs import Obs
-from entity_env.core.action_request import Question
+from entity_env.core.action_request import Question, choose_in_order
 from entity_env.core.observation import Action, Observation
 from entity_env.core.spaces import ActionName, ContinuousActionSpace, SelectEntityActionSpace
 
@@ -33,12 +33,10 @@ class RandomPlayer(PolicyAgent):
         self._rng = Random(seed)
 
     def decide(self, observation: Observation) -> Mapping[ActionName, Action]:
-        return {
-            question.name: question.action(
-                [self._chosen(question, actor) for actor in range(len(question.actors))]
-            )
-            for question in self.questions(observation)
-        }
+        return choose_in_order(
+            self.questions(observation),
+            lambda asked: [self._chosen(asked, actor) for actor in range(len(asked.actors))],
+        )
 
     def _chosen(self, question: Question, actor: int) -> int | list[float]:
         space = question.space
