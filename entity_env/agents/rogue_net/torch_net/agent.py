@@ -88,7 +88,7 @@ class NeuralAgent(TrainedAgent):
     ) -> tuple[dict[ActionName, Samples], Mapping[ActionName, NDArray[np.float32]]]:
         batch = self._batch_of_one(observation)
         distributions, _, states = self._distributions(batch, self._past())
-        chosen = sample_actions(
+        chosen, distributions = sample_actions(
             distributions, greedy=self.choosing.greedy, generator=self._generator
         )
         self._after = None if states is None else states.cpu().numpy()
@@ -104,6 +104,7 @@ class NeuralAgent(TrainedAgent):
     def thoughts(self, obs: Batch) -> Thoughts:
         past = self._past()
         distributions, values, _ = self._distributions(obs, past)
+        _, distributions = sample_actions(distributions, greedy=True, generator=None)
         probabilities, value = _probs_of(distributions), values.item()
         if not isinstance(self.net, RogueNet):
             return Thoughts(probabilities, value)
