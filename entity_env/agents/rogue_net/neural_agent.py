@@ -27,6 +27,7 @@ from entity_env.authoring.local_run import AgentRun, Thoughts
 from entity_env.authoring.obs import Obs
 from entity_env.authoring.schema import Schema
 from entity_env.batching.observation_batcher import ObservationBatcher
+from entity_env.core.action_request import choose_in_order
 from entity_env.core.observation import (
     Action,
     CategoricalAction,
@@ -230,12 +231,8 @@ class TrainedAgent(PolicyAgent):
         before = self._state
         chosen, probs = self.choose(self._adapted(observation))
         self._last, self._state = (observation, before), self._after
-        return {
-            question.name: _with_probs(
-                question.action(chosen[question.name]), probs.get(question.name)
-            )
-            for question in questions
-        }
+        actions = choose_in_order(questions, lambda question: chosen[question.name])
+        return {name: _with_probs(each, probs.get(name)) for name, each in actions.items()}
 
     def think(self, observation: Observation) -> Thoughts:
         """See `PolicyAgent.think`; probabilities are at the temperature of `decide`.
