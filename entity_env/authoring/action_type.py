@@ -198,7 +198,7 @@ class Composite(ActionType[list[Choice | None]]):
     An actor that cannot choose any entity for some part is skipped, and its result is None.
 
     Args:
-        cls: a frozen dataclass with at least two fields.
+        cls: a frozen dataclass with at least one field.
         name: prefix of the parts' names; default: the class name.
 
     Raises:
@@ -262,7 +262,7 @@ class GlobalComposite(Composite[Choice]):
 
 def joined_answers(kinds: Sequence[ActionType[Any]], answers: Sequence[Any]) -> Any:  # noqa: ANN401 - the result of `act`
     """The result of `act`, given the answer to each element of the requested actions."""
-    if len(answers) == 1:
+    if len(answers) == 1 and kinds[0].whole is None:
         return answers[0]
     joined: list[Any] = []
     for whole, group in itertools.groupby(
@@ -331,10 +331,9 @@ def _parts_of(cls: object) -> Mapping[str, Any]:
     """Types of the fields of a decision in several parts."""
     params = getattr(cls, "__dataclass_params__", None)
     fields = dataclasses.fields(cls) if isinstance(cls, type) and params is not None else ()  # type: ignore[arg-type]  # a dataclass
-    if not isinstance(cls, type) or params is None or not params.frozen or len(fields) < 2:
+    if not isinstance(cls, type) or params is None or not params.frozen or not fields:
         raise SchemaError(
-            "a decision in several parts must be a frozen dataclass with at least two fields: "
-            f"got {cls!r}"
+            f"a decision in several parts must be a frozen dataclass with fields, got {cls!r}"
         )
     hints = resolved_hints(cls)
     return {field.name: hints[field.name] for field in fields}

@@ -384,6 +384,9 @@ def _has_target(kind: SelectEntity[Any], obs: Obs) -> list[bool] | None:
     mask: Any = None if obs.masks is None else obs.masks.get(kind)
     if mask is None:
         return None if num_actees else [False] * count
+    if not num_actees:
+        nested_mask(mask, (count, 0), kind.name, may_block=True)  # raises if it is not empty
+        return [False] * count
     try:
         if isinstance(mask, list | tuple) and not is_nested(mask):
             found = list(map(any, rows_of_mask(mask)))
@@ -391,7 +394,7 @@ def _has_target(kind: SelectEntity[Any], obs: Obs) -> list[bool] | None:
             found = np.asarray(mask).reshape(count, -1).any(axis=1).tolist()
     except (TypeError, ValueError):
         found = []
-    if len(found) != count or not num_actees:
+    if len(found) != count:
         nested_mask(mask, (count, num_actees), kind.name, may_block=True)  # raises
     return None if all(found) else found
 
