@@ -18,13 +18,13 @@ from entity_env.core.spaces import (
     ContinuousActionSpace,
     SelectEntityActionSpace,
 )
+from entity_env.core.vec_actions import narrowed
 from entity_env.core.vec_obs import (
     VecActionMask,
     VecActions,
     VecCategoricalActionMask,
     VecObs,
     VecSelectEntityActionMask,
-    narrowed,
 )
 
 

@@ -242,9 +242,15 @@ class Composite(ActionType[list[Choice | None]]):
 
     def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> list[Choice | None]:
         """The decisions, given the answers to the parts: one list each."""
+        of_parts = [
+            [None if each is None else float(each[0]) for each in values]
+            if isinstance(part, Continuous)
+            else values
+            for part, values in zip(self.elements, chosen, strict=True)
+        ]
         return [
-            None if any(part is None for part in parts) else self.cls(*map(_single, parts))
-            for parts in zip(*chosen, strict=True)
+            None if any(part is None for part in parts) else self.cls(*parts)
+            for parts in zip(*of_parts, strict=True)
         ]
 
 
@@ -322,15 +328,10 @@ def _has_only_enums(cls: type) -> bool:
     return all(isinstance(kind, EnumType) for kind in resolved_hints(cls).values())
 
 
-def _single(value: Any) -> Any:  # noqa: ANN401 - of any part
-    """The number of a part with one real number; any other answer as it is."""
-    return float(value[0]) if hasattr(value, "dtype") else value
-
-
 def _parts_of(cls: object) -> Mapping[str, Any]:
     """Types of the fields of a decision in several parts."""
     params = getattr(cls, "__dataclass_params__", None)
-    fields = dataclasses.fields(cls) if isinstance(cls, type) and params is not None else ()  # type: ignore[arg-type]  # a dataclass
+    fields = dataclasses.fields(cls) if isinstance(cls, type) and params is not None else ()
     if not isinstance(cls, type) or params is None or not params.frozen or not fields:
         raise SchemaError(
             f"a decision in several parts must be a frozen dataclass with fields, got {cls!r}"

@@ -224,8 +224,9 @@ class Obs:
             may_block = isinstance(kind, SelectEntity)
             shape = count, len(choices)
             try:
+                allowed: list[list[bool]]
                 if is_nested(mask):
-                    allowed = nested_mask(mask, shape, kind.name).any(axis=1).tolist()
+                    allowed = np.any(nested_mask(mask, shape, kind.name), axis=1).tolist()
                 else:
                     allowed = mask_rows(
                         mask, shape, kind.name, may_block=may_block, is_global=is_global
@@ -387,11 +388,12 @@ def _has_target(kind: SelectEntity[Any], obs: Obs) -> list[bool] | None:
     if not num_actees:
         nested_mask(mask, (count, 0), kind.name, may_block=True)  # raises if it is not empty
         return [False] * count
+    found: list[bool]
     try:
         if isinstance(mask, list | tuple) and not is_nested(mask):
             found = list(map(any, rows_of_mask(mask)))
         else:
-            found = np.asarray(mask).reshape(count, -1).any(axis=1).tolist()
+            found = np.any(np.reshape(mask, (count, -1)), axis=1).tolist()
     except (TypeError, ValueError):
         found = []
     if len(found) != count:

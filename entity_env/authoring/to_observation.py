@@ -194,7 +194,7 @@ def _checked(
     if plain and not is_nested(mask):
         return mask_rows(mask, shape, action)
     allowed = nested_mask(mask, shape, action)
-    return allowed.tolist() if plain else allowed  # type: ignore[no-any-return]  # lists
+    return allowed.tolist() if plain else allowed
 
 
 def _num_rows(mask: BoolMask) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import is_
+from operator import is_, itemgetter
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -80,12 +80,14 @@ class ActionSlots(NamedTuple):
         if self.given is None:
             return None
         if isinstance(self.given.space, SelectEntityActionSpace):
-            return lengths[self.given.actee_row]
+            counts: NDArray[np.int64] = lengths[self.given.actee_row]
+            return counts
         return np.full(lengths.shape[1], self.given.mask.width)
 
     def mask_sizes(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """`(num_rows,)`: rows of the mask slot of each observation."""
-        sizes, per_actor = lengths[self.row], self.per_actor(lengths)
+        sizes: NDArray[np.int64] = lengths[self.row]
+        per_actor = self.per_actor(lengths)
         if per_actor is not None:
             sizes = sizes * per_actor
         if isinstance(self.space, SelectEntityActionSpace):
@@ -246,7 +248,7 @@ class Frame:
 
     @cached_property
     def action_masks(self) -> dict[ActionName, VecActionMask]:
-        return {name: self._action_mask(where) for name, where in self.layout.actions.items()}
+        return {name: self.mask_of(where) for name, where in self.layout.actions.items()}
 
     @cached_property
     def has_actors(self) -> NDArray[np.bool_]:
@@ -255,7 +257,8 @@ class Frame:
         has_actors: NDArray[np.bool_] = np.add.reduce(self.lengths[rows]) > 0
         return has_actors
 
-    def _action_mask(self, where: ActionSlots) -> VecActionMask:
+    def mask_of(self, where: ActionSlots) -> VecActionMask:
+        """The actors and the mask of an action."""
         lengths = self.lengths[where.row]
         mask = self.slots[where.mask.index]
         if isinstance(where.space, GlobalCategoricalActionSpace):
@@ -315,7 +318,7 @@ def concat_frames(
     gathered = Frame(layout, lengths, join.slots.copy())
     # A frame without an array of actors has no actors, so only flags must be filled in.
     for where in layout.entities.values():
-        _fill_partial(gathered, frames, where.visible, lambda lengths, row=where.row: lengths[row])
+        _fill_partial(gathered, frames, where.visible, itemgetter(where.row))
     for action in layout.actions.values():
         _fill_partial(gathered, frames, action.mask, action.mask_sizes)
     return gathered

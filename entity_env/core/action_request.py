@@ -255,7 +255,7 @@ def questions(
 
 
 def _require_choice_after(asked: Mapping[ActionName, Question]) -> None:
-    """Raises `SchemaError` if an actor has no legal choice after a legal choice of another action."""
+    """Raises `SchemaError` if an actor has no legal choice after a legal choice before."""
     for question in asked.values():
         if not question.space.given or not is_nested(question.allowed):
             continue
@@ -267,22 +267,21 @@ def _require_choice_after(asked: Mapping[ActionName, Question]) -> None:
             )
         for actor, rows in enumerate(question.allowed):
             for choice in before.legal(actor):
-                if len(rows) != len(before.choices) or not any(rows[choice]):
-                    raise no_choice_after(question, before, actor, choice)
+                if len(rows) != len(before.choices):
+                    raise SchemaError(
+                        f"the mask of action {question.name!r} needs {len(before.choices)} rows "
+                        f"per actor, one for each choice of {before.name!r}: got {len(rows)}"
+                    )
+                if not any(rows[choice]):
+                    words = repr(before.choices[choice])
+                    raise no_choice_after(question.name, before.name, actor, words)
 
 
-def no_choice_after(question: Question, before: Question, actor: int, choice: int) -> SchemaError:
-    """Error for a mask that forbids everything after a legal choice, or has another length."""
-    count = len(question.allowed[actor])
-    if count != len(before.choices):
-        return SchemaError(
-            f"the mask of action {question.name!r} needs {len(before.choices)} rows per actor, one "
-            f"for each choice of {before.name!r}: got {count}"
-        )
+def no_choice_after(action: ActionName, before: ActionName, actor: int, choice: str) -> SchemaError:
+    """Error for a mask that forbids everything after a legal choice of the action before."""
     return SchemaError(
-        f"action {question.name!r}: actor {actor} has no legal choice after "
-        f"{before.choices[choice]!r}, which the mask of {before.name!r} allows: forbid that choice, "
-        f"or allow something after it"
+        f"action {action!r}: actor {actor} has no legal choice after {choice} of {before!r}: "
+        "forbid that choice, or allow something after it"
     )
 
 

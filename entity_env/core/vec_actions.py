@@ -1,8 +1,9 @@
-"""Checks of the actions of a whole batch before any is performed."""
+"""Masks and actions of a whole batch: what is legal, before anything is performed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -21,12 +22,85 @@ from entity_env.core.vec_obs import (
     VecActionMask,
     VecActions,
     VecCategoricalActionMask,
+    VecContinuousActionMask,
     VecSelectEntityActionMask,
-    narrowed,
 )
 from entity_env.errors import SchemaError
 
 _INT64: Final = np.dtype(np.int64)
+
+
+def narrowed(mask: VecActionMask, earlier: NDArray[Any]) -> VecActionMask:
+    """The mask after the choices of the action on which it depends, without `per_actor`.
+
+    Args:
+        earlier: `(num_actors,)` int64 choices of that action, by the same actors.
+    """
+    if isinstance(mask, VecContinuousActionMask) or mask.per_actor is None:
+        return mask
+    if mask.mask is None:
+        return replace(mask, per_actor=None)
+    rows = mask.actors.row_index
+    if len(earlier) != len(rows):
+        raise SchemaError(
+            f"an action that depends on another needs the same actors: got {len(rows)}, but "
+            f"{len(earlier)} of the other"
+        )
+    counts = mask.per_actor.values[rows]
+    place = np.cumsum(counts) - counts + earlier
+    values, lengths = mask.mask.values, mask.actors.lengths
+    if isinstance(mask, VecSelectEntityActionMask):
+        widths = mask.actees.lengths[rows]
+        lengths = lengths * mask.actees.lengths
+        sizes = counts * widths
+        starts = np.cumsum(sizes) - sizes + earlier * widths
+        ends = np.cumsum(widths)
+        place = np.repeat(starts - ends + widths, widths) + np.arange(int(widths.sum()))
+    return replace(mask, mask=RaggedArray.unchecked(values[place], lengths), per_actor=None)
+
+
+def choices_without_next(mask: VecActionMask, before: VecActionMask) -> Iterator[tuple[int, int]]:
+    """Legal choices of an action after which the mask of the next one allows nothing.
+
+    Args:
+        mask: of the next action, with `per_actor`.
+        before: of the action on which it depends.
+
+    Yields:
+        The actor, an index into `actors.values`, and its choice.
+    """
+    if isinstance(mask, VecContinuousActionMask) or mask.mask is None or mask.per_actor is None:
+        return
+    counts = mask.per_actor.values[mask.actors.row_index]
+    values = mask.mask.values
+    is_open: NDArray[Any]
+    if isinstance(mask, VecSelectEntityActionMask):
+        widths = np.repeat(mask.actees.lengths[mask.actors.row_index], counts)
+        starts = np.cumsum(widths) - widths
+        is_open = np.asarray(np.logical_or.reduceat(values, starts)) if len(widths) else values
+    else:
+        is_open = values.any(axis=1)
+    ends = np.cumsum(counts)
+    for place in np.flatnonzero(np.logical_not(is_open)).tolist():
+        actor = int(np.searchsorted(ends, place, side="right"))
+        choice = place - int(ends[actor] - counts[actor])
+        if _may_choose(before, actor, choice):
+            yield actor, choice
+
+
+def _may_choose(mask: VecActionMask, actor: int, choice: int) -> bool:
+    """Whether an actor may make a choice, after some choice of an action before."""
+    if isinstance(mask, VecContinuousActionMask) or mask.mask is None:
+        return True
+    rows = mask.actors.row_index
+    counts = np.ones_like(rows) if mask.per_actor is None else mask.per_actor.values[rows]
+    first, count = int(counts[:actor].sum()), int(counts[actor])
+    if isinstance(mask, VecSelectEntityActionMask):
+        widths = mask.actees.lengths[rows]
+        first, width = int((counts * widths)[:actor].sum()), int(widths[actor])
+        own = mask.mask.values[first : first + count * width].reshape(count, width)
+        return bool(own[:, choice].any())
+    return bool(mask.mask.values[first : first + count, choice].any())
 
 
 def checked_vec_actions(

@@ -68,35 +68,6 @@ VecActionMask: TypeAlias = (
     VecCategoricalActionMask | VecSelectEntityActionMask | VecContinuousActionMask
 )
 
-def narrowed(mask: VecActionMask, earlier: NDArray[Any]) -> VecActionMask:
-    """The mask after the choices of the action on which it depends, without `per_actor`.
-
-    Args:
-        earlier: `(num_actors,)` int64 choices of that action, by the same actors.
-    """
-    if isinstance(mask, VecContinuousActionMask) or mask.per_actor is None:
-        return mask
-    if mask.mask is None:
-        return replace(mask, per_actor=None)
-    rows = mask.actors.row_index
-    if len(earlier) != len(rows):
-        raise SchemaError(
-            f"an action that depends on another needs the same actors: got {len(rows)}, but "
-            f"{len(earlier)} of the other"
-        )
-    counts = mask.per_actor.values[rows]
-    place = np.cumsum(counts) - counts + earlier
-    values, lengths = mask.mask.values, mask.actors.lengths
-    if isinstance(mask, VecSelectEntityActionMask):
-        widths = mask.actees.lengths[rows]
-        lengths = lengths * mask.actees.lengths
-        sizes = counts * widths
-        starts = np.cumsum(sizes) - sizes + earlier * widths
-        ends = np.cumsum(widths)
-        place = np.repeat(starts - ends + widths, widths) + np.arange(int(widths.sum()))
-    return replace(mask, mask=RaggedArray.unchecked(values[place], lengths), per_actor=None)
-
-
 VecActions: TypeAlias = Mapping[
     ActionName,
     RaggedArray[np.int64] | RaggedArray[np.float32] | NDArray[np.int64] | NDArray[np.float32],

@@ -18,6 +18,7 @@ from entity_env.agents.rogue_net.memory import Past
 from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint, save_checkpoint
 from entity_env.agents.rogue_net.torch_net.distributions import ActionDistribution, given_samples
 from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy, evaluation_of
+from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
 from entity_env.agents.training.peers import Peers
 from entity_env.agents.training.rollout_buffer import Minibatch, Rollout, evaluate
 from entity_env.agents.training.schedule import values_of

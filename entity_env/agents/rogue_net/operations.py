@@ -29,7 +29,7 @@ changes decisions belongs in here.
 | `flatten` | each picture as a vector, channel by channel |
 | `join` | columns of both inputs |
 | `actors`, `actees` | rows of the `action`'s actors or actees; in an MLP or CNN, of observations |
-| `choice` | what the actors chose of `action`: one-hot labels, numbers, or rows of chosen entities |
+| `choice` | what actors chose of the `action`: one-hot labels, numbers, or rows of the entities |
 | `compare` | dot products of actors and actees, divided by the square root of their width |
 | `categorical` | a distribution over the allowed choices of the `action`, from logits |
 | `gaussian` | normal, from means and `log_std`, in units where -1 is `low` and 1 is `high` |

@@ -121,7 +121,6 @@ class GaussianArrays:
         """The density to the power of `1 / temperature`, normalized."""
         return replace(self, log_std=self.log_std + np.float32(0.5 * math.log(temperature)))
 
-
     def units(self, actions: Floats) -> Floats:
         """Inverse of `actions`, from -1 to 1."""
         low, half = self.low, np.float32(0.5) * self.high - np.float32(0.5) * self.low
@@ -140,7 +139,11 @@ class Chooser:
     """
 
     def __init__(
-        self, rng: np.random.Generator | None = None, *, greedy: bool = True, temperature: float = 1.0
+        self,
+        rng: np.random.Generator | None = None,
+        *,
+        greedy: bool = True,
+        temperature: float = 1.0,
     ) -> None:
         self._rng, self._greedy, self._temperature = rng or _NO_DRAWS, greedy, temperature
         self.chosen: dict[str, NDArray[np.int64] | Floats] = {}

@@ -32,7 +32,7 @@ from entity_env.agents.rogue_net.operations import Operation, Picture
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.core.ragged import Floats
 from entity_env.core.spaces import ActionName, EntityName
-from entity_env.core.vec_obs import narrowed
+from entity_env.core.vec_actions import narrowed
 from entity_env.errors import SchemaError
 
 _Step: TypeAlias = tuple[Callable[..., Any], Sequence[str], str]
@@ -285,7 +285,7 @@ class _Run:
 
     def choice(self, distribution: Distribution, x: Floats, action: ActionName) -> Floats:
         """What every actor chose: a one-hot vector, numbers from -1 to 1, or the chosen entity."""
-        chosen = self._chooser.choose(action, distribution)
+        chosen: NDArray[Any] = self._chooser.choose(action, distribution)
         if isinstance(distribution, GaussianArrays):
             return distribution.units(chosen)
         place = self._choices_of(action)

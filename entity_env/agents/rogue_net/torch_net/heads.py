@@ -29,7 +29,8 @@ from entity_env.core.spaces import (
     GlobalCategoricalActionSpace,
     SelectEntityActionSpace,
 )
-from entity_env.core.vec_obs import VecActionMask, narrowed
+from entity_env.core.vec_actions import narrowed
+from entity_env.core.vec_obs import VecActionMask
 from entity_env.errors import SchemaError
 
 
@@ -140,7 +141,9 @@ class Conditioning(nn.Module):
     def __init__(self, given: Mapping[ActionName, ActionSpace], width: int) -> None:
         super().__init__()
         choices = {
-            name: nn.Linear(width if isinstance(each, SelectEntityActionSpace) else len(each), width)
+            name: nn.Linear(
+                width if isinstance(each, SelectEntityActionSpace) else len(each), width
+            )
             for name, each in given.items()
         }
         self.choices = NamedModules(choices)
@@ -225,7 +228,13 @@ class Heads(NamedTuple):
                 found[name] = head(x, places[name])
                 continue
             found[name] = _dependent(
-                name, head, cast(Conditioning, self.conditionings[name]), x, masks[name], find, places
+                name,
+                head,
+                cast(Conditioning, self.conditionings[name]),
+                x,
+                masks[name],
+                find,
+                places,
             )
         return found
 

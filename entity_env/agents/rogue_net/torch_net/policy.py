@@ -215,9 +215,7 @@ class Policy(nn.Module, ABC):
         distributions, values, states = self._recalled(batch, past)
         if temperature != 1.0:
             distributions = at_temperature(distributions, temperature)
-        chosen, distributions = sample_actions(
-            distributions, greedy=greedy, generator=generator
-        )
+        chosen, distributions = sample_actions(distributions, greedy=greedy, generator=generator)
         logprobs, entropy = _sum_over_actors(distributions, chosen, values)
         samples = {name: choice.cpu().numpy() for name, choice in chosen.items()}
         return PolicyOutput(
