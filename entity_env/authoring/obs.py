@@ -191,7 +191,7 @@ class Obs:
 
     def actors_of(self, action: ActionKey) -> list[Any]:
         """The entities that perform an action, in the order of its answers."""
-        kind, roles = action_type(action), dict(self.actor_groups or ())
+        kind, roles = action_type(action).elements[0], dict(self.actor_groups or ())
         return [
             entity
             for i, group in enumerate(self.groups)
@@ -213,6 +213,9 @@ class Obs:
             choices = self.of_class(kind.actee)
         elif isinstance(kind, Categorical | GlobalCategorical):
             choices = list(kind.choices)
+        elif isinstance(kind, Composite):
+            part = next(iter(kind.parts))
+            raise SchemaError(f"{kind!r} has several parts: obs.allowed(action.{part}) lists one")
         else:
             raise SchemaError(f"{kind!r} asks for real numbers: it has no list of choices")
         is_global = isinstance(kind, GlobalCategorical)

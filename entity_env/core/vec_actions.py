@@ -79,7 +79,7 @@ def choices_without_next(mask: VecActionMask, before: VecActionMask) -> Iterator
         starts = np.cumsum(widths) - widths
         is_open = np.asarray(np.logical_or.reduceat(values, starts)) if len(widths) else values
     else:
-        is_open = values.any(axis=1)
+        is_open = np.asarray(values.any(axis=1))
     ends = np.cumsum(counts)
     for place in np.flatnonzero(np.logical_not(is_open)).tolist():
         actor = int(np.searchsorted(ends, place, side="right"))

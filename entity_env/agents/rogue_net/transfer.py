@@ -484,7 +484,33 @@ def _head(name: ActionName, old: Weights, fresh: Weights) -> dict[str, NDArray[A
             mine = _numbers(before, mine, labels, theirs, space)
         else:
             mine = {part: _choices(before[part], labels) for part in parts}
-    return {prefix + part: np.array(each) for part, each in mine.items()}
+    found = {prefix + part: np.array(each) for part, each in mine.items()}
+    return found | _conditioning(name, old, fresh)
+
+
+def _conditioning(name: ActionName, old: Weights, fresh: Weights) -> dict[str, NDArray[Any]]:
+    """What an action reads of earlier choices; new choices and actions have no effect at first."""
+    prefix, given = f"conditionings.{name}.", fresh.action_space[name].given
+    if not given:
+        return {}
+    layers = [f"{prefix}{layer}.{part}" for layer in ("hidden", "out") for part in _LINEAR]
+    found = {each: np.array(old.tensors.get(each, fresh.tensors[each])) for each in layers}
+    if f"{prefix}out.weight" not in old.tensors:
+        found |= {each: np.zeros_like(found[each]) for each in layers if ".out." in each}
+    for other in given:
+        weight, bias = (f"{prefix}choices.{other}.{part}" for part in _LINEAR)
+        space, theirs = fresh.action_space[other], old.action_space.get(other)
+        found |= {each: np.zeros_like(fresh.tensors[each]) for each in (weight, bias)}
+        if theirs is None or not _is_same_kind(theirs, space) or weight not in old.tensors:
+            continue
+        found[bias] = np.array(old.tensors[bias])
+        if isinstance(space, SelectEntityActionSpace):
+            found[weight] = np.array(old.tensors[weight])
+            continue
+        for i, at in enumerate(_Names(_labels(theirs), _labels(space)).source):
+            if at >= 0:
+                found[weight][:, i] = old.tensors[weight][:, at]
+    return found
 
 
 def _choices(before: Floats, labels: _Names) -> Floats:
