@@ -2,8 +2,12 @@
 
 Each run is a process with one thread (`benchmarks/peers/recall.py`): `entity-env train` with a
 memory, or RecurrentPPO with its defaults in eight environments, on equal numbers of steps. The
-score is the mean reward of 200 greedy episodes after training. The tasks are in
+score is the mean reward of 200 episodes after training, greedy or with sampled actions, whichever
+is higher: a greedy player of `concentration` may turn the same cards for ever. The tasks are in
 `benchmarks/peers/memory_tasks.py`.
+
+`alone_vs_before` is 1 if networks without memory are trained to the same weights and decisions, bit
+for bit, as by the last commit that had no memory; 0 if not. It needs the history of the repository.
 
 `--keep FOLDER` stores every finished run and reuses the stored ones. The peers' environment
 `.venv-learning` is created if missing.
@@ -16,7 +20,10 @@ import json
 import os
 import statistics
 import subprocess
+import sys
+import tarfile
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, TypeAlias
@@ -47,7 +54,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with TemporaryDirectory() as folder:
         found = runs(arguments.keep or Path(folder), arguments.tasks)
-    report("Memory", figures(found), _PACKAGES, arguments.json)
+    report("Memory", {**figures(found), **alone_vs_before()}, _PACKAGES, arguments.json)
 
 
 def runs(folder: Path, tasks: Sequence[str]) -> dict[tuple[str, str], list[Run]]:
@@ -86,7 +93,7 @@ def figures(found: Mapping[tuple[str, str], Sequence[Run]]) -> dict[str, float]:
     """Mean and smallest reward of the seeds, and speeds."""
     named: dict[str, float] = {}
     for (task, who), each in found.items():
-        rewards = [run["reward"] for run in each]
+        rewards = [max(run[way] for way in ("greedy", "sampled") if way in run) for run in each]
         if task != _SPEED:
             named[f"{task}_{who}"] = statistics.mean(rewards)
             named[f"{task}_{who}_least"] = min(rewards)
@@ -99,6 +106,41 @@ def figures(found: Mapping[tuple[str, str], Sequence[Run]]) -> dict[str, float]:
     if len(speeds) > 1:
         named["steps_per_cpu_s_vs_recurrent_ppo"] = speeds["ours"] / speeds["recurrent_ppo"]
     return named
+
+
+def alone_vs_before() -> dict[str, float]:
+    """See the top; without the history, one line on stderr and no figure."""
+    words = ("log", "--diff-filter=A", "--format=%H", "--", "entity_env/agents/rogue_net/memory.py")
+    added = _git(*words).decode().split()[-1:]
+    before = _git("archive", f"{added[0]}^") if added else b""
+    if not before:
+        sys.stderr.write("alone_vs_before is left out: it needs the commit before memory.py\n")
+        return {}
+    with TemporaryDirectory() as folder:
+        with tarfile.open(fileobj=BytesIO(before)) as archive:
+            archive.extractall(folder, filter="data")
+        digests = [_digests(Path(each)) for each in (ROOT, folder)]
+    differing = [name for name, each in digests[0].items() if digests[1].get(name) != each]
+    if differing:
+        sys.stderr.write(f"alone_vs_before: {', '.join(differing)} differ\n")
+    return {"alone_vs_before": float(not differing)}
+
+
+def _git(*words: str) -> bytes:
+    """Output of git, or nothing if it fails."""
+    command = ("git", "-C", str(ROOT), *words)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return b"" if done.returncode else done.stdout
+
+
+def _digests(tree: Path) -> Mapping[str, str]:
+    """Output of `weights_digest.py` with the entity_env of a tree."""
+    script = ROOT / "benchmarks" / "peers" / "weights_digest.py"
+    env = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(tree)}
+    command = (sys.executable, str(script), str(ROOT / "examples"))
+    done = subprocess.run(command, env=env, cwd=tree, stdout=subprocess.PIPE, check=True)
+    found: Mapping[str, str] = json.loads(done.stdout)
+    return found
 
 
 if __name__ == "__main__":

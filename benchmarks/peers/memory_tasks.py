@@ -260,9 +260,9 @@ def cartpole(hides: bool = True) -> gymnasium.Env[Any, Any]:
 
 def memory_s7() -> gymnasium.Env[Any, Any]:
     """MiniGrid's MemoryS7: which of two objects is the one that was seen at the start?"""
-    from minigrid.wrappers import ImgObsWrapper
+    from minigrid.wrappers import ImgObsWrapper, OneHotPartialObsWrapper
 
-    env = ImgObsWrapper(gymnasium.make("MiniGrid-MemoryS7-v0"))
+    env = ImgObsWrapper(OneHotPartialObsWrapper(gymnasium.make("MiniGrid-MemoryS7-v0")))
     return gymnasium.wrappers.FlattenObservation(env)
 
 

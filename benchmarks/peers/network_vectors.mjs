@@ -19,14 +19,14 @@ export function compare(network, vectors, seconds = 0) {
     if (got?.length !== wanted.length) return add(kind, Infinity, 0);
     wanted.forEach((each, i) => addAll(kind, got[i], each, scale));
   };
-  for (const {observation, temperature, probabilities, numbers, value, attention, after} of vectors) {
+  for (const {observation, temperature, probabilities, numbers, value, attention, after, kept} of vectors) {
     const thoughts = network.think(observation, {temperature, attention: true});
     addAll("states", thoughts.state, after);
     const chosen = network.choose(observation, {temperature, greedy: true});
     if (Object.keys(chosen).length !== Object.keys(probabilities).length + Object.keys(numbers).length) {
       add("probabilities", Infinity, 0);
     }
-    addAll("states", observation.state, after);
+    addAll("states", observation.state, kept);
     for (const [name, rows] of Object.entries(probabilities)) {
       addAll("probabilities", thoughts.probabilities[name], rows);
       rows.forEach((row, i) => {

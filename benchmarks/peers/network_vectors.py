@@ -28,8 +28,9 @@ _SCRIPT: Final = Path(__file__).with_suffix(".mjs")
 
 Vector: TypeAlias = dict[str, Any]
 """An observation as `network.mjs` reads it, and what numpy computes: `probabilities` at a
-`temperature`, `numbers` (means of continuous actions), `value`, `attention` and the state `after`
-it. Observations are those of one episode: the state of one is that after the one before.
+`temperature`, `numbers` (means of continuous actions), `value`, `attention`, the state `after` it,
+and the state that is `kept`: without an actor, the one before. Observations are those of one
+episode: the state of one is kept from the one before.
 """
 
 
@@ -99,10 +100,12 @@ def _vector(agent: NumpyAgent, observation: Observation) -> Vector:
             for name in observation.actions
             if isinstance(spaces[1][name], ContinuousActionSpace)
         }
+    after = agent.choose_rows(agent._batch_of(observation), agent._past())[1]
     agent.watch(observation)
     return {
         "observation": {**_as_json(observation, spaces), "state": state},
-        "after": _remembered(agent),
+        "after": [] if after is None else after[0].tolist(),
+        "kept": _remembered(agent),
         "temperature": agent.choosing.temperature,
         "probabilities": {name: rows.tolist() for name, rows in thoughts.probabilities.items()},
         "numbers": numbers,

@@ -25,7 +25,7 @@ from benchmarks.peers.memory_tasks import NUM_ENVS, TASKS, MemoryTask
 from benchmarks.peers.serve import private_stdout
 
 NUM_EPISODES: Final = 200
-"""Number of greedy episodes after training."""
+"""Number of episodes after training: greedy ones, and as many with sampled actions."""
 _EVAL_SEED: Final = 10_000
 
 
@@ -37,9 +37,12 @@ def ours(task: MemoryTask, seed: int, *, remembers: bool) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as out:
         _run("train", task.game, *settings, *train, "--num-workers", "0", "--out", out + "/run")
         cpu_s = os.times().children_user + os.times().children_system
-        agent = ["--agent", out + "/run", "--greedy", "--episodes", str(NUM_EPISODES)]
-        printed = _run("eval", task.game, *settings, *agent, "--seed", str(_EVAL_SEED), "--json")
-    return {"cpu_s": cpu_s, "steps": task.total_steps, "reward": json.loads(printed)["mean_reward"]}
+        agent = ["--agent", out + "/run", "--episodes", str(NUM_EPISODES)]
+        played = ["eval", task.game, *settings, *agent, "--seed", str(_EVAL_SEED), "--json"]
+        greedy, sampled = (
+            json.loads(_run(*played, *more))["mean_reward"] for more in (["--greedy"], [])
+        )
+    return {"cpu_s": cpu_s, "steps": task.total_steps, "greedy": greedy, "sampled": sampled}
 
 
 def _run(*words: str) -> str:
@@ -61,11 +64,12 @@ def recurrent_ppo(task: MemoryTask, seed: int) -> dict[str, float]:
     model.learn(task.total_steps)
     cpu_s = process_time() - cpu_s
     vec.close()
-    return {"cpu_s": cpu_s, "steps": model.num_timesteps, "reward": _greedy(model, task)}
+    greedy, sampled = (_mean_reward(model, task, greedy=each) for each in (True, False))
+    return {"cpu_s": cpu_s, "steps": model.num_timesteps, "greedy": greedy, "sampled": sampled}
 
 
-def _greedy(model: Any, task: MemoryTask) -> float:  # noqa: ANN401 - not installed where types are checked
-    """Mean reward of greedy episodes."""
+def _mean_reward(model: Any, task: MemoryTask, *, greedy: bool) -> float:  # noqa: ANN401 - not installed where types are checked
+    """Mean reward of episodes, greedy or with sampled actions."""
     count = 20
     mode = gymnasium.vector.AutoresetMode.SAME_STEP
     envs = gymnasium.vector.SyncVectorEnv([task.make_env] * count, autoreset_mode=mode)
@@ -73,7 +77,7 @@ def _greedy(model: Any, task: MemoryTask) -> float:  # noqa: ANN401 - not instal
     states, starts = None, np.ones(count, bool)
     totals, finished = np.zeros(count), [[] for _ in range(count)]  # type: ignore[var-annotated]
     while min(map(len, finished)) < NUM_EPISODES // count:
-        actions, states = model.predict(obs, states, starts, deterministic=True)
+        actions, states = model.predict(obs, states, starts, deterministic=greedy)
         obs, rewards, terminated, truncated, _ = envs.step(actions)
         totals += rewards
         starts = terminated | truncated

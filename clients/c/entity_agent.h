@@ -3593,7 +3593,7 @@ static const char *ea__answer_obs(ea__seat *seat, ee_agent *agent, uint64_t *ran
     ee__server *server = agent->copy->server;
     const char *problem = ea__make_room(seat, agent);
     ea_obs obs;
-    int i, k;
+    int i, k, num_asked = 0;
     if (problem) return problem;
     for (i = 0; i < server->game->num_entities; i++) {
         seat->features[i] = (const float *)(const void *)agent->obs.values[i].data;
@@ -3607,7 +3607,8 @@ static const char *ea__answer_obs(ea__seat *seat, ee_agent *agent, uint64_t *ran
     obs.requests = seat->requests;
     obs.state = seat->state;
     problem = ea_think(seat->workspace, &obs, 1, 0);
-    if (!problem && seat->agent->state_size) {
+    for (k = 0; k < server->game->num_actions; k++) num_asked += seat->requests[k].num_actors > 0;
+    if (!problem && num_asked && seat->agent->state_size) { /* as in training, only decisions */
         memcpy(seat->state, seat->workspace->state, (size_t)seat->agent->state_size * sizeof(float));
     }
     for (k = 0; !problem && k < server->game->num_actions; k++) {

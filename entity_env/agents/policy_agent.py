@@ -6,14 +6,16 @@ import copy
 import gc
 import sys
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 from entity_env.authoring.action_type import ActionKey, ActionType, joined_answers
 from entity_env.authoring.agent import Agent, Answered, one_per_seat
-from entity_env.authoring.local_run import AgentRun, Thoughts
+from entity_env.authoring.local_run import AgentRun, PastStep, Thoughts
 from entity_env.authoring.obs import Obs, answer_to
 from entity_env.authoring.schema import Schema
 from entity_env.core.action_request import Question, chosen_values, questions
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 TIE: Final = 1e-5
 """Greedy agents take the first choice whose probability is within this of the highest one. Equal
 entities have equal probabilities only up to the order of sums, so rounding would decide."""
+_NUM_KEPT: Final = 64
+"""Earlier observations that an agent with memory keeps, to tell which of them matter."""
 _NOT_COPIED: Final = (type, FunctionType, ModuleType)
 """`deepcopy` returns instances of these types unchanged."""
 
@@ -65,11 +69,20 @@ class PolicyAgent(Agent):
         """
         return None
 
+    def weigh_past(self, observation: Observation) -> Sequence[PastStep]:
+        """How much each remembered step of the running episode matters for an observation.
+
+        Computes what the decision would be if the agent had not seen that step. Has no side
+        effects, as `think`, but takes much longer. Empty without memory, and for an observation
+        that requests no actions.
+        """
+        return ()
+
     def watch(self, observation: Observation) -> None:
         """Remembers an observation on which another player decided, for agents with memory.
 
         Call it after `think`, for every observation of a seat in order, and for the last one of an
-        episode.
+        episode. It draws no random numbers.
         """
 
     @property
@@ -167,6 +180,88 @@ class PolicyAgent(Agent):
             return [answer_to(kind, obs, iter(values[kind.name])) for kind in kinds]
         except SchemaError as error:
             raise SchemaError(f"{type(self).__name__} gave an illegal answer: {error}") from error
+
+
+def thoughts_to_show(agent: Agent, observation: Observation) -> Thoughts | None:
+    """All thoughts of an agent, with the past; None without a network."""
+    think = getattr(agent, "think", None)
+    thoughts: Thoughts | None = None if think is None else think(observation)
+    if thoughts is None or not isinstance(agent, PolicyAgent):
+        return thoughts
+    return replace(thoughts, past=agent.weigh_past(observation))
+
+
+def past_steps(
+    steps: Sequence[int], changes: Sequence[float], values: Sequence[float | None]
+) -> list[PastStep]:
+    """These steps; the first of the numbers are those of all steps before, if any."""
+    places = [(0, steps[0] - 1), *((step, step) for step in steps)]
+    found = [
+        PastStep(*place, change, value)
+        for place, change, value in zip(places, changes, values, strict=True)
+    ]
+    return found if steps[0] else found[1:]
+
+
+_State = TypeVar("_State")
+
+
+class EpisodeMemory(Generic[_State]):
+    """State of a network in the running episode of a seat, and the latest observations."""
+
+    def __init__(self) -> None:
+        self.state: _State | None = None
+        """None = nothing: the episode begins."""
+        self._num_steps = 0
+        self._has_begun = False
+        self._recent: deque[tuple[int, Observation, _State | None]] = deque(maxlen=_NUM_KEPT + 1)
+        """The last observations, each with its step and the state before it."""
+
+    def __copy__(self) -> Self:
+        copied = type(self)()
+        copied.__dict__.update(self.__dict__, _recent=self._recent.copy())
+        return copied
+
+    def begin(self) -> None:
+        """Begins an episode. The last observations are kept until the first of the new one."""
+        self.state = None
+        self._has_begun = False
+
+    def add(self, observation: Observation, state: _State | None, *, has_actor: bool) -> None:
+        """Adds an observation, and the state after it.
+
+        Without an actor, it is only counted: nothing of it is remembered, as in training.
+        """
+        if not self._has_begun:
+            self._recent.clear()
+            self._num_steps = 0
+            self._has_begun = True
+        if has_actor:
+            self._recent.append((self._num_steps, observation, self.state))
+            self.state = state
+        self._num_steps += 1
+
+    def before(self, observation: Observation) -> _State | None:
+        """The state before an observation, which is the last one or the next one."""
+        _, last, state = self._recent[-1] if self._recent else (0, None, None)
+        return state if last is observation else self.state
+
+    def earlier(
+        self, observation: Observation, most: int | None = None
+    ) -> tuple[list[int], list[Observation], _State | None]:
+        """Steps of the latest observations before this one, these, and the state before the first.
+
+        At most `most`; None = all that are kept, 64.
+        """
+        found = [*self._recent]
+        if found and found[-1][1] is observation:
+            del found[-1]
+        elif not self._has_begun:
+            found = []
+        found = found[-(most or _NUM_KEPT) :]
+        if not found:
+            return [], [], None
+        return [step for step, *_ in found], [each for _, each, _ in found], found[0][2]
 
 
 def _shared_parts(agent: PolicyAgent) -> list[object]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from entity_env.authoring.action_type import ActionKey, ActionType, action_type
 from entity_env.authoring.obs import (
@@ -35,6 +35,28 @@ AFTER_NONE: Final = (
 _MAX_IGNORED: Final = 100
 
 
+class PastStep(NamedTuple):
+    """Effect of earlier observations on a decision: the difference if a network forgets them.
+
+    Args:
+        first, last: the forgotten steps, as `Turn.step`; usually a single one.
+        change: how much of the probability of the choices would move, 0 to 1: the total variation
+            distance, of the actor for which it is largest.
+        value: predicted value without these steps; None if the network has no value head.
+    """
+
+    first: int
+    last: int
+    change: float
+    value: float | None = None
+
+    @property
+    def words(self) -> str:
+        """`step 3`, or `steps 0 to 3`."""
+        is_one = self.first == self.last
+        return f"step {self.first}" if is_one else f"steps {self.first} to {self.last}"
+
+
 @dataclass(frozen=True)
 class Thoughts:
     """Outputs of a network for one observation, apart from the chosen action.
@@ -48,11 +70,14 @@ class Thoughts:
             entity, in the order of the game's observation space, then the global features if the
             network reads them as an entity. Rows sum to 1, but the row and the column of an entity
             hidden from the policy are 0. None for a network without attention.
+        past: earlier steps that an agent with memory remembers, in order; see
+            `PolicyAgent.weigh_past`.
     """
 
     probabilities: Mapping[ActionName, NDArray[np.float32]]
     value: float | None = None
     attention: NDArray[np.float32] | None = None
+    past: Sequence[PastStep] = ()
 
 
 @dataclass(frozen=True)

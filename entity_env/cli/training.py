@@ -293,6 +293,11 @@ class Origin:
         )
         return [f"from {self.init_from}: {sentence}" for sentence in found]
 
+    @property
+    def network(self) -> dict[str, Any]:
+        """The setting "net" of the network to start from, if any."""
+        return {} if self.init_from is None else {"net": self._weights.config}
+
     def start(self, game: Game, start: Mapping[str, Any]) -> Mapping[str, Any]:
         """The settings, adjusted for fine-tuning if there is a network to start from.
 
@@ -306,7 +311,7 @@ class Origin:
         changed = {
             name: getattr(tuned, name) for name in ("learning_rate", "ent_coef", "stay_close")
         }
-        return {**start, **changed, "net": self._weights.config}
+        return {**start, **changed, **self.network}
 
     def checked(self, config: PPOConfig, resume: bool) -> PPOConfig:
         """The settings, unchanged.

@@ -322,8 +322,9 @@ class VecObs(EntityBatch):
             "disabled", the episode's row in this batch shows the same entities, without actors.
         metrics: the games' named numbers over this batch.
         episodes: summaries of the episodes that ended in this step.
-        begins: `(num_rows,)` bool, rows that begin an episode without being done: after a reset.
-            None = unknown, as in batches of environments that cannot tell.
+        begins: `(num_rows,)` bool, only after a reset: rows that begin an episode without being
+            done. Includes rows that were done in the batch before a partial reset. None = none, or
+            unknown, as in batches of environments that cannot tell.
     """
 
     features: dict[EntityName, RaggedArray[np.float32]]

@@ -16,7 +16,10 @@
 //             `mask` is optional: a row per actor, true = allowed.
 //   state     what the network remembers: an array of `network.stateSize` numbers, 0 at the start of
 //             an episode. `choose` replaces them by the state after the observation, which `think`
-//             returns. Without the array, nothing is remembered.
+//             returns, if there is an actor. Without the array, nothing is remembered.
+//   past      for `think`, optional: earlier observations, whose first `state` is before. `think` then
+//             returns only `without`: what it would return after all of them, after all of them but
+//             from a state of 0, without the first of them, without the second, and so on.
 //
 // Indices count all entities, in the order of the types in `network.spaces.entities`.
 
@@ -581,11 +584,13 @@ function networkOf({spaces, net, operations}, tensor) {
   const state = {types: new Map(), isVector: "hidden" in net, size: 0};
   const [buffers, read] = inputsOf(spaces, net, state);
   const buffer = name => buffers.get(name) ?? damaged(`nothing computes ${name}`);
+  const recurs = [];
   let hasValue = true;
   const steps = operations.map(([kind, inputs, output, layer, options]) => {
     const make = own(OPERATIONS, kind) ?? unknown(`operation ${kind}`), ownTensor = (name, length) => tensor(layer + name, length);
     const [y, step] = withKnown(options, kind, known => make(known, ...inputs.map(buffer)), {state, tensor: ownTensor});
     buffers.set(output, y);
+    if (kind === "recur") recurs.push(step);
     // Zeros are an untrained value.
     if (layer.endsWith("heads.value.")) hasValue = ["weight", "bias"].some(name => ownTensor(name).some(Boolean));
     return step;
@@ -595,7 +600,10 @@ function networkOf({spaces, net, operations}, tensor) {
 
   // {NAME: rows} per actor: `probabilities` of choices, or `means` of numbers with `deviations`. `value` is
   // null if the file has none; `state` is that after the observation. `attention`, on request, has weights by head, query and key of every layer.
-  function think(observation, {temperature = 1, attention = false} = {}) {
+  function think({past, ...observation}, {temperature = 1, attention = false} = {}) {
+    if (past) {
+      return {without: statesWithoutEach(past, observation.state).map(memory => think({...observation, state: memory}, {temperature}))};
+    }
     if (!(temperature >= 1e-6)) fail(`expected a temperature from 1e-6, got ${temperature}`);
     for (const name in observation.features) named(entities, name);
     const [probabilities, means, deviations] = rowsOf(3, () => Object.create(null)), requests = requestsOf(observation, actions);
@@ -608,11 +616,30 @@ function networkOf({spaces, net, operations}, tensor) {
     };
   }
 
+  // The gates of the last observation stay in their buffers, so other states can follow it.
+  function statesWithoutEach(past, before) {
+    let states = [memoryOf(before, state.size), memoryOf(null, state.size)];
+    for (const earlier of past) {
+      const [all] = states;
+      read(earlier);
+      state.memory = all.slice();
+      for (const step of steps.slice(0, steps.indexOf(recurs.at(-1)))) step();
+      states = states.map(memory => {
+        state.memory = memory.slice();
+        for (const step of recurs) step();
+        return state.memory;
+      });
+      states.push(all);
+    }
+    return states;
+  }
+
   // A choice per actor, {NAME: choices}: the index of a label or actee, or numbers.
   function choose(observation, {greedy = false, temperature = 1, random = Math.random} = {}) {
     const {probabilities, means, deviations, state: after} = think(observation, {temperature});
     const chosen = {...probabilities, ...means};
-    after.forEach((x, i) => { if (observation.state) observation.state[i] = x; });
+    const isAsked = Object.values(chosen).some(rows => rows.length);
+    after.forEach((x, i) => { if (isAsked && observation.state) observation.state[i] = x; });
     for (const name in probabilities) {
       chosen[name] = chosen[name].map(row => {
         let rest = random();

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from entity_env.agents.policy_agent import PolicyAgent
+from entity_env.agents.policy_agent import PolicyAgent, thoughts_to_show
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import AgentRun, Thoughts, Turn
 from entity_env.core.episode import Episode
@@ -305,8 +305,9 @@ class Replay:
             game: provides the look, and repeats the decisions if the file holds only actions; None
                 = `find_game`, if available.
             look: None = the game's look; without a game, the default look.
-            thinker: agent whose probabilities, value and attention are shown at every decision,
-                even if another agent decided; None = the stored values, without attention.
+            thinker: agent whose probabilities, value, attention and past are shown at every
+                decision, even if another agent decided; None = the stored values, without attention
+                and past.
             turns: an earlier result of `turns`; None = call it.
 
         Raises:
@@ -414,7 +415,7 @@ def _with_thoughts(turns: Sequence[Turn], agent: PolicyAgent, game: Game | None)
     for turn in turns:
         seat = seats.get(turn.agent_id) or (agent.copy_for_seat() if seats else agent)
         seats[turn.agent_id] = seat
-        thoughts = None if turn.episode is not None else seat.think(turn.observation)
+        thoughts = None if turn.episode is not None else thoughts_to_show(seat, turn.observation)
         seat.watch(turn.observation)
         if turn.episode is not None:
             yield turn

@@ -192,6 +192,16 @@ class PendingBatch:
         return f"env {env_id}" if self.num_agents == 1 else f"env {env_id}, agent {agent_id}"
 
 
+def begun_rows(num_rows: int, previous: Mapping[int, PendingBatch]) -> NDArray[np.bool_]:
+    """`(num_rows,)` bool, rows that began an episode in these batches or ended one."""
+    begun = np.zeros(num_rows, np.bool_)
+    for batch in previous.values():
+        obs = batch.obs
+        flags = obs.done if obs.begins is None else obs.done | obs.begins
+        begun[obs.env_id * batch.num_agents + obs.agent_id] = flags
+    return begun
+
+
 def lost_rows(
     lost: FinishedEpisodes,
     env_id: NDArray[np.int64],

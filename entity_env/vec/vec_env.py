@@ -23,7 +23,7 @@ from entity_env.errors import ProtocolError, UsageError, shown
 from entity_env.vec.executor import InProcess, make_executor, render_obs
 from entity_env.vec.options import OnError, Source, VecOptions
 from entity_env.vec.statistics import Stopwatch, VecStatistics
-from entity_env.vec.step import CollectedStep, PendingBatch, lost_rows
+from entity_env.vec.step import CollectedStep, PendingBatch, begun_rows, lost_rows
 
 if TYPE_CHECKING:
     from entity_env.replay.action_log import ActionLog, EpisodeWatch
@@ -467,14 +467,13 @@ class VecEnv(VecEnvBase):
     def _reset(
         self, env_ids: Sequence[int], runs: Mapping[int, Run], previous: Mapping[int, PendingBatch]
     ) -> VecObs:
-        if self._runs:
-            runs = {**self._runs, **runs}
-        self._runs, self._seed = runs, None
+        self._runs, self._seed = {**self._runs, **runs}, None
+        begins = begun_rows(self.num_rows, previous) | np.isin(self._env_id, env_ids)
         self._clock.skip()
         self._is_settled = False
         try:
             self._drain()
-            obs = self._begin(env_ids, runs, previous)
+            obs = self._begin(env_ids, self._runs, previous)
         except Exception as error:
             self._runs = {}
             self._require_open(error)
@@ -482,7 +481,7 @@ class VecEnv(VecEnvBase):
                 self._log.fail(error)
             raise
         self._runs = {}
-        obs.begins = np.isin(obs.env_id, env_ids)
+        obs.begins = begins & ~obs.done
         return obs
 
     def _begin(

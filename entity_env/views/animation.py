@@ -10,14 +10,20 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
-from entity_env.authoring.local_run import Turn
+from entity_env.authoring.local_run import PastStep, Turn
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.errors import UsageError
 from entity_env.views.describe import describe_number, shown_names, words_of
 from entity_env.views.drawing import Drawing
 from entity_env.views.look import PALETTE, Look
 from entity_env.views.page import as_iframe, page, shape_fields
-from entity_env.views.parts.bars import ActorBars, Bar, actors_of
+from entity_env.views.parts.bars import (
+    ActorBars,
+    Bar,
+    actors_of,
+    past_fields,
+    past_that_matters,
+)
 from entity_env.views.parts.contrast import CELL
 from entity_env.views.parts.spots import Pointer, draw_mark
 from entity_env.views.parts.styled import DIM
@@ -59,6 +65,7 @@ class Still:
         value: value predicted by a network.
         attention: `(num_entities,)` mean attention of the actors to each entity; empty = unknown.
         end: how the episode ended, or "".
+        past: earlier steps that a network remembers.
     """
 
     agent_id: int
@@ -71,6 +78,7 @@ class Still:
     value: float | None = None
     attention: Sequence[float] = ()
     end: str = ""
+    past: Sequence[PastStep] = ()
 
 
 @dataclass(frozen=True)
@@ -360,6 +368,7 @@ def _frame(
         "v": still.value,
         "w": still.attention,
         "e": still.end,
+        "p": past_fields(still.past) if still.past else None,
     }
     return {key: value for key, value in frame.items() if value not in ("", None) and value != []}
 
@@ -374,6 +383,9 @@ def _panel_lines(still: Still) -> Iterator[Bar]:
         # The chosen and the most probable, in space order.
         ranked = sorted(actor.bars, key=lambda bar: (not bar.is_chosen, -(bar.share or 0.0)))
         yield from (bar for bar in actor.bars if bar in ranked[:_MAX_PANEL_BARS])
+    for step in past_that_matters(still.past)[:1]:
+        yield Bar("what would move", None, is_chosen=False)
+        yield Bar(f"without {step.words}", step.change, is_chosen=False)
     if (left := len(actors) - _MAX_PANEL_ACTORS) > 0:
         yield Bar(f"and {left} more, all in a .html", None, is_chosen=False)
 
@@ -461,6 +473,7 @@ def _still_of(
         None if turn.thoughts is None else turn.thoughts.value,
         _attention_of(turn, drawing.obs_space),
         _end_of(turn),
+        () if turn.thoughts is None else turn.thoughts.past,
     )
 
 

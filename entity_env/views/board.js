@@ -286,3 +286,34 @@ function showTip(tip, words, event) {
   tip.style.left = Math.max(left, 6) + "px";
   tip.style.top = (above < 6 ? event.clientY + 22 : above) + "px";
 }
+
+// ---------------------------------------------------------------- the past
+
+const percent = share => share > 0 && share < 0.001 ? "<0.1%" : +(100 * share).toPrecision(2) + "%";
+
+// A bar for each earlier step that a network remembers, from `past_fields` of bars.py, and words on one
+// of them: the highest, or that under the pointer. A click calls `go` with the step.
+function pastOf([last, changes, values], go) {
+  const most = Math.max(...changes), strip = make("div", null, "past"), words = make("div", null, "dim");
+  const stepOf = i => i || !last ? "step " + (last + i) : "steps 0 to " + last;
+  const tell = i => {
+    const value = values ? ", value " + number(+values[i].toFixed(2)) : "";
+    words.textContent = `without ${stepOf(i)}, ${percent(changes[i])} of the choice moves${value}`;
+  };
+  const tellHighest = () => {
+    if (most >= 0.005) tell(changes.indexOf(most));
+    else words.textContent = "no step matters";
+  };
+  strip.append(...changes.map((change, i) => {
+    const room = make("div"), bar = make("i");
+    bar.style.height = 100 * change / Math.max(most, 0.05) + "%";
+    room.onpointerenter = () => tell(i);
+    if (go) room.onclick = () => go(last + i);
+    room.append(bar);
+    return room;
+  }));
+  strip.onpointerleave = tellHighest;
+  strip.style.cursor = go ? "pointer" : "";
+  tellHighest();
+  return [make("h2", "Past"), strip, words];
+}

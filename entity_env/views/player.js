@@ -119,8 +119,6 @@ function showState() {
   if (state.innerHTML != $("state").innerHTML) $("state").replaceChildren(...state.childNodes);
 }
 
-const percent = share => share > 0 && share < 0.001 ? "<0.1%" : +(100 * share).toPrecision(2) + "%";
-
 function showBars() {
   const out = [];
   for (const [title, rows, more] of frames[now].b || []) {
@@ -130,6 +128,7 @@ function showBars() {
     for (const row of rows) out.push(barOf(row, areNumbers));
     if (more) out.push(make("div", "and " + more + " more", "dim"));
   }
+  if (frames[now].p) out.push(...pastOf(frames[now].p, goToStep));
   $("bars").replaceChildren(...out);
 }
 
@@ -203,6 +202,12 @@ function go(index, direction = 1) {
 function jump(index, direction) {
   pause();
   go(index, direction);
+}
+
+// Another step of the agent whose picture is shown.
+function goToStep(step) {
+  const {g} = frames[now], index = frames.findIndex(frame => frame.g == g && frame.t == step);
+  if (index >= 0) jump(index);
 }
 
 const isLast = () => near(now + 1, 1) == null;

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from rich.text import Text
 
-from entity_env.authoring.local_run import Turn
+from entity_env.authoring.local_run import PastStep, Turn
 from entity_env.core.action_request import Question, chosen_values, questions
 from entity_env.core.spaces import (
     GLOBAL_ENTITY,
@@ -32,6 +32,7 @@ from entity_env.views.describe import (
     words_of,
 )
 from entity_env.views.look import Look
+from entity_env.views.parts.bars import highest, past_that_matters
 from entity_env.views.scene import one_line
 from entity_env.views.seen import SeenEntity, SeenObservation
 from entity_env.views.text_style import EMPTY, FLAGGED, EntityStyle
@@ -47,6 +48,10 @@ _MAX_ACTORS: Final = 2
 _MAX_CHOICES: Final = 5
 _BAR: Final = 10
 """Number of characters in the bar of probability 1."""
+_HEIGHTS: Final = "▁▂▃▄▅▆▇█"
+_ASCII_HEIGHTS: Final = "_.:-=+*#"
+_MAX_HEIGHTS: Final = 24
+_MAX_PAST: Final = 2
 
 
 # ------------------------------------------------------------------ the board
@@ -330,7 +335,7 @@ def thoughts_of(
     *,
     ascii_only: bool = False,
 ) -> Iterator[Text]:
-    """The value, and a bar for each of the most probable choices of the first actors.
+    """The value, a bar for each of the most probable choices of the first actors, and the past.
 
     Args:
         turn: a decision; without `thoughts` nothing is yielded.
@@ -361,6 +366,23 @@ def thoughts_of(
                 style = "bold cyan" if chosen[actor : actor + 1] == [choice] else ""
                 bar = (full * round(float(row[choice]) * _BAR)).ljust(_BAR)
                 yield Text(f"{row[choice]:4.0%} {bar} {words[choice]}", style=style)
+    yield from _past(turn.thoughts.past, ascii_only=ascii_only)
+
+
+def _past(past: Sequence[PastStep], *, ascii_only: bool) -> Iterator[Text]:
+    """One character per earlier step, or the highest of several, and bars for the highest steps."""
+    if not past:
+        return
+    heights, most = _ASCII_HEIGHTS if ascii_only else _HEIGHTS, highest(past)
+    size = math.ceil(len(past) / _MAX_HEIGHTS)
+    parts = (past[i : i + size] for i in range(0, len(past), size))
+    shares = [max(step.change for step in part) / most for part in parts]
+    line = "".join(heights[round(share * (len(heights) - 1))] for share in shares)
+    found = past_that_matters(past)[:_MAX_PAST]
+    yield Text(f"past {line}" if found else f"past {line} no step matters")
+    for step in found:
+        bar = ("#" if ascii_only else "█") * round(step.change * _BAR)
+        yield Text(f"{step.change:4.0%} {bar:{_BAR}} moves without {step.words}")
 
 
 def _choices(

@@ -451,7 +451,7 @@ def test_a_likely_running_score_is_logged(caplog: pytest.LogCaptureFixture) -> N
     assert "return the reward of the step, not the score so far" in caplog.text
 
 
-def test_rounding_of_a_batch_of_one_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_rounding_of_a_batch_of_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:
     class Rounds(Sound):
         def show(self, env_ids: NDArray[np.int64] | slice) -> None:
             super().show(env_ids)

@@ -15,6 +15,7 @@ from entity_env import (
     UsageError,
     VecEnvironment,
 )
+from entity_env.agents.rogue_net.memory import RowStates
 from entity_env.vec import Autoreset, VecEnv
 from tests.contract.vec_envs import (
     ALL,
@@ -99,6 +100,48 @@ class TestForm:
                     assert list(zip(obs.final.env_id, obs.final.agent_id, strict=True)) == ended
                     is_truncated = obs.final.truncated & ~obs.final.terminated
                     assert obs.final.is_ready.tolist() == is_truncated.tolist()
+            assert num_ended > 2
+
+
+class TestMemory:
+    """An agent can tell in which rows an episode begins, and so forget the one before."""
+
+    @each_mode(KINDS)
+    def test_rows_that_begin_are_marked(self, make: Make, autoreset: Autoreset) -> None:
+        with make(NUM_ENVS, autoreset=autoreset) as vec:
+            for _ in range(2):
+                obs = vec.reset(5)
+                assert obs.begins is not None
+                assert obs.begins.all()
+                obs = vec.act(legal(vec, obs))
+                assert obs.begins is None
+                if vec.can_reset_envs:
+                    before = obs.done.copy()
+                    for _ in range(2):
+                        obs = vec.reset_envs([False, True, False])
+                        assert obs.begins is not None
+                        begun = (before | (obs.env_id == 1)) & ~obs.done
+                        assert obs.begins.tolist() == begun.tolist()
+
+    @each_mode(KINDS)
+    def test_counts_the_decisions_of_every_episode(self, make: Make, autoreset: Autoreset) -> None:
+        """Also if resets interrupt episodes, and without `forget` before the second run."""
+        with make(NUM_ENVS, autoreset=autoreset) as vec:
+            states, num_ended = RowStates(1), 0
+            for _ in range(2):
+                obs = vec.reset(5)
+                for step in range(num_steps_of(vec)):
+                    if vec.autoreset == "disabled" and obs.done.any():
+                        obs = vec.reset_envs(obs.done)
+                    elif vec.can_reset_envs and step % 7 == 5:
+                        obs = vec.reset_envs([False, True, False])
+                    counts = states.past(obs).states + obs.is_ready[:, None]
+                    states.advance(obs, counts)
+                    obs = vec.act(legal(vec, obs))
+                    num_ended += len(obs.episodes)
+                    for episode in obs.episodes:
+                        row = episode.env_id * vec.num_agents + episode.agent_id
+                        assert counts[row] == episode.length
             assert num_ended > 2
 
 

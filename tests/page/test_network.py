@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -32,6 +34,7 @@ from entity_env import (
     ContinuousActionMask,
     ContinuousActionSpace,
     Entity,
+    Game,
     GlobalCategoricalActionMask,
     GlobalCategoricalActionSpace,
     Observation,
@@ -39,9 +42,11 @@ from entity_env import (
     SelectEntityActionMask,
     SelectEntityActionSpace,
 )
+from entity_env.agents import policy_agent
 from entity_env.agents.rogue_net import (
     CNNConfig,
     MLPConfig,
+    NumpyAgent,
     RelposEncodingConfig,
     RogueNetConfig,
     TranslationConfig,
@@ -49,8 +54,11 @@ from entity_env.agents.rogue_net import (
 )
 from entity_env.agents.rogue_net.checkpoints.agent_file import agent_bytes, read_agent
 from entity_env.agents.rogue_net.config import GATES, POOLINGS, NetConfig
+from entity_env.authoring.local_run import AgentRun, PastStep, Turn
 from entity_env.core.spaces import Spaces
 from entity_env.games.registry import GAMES
+from entity_env.page.live import players
+from entity_env.page.live.players import NetworkPlayer, RandomPlayer
 from entity_env.views.page import minified_script
 from examples.skirmish import skirmish
 from tests import DATA, ROOT
@@ -387,6 +395,7 @@ def configs(draw: st.DrawFn) -> RogueNetConfig:
         separate_value=draw(st.booleans()),
         value_scale=draw(st.booleans()),
         pooling=draw(st.sampled_from([None, *POOLINGS])),
+        memory=draw(st.sampled_from([0, 1, 6, 17])),
     )
 
 
@@ -395,7 +404,7 @@ def test_random_games_are_decided_the_same(data: st.DataObject, node: NetworkInN
     spaces = data.draw(obs_spaces()), data.draw(action_spaces())
     assume(spaces[0].entities)
     weights = random_weights(spaces, data.draw(configs()), data.draw(st.integers(0, 99)))
-    shown = [data.draw(observations(*spaces)) for _ in range(2)]
+    shown = [data.draw(observations(*spaces)) for _ in range(3)]
     require_equal(node.compare(weights, vectors_of(weights, shown)))
 
 
@@ -631,6 +640,85 @@ def test_choices_are_drawn_from_the_distributions() -> None:
     clipped = samples.clip([-1, 5], [1, 6.5])
     np.testing.assert_allclose(many.mean(axis=0), clipped.mean(axis=0), atol=0.06)
     np.testing.assert_allclose(many.std(axis=0), clipped.std(axis=0), atol=0.06)
+
+
+# ---------------------------------------------------------------- the past
+
+_THINK = """
+import {readFileSync} from "node:fs";
+import {createInterface} from "node:readline";
+import {readAgent} from %s;
+let network = null;
+for await (const line of createInterface({input: process.stdin})) {
+  if (network) console.log(JSON.stringify(network.think(JSON.parse(line))));
+  else network = readAgent(Buffer.from(line, "base64"));
+}
+"""
+
+
+@contextmanager
+def network_player(weights: Weights) -> Iterator[NetworkPlayer]:
+    command = [str(NODE), "--input-type=module", "--eval", _THINK % json.dumps(NETWORK.as_uri())]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as node:
+        stdin, stdout = node.stdin, node.stdout
+        assert stdin is not None
+        assert stdout is not None
+
+        def think(text: str) -> str:
+            stdin.write(text + "\n")
+            return stdout.readline()
+
+        stdin.write(base64.b64encode(agent_bytes(weights)).decode() + "\n")
+        yield NetworkPlayer(think, seed=0)
+        stdin.close()
+
+
+@pytest.mark.parametrize(
+    ("game", "config", "num_kept"),
+    [
+        (skirmish, SMALL(memory=5), 64),
+        (skirmish, SMALL(memory=3, separate_value=True), 2),
+        pytest.param(GAMES["pendulum"], SMALL(memory=4), 64, marks=pytest.mark.slow),
+    ],
+    ids=["entities", "value network", "numbers"],
+)
+def test_a_page_weighs_the_past_as_numpy_does(
+    game: Game, config: NetConfig, num_kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policy_agent, "_NUM_KEPT", num_kept)
+    monkeypatch.setattr(players, "_NUM_WEIGHED", num_kept)
+    spaces = game.schema.obs_space(), game.schema.action_space()
+    weights = random_weights(spaces, config)
+    with network_player(weights) as player:
+        found: list[list[PastStep]] = []
+        for agent in (NumpyAgent(weights), player):
+            *earlier, now = observed_in(game, is_plain=agent is player)[:6]
+            agent.join(AgentRun(game.schema))
+            assert agent.weigh_past(now) == []
+            for each in earlier:
+                agent.watch(each)
+            found.append([*agent.weigh_past(now)])
+            agent.watch(now)
+            assert [*agent.weigh_past(now)] == found[-1]
+    assert len(found[0]) == min(len(earlier), num_kept + 1)
+    assert [each[:2] for each in found[0]] == [each[:2] for each in found[1]]
+    numbers = [np.array([each[2:] for each in past]) for past in found]
+    np.testing.assert_allclose(numbers[1], numbers[0], atol=MAX_DIFFERENCE)
+    assert numbers[0][:, 0].max() > 1e-3
+
+
+def observed_in(game: Game, *, is_plain: bool) -> list[Observation]:
+    """Observations of the first seat in an episode; plain ones have no arrays."""
+    turns: list[Turn] = []
+
+    def watch(turn: Turn) -> None:
+        turns.append(turn)
+
+    watch.takes_plain = is_plain  # type: ignore[attr-defined]
+    game.run(*map(RandomPlayer, range(game.num_agents)), seed=1, watch=watch)
+    return [turn.observation for turn in turns if turn.agent_id == 0 and turn.episode is None]
 
 
 def test_what_a_page_loads_is_small() -> None:

@@ -9,11 +9,13 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import numpy as np
 import pytest
 
 from entity_env import games
-from entity_env.agents import load_agent
+from entity_env.agents import RandomAgent, load_agent
 from entity_env.agents.rogue_net.neural_agent import TrainedAgent
+from entity_env.authoring.local_run import Turn
 from entity_env.replay import Replay
 from tests.page.session import Message, Session, config_of, start
 
@@ -259,6 +261,58 @@ def test_a_network_decides_and_shows_what_it_thinks() -> None:
     value, (_, bars, _) = page.frame["think"]
     assert value[0] == "value 1.5"
     assert [label for label, _, is_chosen in bars if is_chosen] == ["RIGHT"]
+
+
+def test_an_advisor_remembers_what_the_person_observed_and_not_what_it_plays() -> None:
+    """The state of this network is the list of all that it has remembered."""
+    asked: list[list[Any]] = []
+
+    def think(name: str, text: str) -> str:
+        given = json.loads(text)
+        choices = {"probabilities": {"Throw": [[0.5, 0.25, 0.25]]}, "means": {}, "value": 1.0}
+        if "past" in given:
+            return json.dumps({"without": [choices] * (2 + len(given["past"]))})
+        state = [*(given["state"] or []), given["features"]["Player"]]
+        if state not in asked:
+            asked.append(state)
+        return json.dumps({**choices, "state": state})
+
+    num_weighed = []
+
+    def visitor(page: Session) -> Iterator[Message]:
+        yield start("human", "some.agent", think=True, seed=1)
+        for is_first in (True, False):
+            while not page.frame["over"]:
+                *_, last = page.frame["think"]
+                num_weighed.append(len(last[3][1]) if len(last) > 3 else 0)
+                yield page.first_choice()
+            if is_first:
+                yield page.answer(again=True)
+
+    config = config_of(
+        "entity_env.games.rock_paper_scissors",
+        "rock_paper_scissors",
+        agents={"some.agent": "network"},
+    )
+    Session(visitor, think).run(config, ROOT)
+    assert num_weighed == [0, 1, 2, 3, 4] * 2
+    turns: list[Turn] = []
+    game = games.rock_paper_scissors
+    for seed in (1, 2):
+        game.run(*(RandomAgent(seed=i) for i in range(2)), seed=seed, watch=turns.append)
+    expected = []
+    decisions = [turn for turn in turns if turn.episode is None]
+    for seed in range(2):
+        for agent_id in range(2):
+            seen = [
+                np.asarray(turn.observation.features["Player"]).tolist()
+                for turn in decisions[10 * seed : 10 * seed + 10]
+                if turn.agent_id == agent_id
+            ]
+            for i in range(1, 6):
+                assert seen[:i] in asked
+                expected.append(seen[:i])
+    assert [each for each in asked if each not in expected] == []
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from hypothesis import given, strategies as st
 
 from entity_env import Entity, Game, MissingExtraError, Observation, ObsSpace, UsageError
 from entity_env.agents import RandomAgent, load_agent
-from entity_env.authoring.local_run import Thoughts, Turn
+from entity_env.authoring.local_run import PastStep, Thoughts, Turn
 from entity_env.core.episode import Episode
 from entity_env.core.observation import (
     Action,
@@ -33,6 +33,7 @@ from entity_env.core.observation import (
     SelectEntityActionMask,
 )
 from entity_env.core.spaces import (
+    ActionSpace,
     ContinuousActionSpace,
     GlobalCategoricalActionSpace,
     SelectEntityActionSpace,
@@ -335,6 +336,16 @@ def test_attention_is_the_row_of_the_actor_in_the_last_layer() -> None:
     assert one_still(turn, space).attention == [0.5, 0.25]
 
 
+MOVE: dict[str, ActionSpace] = {"Move": GlobalCategoricalActionSpace(["M0", "M1"])}
+
+
+def turn_of(past: Sequence[PastStep]) -> Turn:
+    """A decision with thoughts about earlier steps."""
+    observation = two_entities(actions={"Move": GlobalCategoricalActionMask()})
+    actions: dict[str, Action] = {"Move": GlobalCategoricalAction(0, "M0")}
+    return Turn(0, 2, 0.0, observation, actions, thoughts=Thoughts({}, past=past))
+
+
 def thinking_animation(num_choices: int, value: float | None = 0.5) -> Animation:
     """An animation of one turn; the agent is sure of the last choice and attends to entity 0."""
     labels = [f"M{i}" for i in range(num_choices)]
@@ -381,6 +392,17 @@ def test_a_panel_has_the_first_actor_of_each_action_and_says_how_many_are_left()
     texts = [shape.text for shape in animation.with_thoughts().shapes_of(0) if shape.text]
     titles = [text for text in texts if text not in ("GO", "50%", "value 0.5")]
     assert titles == ["Fire: Unit 0", "Order: Unit 0", "and 4 more, all in a .html"]
+
+
+def test_a_panel_names_the_earlier_step_that_matters_most() -> None:
+    plain = thinking_animation(2)
+    assert "without" not in str(plain.with_thoughts().shapes)
+    [still] = plain.stills
+    past = [PastStep(0, 0, 0.1, 0.2), PastStep(1, 1, 0.7, 0.1)]
+    animation = replace(plain, stills=[replace(still, past=past)])
+    texts = [shape.text for shape in animation.with_thoughts().shapes_of(0) if shape.text]
+    assert texts[-3:] == ["what would move", "without step 1", "70%"]
+    assert Animation.of([turn_of(past)], SPACE, MOVE).stills[0].past == past
 
 
 def test_a_ring_is_around_what_is_attended_to() -> None:

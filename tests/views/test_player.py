@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from entity_env.authoring.local_run import PastStep
 from entity_env.cli.browser.server import Page, PageServer
 from entity_env.views import Scene
 from entity_env.views.animation import Animation, Still
@@ -299,6 +300,27 @@ def test_bars_say_what_is_chosen_and_what_is_not_allowed(show: Open) -> None:
     assert "seed" in text_of(browser, "aside")
     scores = [browser.value(f"number({value})") for value in (0.05, -0.1, 1 / 3, 3, 1234.5)]
     assert scores == ["0.05", "-0.1", "0.333", "3", "1235"]
+
+
+def test_a_bar_of_the_past_names_its_step_and_goes_there(show: Open) -> None:
+    plain = animation(12, UP, agents=2)
+    [still] = [each for each in plain.stills if (each.agent_id, each.step) == (1, 4)]
+    past = [PastStep(0, 1, 0.5, 0.25), PastStep(2, 2, 0.0, 1.0), PastStep(3, 3, 0.125, None)]
+    stills = [replace(each, past=past) if each is still else each for each in plain.stills]
+    browser = show(replace(plain, stills=stills), f"#{plain.stills.index(still)}")
+    heights = browser.value("[...document.querySelectorAll('.past i')].map(i => i.style.height)")
+    assert heights == ["100%", "0%", "25%"]
+    assert "without steps 0 to 1, 50% of the choice moves" in text_of(browser, "#bars")
+    assert "value" not in text_of(browser, "#bars")
+    browser.value("document.querySelector('.past').scrollIntoView()")
+    x, y, width, height = browser.box(".past div:nth-child(3)")
+    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=x + width / 2, y=y + height / 2)
+    assert "without step 3, 13% of the choice moves" in text_of(browser, "#bars")
+    browser.click(x + width / 2, y + height / 2)
+    shown = plain.stills[at(browser)]
+    assert (shown.agent_id, shown.step) == (1, 3)
+    assert browser.value("document.querySelector('.past')") is None
+    assert not browser.problems
 
 
 def test_every_control_has_a_name_and_the_bars_take_the_focus(show: Open) -> None:

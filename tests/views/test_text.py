@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from rich.text import Text
 
 from entity_env import Entity, Observation, ObsSpace, Schema, Turn
-from entity_env.authoring.local_run import Thoughts
+from entity_env.authoring.local_run import PastStep, Thoughts
 from entity_env.core.observation import (
     Action,
     ActionMask,
@@ -566,6 +566,46 @@ def test_selected_entities_have_the_words_of_the_look() -> None:
     look = Look(describe=lambda entity: f"cat {entity['x']:g}")
     lines = [line.plain for line in thoughts_of(turn, SPACE, ACTIONS, look)]
     assert lines[1] == " 70% ███████    cat 4"
+
+
+def past_of(changes: list[float], ascii_only: bool) -> list[str]:
+    past = [PastStep(i, i, change) for i, change in enumerate(changes)]
+    turn = replace(thinking({}, None), thoughts=Thoughts({}, past=past))
+    return [text.plain for text in thoughts_of(turn, SPACE, ACTIONS, ascii_only=ascii_only)]
+
+
+def test_the_most_important_earlier_steps_are_named() -> None:
+    assert past_of([0.1, 0.8, 0.0, 0.004, 0.4], ascii_only=False) == [
+        "past ▂█▁▁▅",
+        " 80% ████████   moves without step 1",
+        " 40% ████       moves without step 4",
+    ]
+    assert past_of([0.1, 0.8], ascii_only=True) == [
+        "past .#",
+        " 80% ########   moves without step 1",
+        " 10% #          moves without step 0",
+    ]
+    assert past_of([0.002, 0.0], ascii_only=False) == ["past ▁▁ no step matters"]
+
+
+@given(st.lists(st.floats(0, 1), max_size=65), st.booleans())
+def test_the_line_of_the_past_fits_beside_a_board(changes: list[float], ascii_only: bool) -> None:
+    lines = past_of(changes, ascii_only)
+    assert bool(lines) == bool(changes)
+    for line in lines:
+        assert len(line) <= 52
+    if max(changes, default=0.0) >= 0.05:
+        assert ("#" if ascii_only else "█") in lines[0]
+
+
+def test_steps_before_those_that_are_kept_are_named_together() -> None:
+    past = [PastStep(0, 9, 0.5), PastStep(10, 10, 0.1)]
+    turn = replace(thinking({}, None), thoughts=Thoughts({}, past=past))
+    assert [text.plain for text in thoughts_of(turn, SPACE, ACTIONS)] == [
+        "past █▂",
+        " 50% █████      moves without steps 0 to 9",
+        " 10% █          moves without step 10",
+    ]
 
 
 def test_without_thoughts_there_are_no_bars() -> None:

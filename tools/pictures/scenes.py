@@ -23,6 +23,7 @@ _STUDY: Final = (
     f"entity-env train snake {_SAME} --out runs/study/plain",
     f"entity-env train snake {_SAME} --learning-rate 0.001 --out runs/study/small",
 )
+_KEY: Final = "entity-env train hidden_key.py --steps 60000 --num-workers 0"
 _ROBOTS: Final = "entity-env record robots.py --agent random --seed 2"
 _TOWERS: Final = "entity-env record towers.py --seed 1 --agent random"
 _SQUADS: Final = "entity-env record squads.py --seed 1 --agent random --agent random"
@@ -194,6 +195,15 @@ SCENES: Final[Mapping[str, Scene]] = {
         "document.querySelectorAll('svg').length",
         (1000, 760),
         _STUDY,
+    ),
+    "remembers.png": Written(
+        "entity-env report runs/forgets runs/remembers --out out.html",
+        "document.querySelectorAll('svg').length",
+        (1000, 620),
+        (
+            f"{_KEY} --out runs/forgets",
+            f"{_KEY} --set-train net.memory=32 --out runs/remembers",
+        ),
     ),
     "replay_page.png": Written(
         f"entity-env draw snake.replay --agent {_SNAKE_AGENT} --out out.html",

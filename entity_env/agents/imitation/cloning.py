@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +19,7 @@ from entity_env.agents.imitation.config import CloneConfig
 from entity_env.agents.imitation.dataset import Dataset
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
 from entity_env.agents.rogue_net.torch_net.checkpoint import not_finite, save_checkpoint
-from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy
+from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy, past_argument
 from entity_env.agents.training.network import MakePolicy, new_policy, torch_device, torch_threads
 from entity_env.agents.training.process import HeldInterrupt
 from entity_env.agents.training.rollout_buffer import Rollout, Segments, evaluate
@@ -408,8 +407,7 @@ class _Decisions:
     def _is_right(self, net: Policy, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """`(num_rows,) bool`: the network prefers all chosen labels and entities."""
         minibatch = self._rollout.minibatch(rows)
-        act, past = partial(net.act, minibatch.obs, greedy=True), minibatch.past
-        best = (act() if past is None else act(past=past)).actions
+        best = net.act(minibatch.obs, greedy=True, **past_argument(minibatch.past)).actions
         is_right = np.ones(len(rows), dtype=np.bool_)
         for name, space in self._dataset.action_space.items():
             if not isinstance(space, ContinuousActionSpace):

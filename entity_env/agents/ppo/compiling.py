@@ -26,6 +26,7 @@ import torch
 from entity_env.agents.ppo.config import CurrentConfig
 from entity_env.agents.ppo.ppo import learn
 from entity_env.agents.rogue_net.config import RogueNetConfig
+from entity_env.agents.rogue_net.memory import Past
 from entity_env.agents.rogue_net.torch_net.net import RogueNet
 from entity_env.agents.rogue_net.torch_net.policy import Policy
 from entity_env.agents.rogue_net.torch_net.rollout_policy import CompiledPolicy, fastest_policy
@@ -155,6 +156,11 @@ class _Job(NamedTuple):
         net = RogueNet(self.obs_space, self.action_space, self.net_config)
         rng, generator = np.random.default_rng(0), torch.Generator().manual_seed(0)
         fastest_policy(net).act(self.rollout.obs, generator=generator)
+        if net.memory_width:
+            count = len(self.rollout)
+            sequence = np.array([count]), np.zeros(count, np.bool_)
+            past = Past(np.zeros((1, net.memory_width), np.float32), *sequence)
+            net.recall(self.rollout.obs, past)[2].sum().backward()  # type: ignore[no-untyped-call]
         config = replace(self.config, update_epochs=1, minibatch_size=len(self.rollout))
         learn(net, torch.optim.SGD(net.parameters(), lr=0.0), self.rollout, config, rng)
 
@@ -166,11 +172,12 @@ def _must_compile(net: Policy) -> bool:
     if os.name != "posix" or not sys.executable:
         return False
     # Late import: numba is slow to load, and optional.
-    from entity_env.agents.rogue_net.kernels import attention, block
+    from entity_env.agents.rogue_net.kernels import attention, block, recurrence
     from entity_env.core.numba_utils import is_cached
 
     blocks = (block.to_qkv, block.to_out, block.to_out_backward, block.to_qkv_backward)
-    found = [is_cached(each) for each in (*attention.kernels(), *blocks)]
+    recur = (recurrence.recur_rows, recurrence.recur_rows_backward) if net.memory_width else ()
+    found = [is_cached(each) for each in (*attention.kernels(), *blocks, *recur)]
     return None not in found and not all(found)
 
 

@@ -32,12 +32,11 @@ from entity_env.agents.ppo.rollout import (
     Collector,
     FinalObservations,
     decide,
-    recalled_values,
     require_finite_output,
 )
 from entity_env.agents.ppo.teacher import evaluate_beside
 from entity_env.agents.rogue_net.torch_net.mlp import MLPGradient
-from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy
+from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy, past_argument
 from entity_env.agents.rogue_net.torch_net.rollout_policy import fastest_policy
 from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
 from entity_env.agents.training.peers import ALONE, Moments, Peers
@@ -74,11 +73,11 @@ def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs],
     `SchemaError` if a reward or feature is not, and `ProtocolError` if the final observation of a
     truncated episode is missing.
     """
-    vec, net = collector.vec, collector.net
+    vec, net, policy = collector.vec, collector.net, fastest_policy(collector.net)
     trajectories = Trajectories.empty(num_steps, len(collector.next_obs))
     logprobs = np.zeros_like(trajectories.rewards)
     buffer, finals, memory = RolloutBuffer(), FinalObservations(), collector.memory
-    policy = fastest_policy(net)
+    memory.history = []  # an interrupted rollout leaves its own
     for t in range(num_steps):
         next_obs = collector.next_obs
         output = decide(policy, next_obs, collector.generator, memory)
@@ -102,7 +101,7 @@ def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs],
         after_step(next_obs)
     trajectories.is_ready[-1] = collector.next_obs.is_ready
     if not trajectories.done[-1].all():  # unused if every episode has just ended
-        trajectories.values[-1] = recalled_values(net, collector.next_obs, memory.past)
+        trajectories.values[-1] = net.values(collector.next_obs, **past_argument(memory.past))
     finals.fill(trajectories.final_values, net)
 
     config, decided = collector.config, np.nonzero(trajectories.is_ready[:-1])
@@ -121,7 +120,7 @@ def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs],
         obs=obs,
         samples=samples,
         b_inds=(b_inds := np.flatnonzero(is_known[decided])),
-        segments=memory.take_segments(decided, b_inds, config.memory_steps),
+        segments=memory.segments(decided, b_inds, config.memory_steps),
         logprobs=logprobs[decided],
         values=trajectories.values[decided],
         advantages=advantages[decided],

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from entity_env.agents.ppo.config import CurrentConfig
 from entity_env.agents.rogue_net.memory import Past
-from entity_env.agents.rogue_net.torch_net.policy import Policy, PolicyOutput
+from entity_env.agents.rogue_net.torch_net.policy import Policy, PolicyOutput, past_argument
 from entity_env.agents.rogue_net.torch_net.rollout_policy import ActingPolicy
 from entity_env.agents.training.rollout_buffer import RaggedSamples, Segments, Trajectories
 from entity_env.agents.training.tracking.rollout_figures import RolloutMeter
@@ -28,20 +28,14 @@ from entity_env.core.vec_obs import (
 from entity_env.errors import ProtocolError, SchemaError, TrainingDivergedError
 
 
-def recalled_values(net: Policy, batch: EntityBatch, past: Past | None) -> NDArray[np.float32]:
-    """`Policy.values`; only networks with memory need a past."""
-    return net.values(batch) if past is None else net.values(batch, past)
-
-
 def decide(
     policy: ActingPolicy, obs: VecObs, generator: torch.Generator, memory: RowMemory
 ) -> PolicyOutput:
     """`Policy.act`, with the past if the network has a memory, which then remembers `obs`."""
     past = memory.past
-    if past is None:
-        return policy.act(obs, generator=generator)
-    memory.history.append((past.states.copy(), memory.begins.copy()))
-    output = policy.act(obs, generator=generator, past=past)
+    if past is not None:
+        memory.history.append((past.states.copy(), memory.begins.copy()))
+    output = policy.act(obs, generator=generator, **past_argument(past))
     memory.advance(output, obs.is_ready)
     return output
 
@@ -85,13 +79,13 @@ class RowMemory:
             self.states = np.where(is_ready[:, None], output.states, self.states)
             self.begins = self.begins & ~is_ready
 
-    def take_segments(
+    def segments(
         self,
         decided: tuple[NDArray[np.int64], ...],
         inds: NDArray[np.int64],
         memory_steps: int,
     ) -> Segments | None:
-        """The segments of a rollout, see `Segments.cut`; clears `history`. None without memory.
+        """The segments of a rollout, see `Segments.cut`; None without memory.
 
         Args:
             decided: step and row of every decision.
@@ -99,7 +93,6 @@ class RowMemory:
         if not self.history:
             return None
         states, begins = (np.stack(each)[decided] for each in zip(*self.history, strict=True))
-        self.history = []
         return Segments.cut(states, begins, decided[1], inds, memory_steps)
 
     def restart(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> None:
@@ -301,4 +294,4 @@ class FinalObservations:
             place = np.concatenate(self._steps), np.concatenate(self._rows)
             entities, states = concat_entities(self._entities), np.concatenate(self._states)
             past = Past(states) if states.shape[1] else None
-            final_values[place] = recalled_values(net, entities, past)
+            final_values[place] = net.values(entities, **past_argument(past))

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +24,7 @@ from entity_env.agents.ppo.teacher import TeacherMemory, begin_teacher, has_teac
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
 from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent
 from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint, not_finite
-from entity_env.agents.rogue_net.torch_net.policy import Policy
+from entity_env.agents.rogue_net.torch_net.policy import Policy, past_argument
 from entity_env.agents.rogue_net.transfer import fine_tuning
 from entity_env.agents.training.callbacks import Callback, EvaluationResult, TrainState
 from entity_env.agents.training.network import MakePolicy
@@ -402,9 +401,8 @@ class Run(TrainState):
 
     def require_sound(self, collector: Collector) -> None:
         """Raises `TrainingDivergedError` if the network's next output is not finite."""
-        past = collector.memory.past
-        act = self.net.act if past is None else partial(self.net.act, past=past)
-        require_finite_output(act(collector.next_obs, greedy=True))
+        past = past_argument(collector.memory.past)
+        require_finite_output(self.net.act(collector.next_obs, greedy=True, **past))
 
     def save(self) -> None:
         if self.folder is not None and not self.peers.rank:

@@ -16,14 +16,13 @@ from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.rogue_net.checkpoints.folder import CONFIG, find_checkpoint
 from entity_env.agents.rogue_net.memory import Past
 from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint, save_checkpoint
-from entity_env.agents.rogue_net.torch_net.distributions import ActionDistribution, given_samples
+from entity_env.agents.rogue_net.torch_net.distributions import given_samples
 from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy, evaluation_of
 from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
 from entity_env.agents.training.peers import Peers
 from entity_env.agents.training.rollout_buffer import Minibatch, Rollout, evaluate
 from entity_env.agents.training.schedule import values_of
-from entity_env.core.spaces import ActionName, differences
-from entity_env.core.vec_obs import EntityBatch
+from entity_env.core.spaces import differences
 from entity_env.errors import CheckpointError, UsageError
 
 TEACHER: Final = "teacher"
@@ -126,8 +125,8 @@ def evaluate_beside(teacher: Policy | None, net: Policy, minibatch: Minibatch) -
     if teacher is None:
         return evaluate(net, minibatch)
     with torch.no_grad():
-        theirs, _ = _distributions(teacher, minibatch.obs, minibatch.teacher_past)
-    distributions, values = _distributions(net, minibatch.obs, minibatch.past)
+        theirs, *_ = teacher.recalled(minibatch.obs, minibatch.teacher_past)
+    distributions, values, _ = net.recalled(minibatch.obs, minibatch.past)
     chosen = {name: as_tensor(each, values.device) for name, each in minibatch.samples.items()}
     distributions = given_samples(distributions, chosen)
     with torch.no_grad():
@@ -143,10 +142,3 @@ def evaluate_beside(teacher: Policy | None, net: Policy, minibatch: Minibatch) -
     agreement = torch.where(counts > 0, agreed / counts.clamp_min(1), 1.0)
     found = evaluation_of(distributions, values, minibatch.samples)
     return replace(found, teacher_kl=teacher_kl, agreement=agreement)
-
-
-def _distributions(
-    net: Policy, obs: EntityBatch, past: Past | None
-) -> tuple[dict[ActionName, ActionDistribution], Tensor]:
-    """`Policy.distributions`, or, with a past, those of `Policy.recall`."""
-    return net.distributions(obs) if past is None else net.recall(obs, past)[:2]

@@ -159,6 +159,26 @@ def recur(gates: Floats, weight: Floats, past: Past) -> Recalled:
     return found
 
 
+def recur_without_each(gates: Floats, weight: Floats, state: Floats) -> Floats:
+    """States after the steps of one sequence, if some are left out.
+
+    Args:
+        gates: `(num_steps, 3 * width)`.
+        weight: as for `recur`.
+        state: `(1, width)` before the first step.
+
+    Returns:
+        `(num_steps + 2, width)`: after all steps; after all steps, but from a state of 0; without
+        the first step, without the second one, and so on.
+    """
+    states: Floats = np.concatenate((state, np.zeros_like(state)))
+    for row in gates:
+        own = np.broadcast_to(row, (len(states), len(row)))
+        after = recur(own, weight, Past(states)).states
+        states = np.concatenate((after, states[:1]))
+    return states
+
+
 def recur_backward(
     by_states: Floats, weight: Floats, past: Past, found: Recalled
 ) -> tuple[Floats, Floats]:

@@ -15,15 +15,16 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.policy_agent import PolicyAgent
+from entity_env.agents.policy_agent import EpisodeMemory, PolicyAgent, past_steps
 from entity_env.agents.rogue_net.action_index import Samples
 from entity_env.agents.rogue_net.adapt import FeatureAdaptor, unadaptable
 from entity_env.agents.rogue_net.batch_layout import Batch, visible_entities
 from entity_env.agents.rogue_net.checkpoints.reader import read_network
 from entity_env.agents.rogue_net.memory import Past, RowStates
+from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
 from entity_env.agents.rogue_net.transfer import fine_tuning, untransferable
 from entity_env.agents.rogue_net.weights import Weights
-from entity_env.authoring.local_run import AgentRun, Thoughts
+from entity_env.authoring.local_run import AgentRun, PastStep, Thoughts
 from entity_env.authoring.obs import Obs
 from entity_env.authoring.schema import Schema
 from entity_env.batching.observation_batcher import ObservationBatcher
@@ -94,8 +95,6 @@ class TrainedAgent(PolicyAgent):
         super().__init__()
         self.choosing = choosing
         self._width = memory_width
-        self._state: Floats | None = None
-        """`(1, memory_width)`; None = nothing is remembered."""
         self._after: Floats | None = None
         """State after the last `choose`."""
         self.forget()
@@ -148,7 +147,7 @@ class TrainedAgent(PolicyAgent):
     ) -> tuple[Mapping[ActionName, Samples], Mapping[ActionName, NDArray[np.float32]]]:
         """Legal actions for one observation, and the probabilities of all choices.
 
-        With memory, it reads `_past()` and sets `_after`.
+        With memory, it reads `_past()`, and sets `_after` to a new array.
 
         Returns:
             The choices: for each action one value per actor, as in `VecActions`. The probabilities:
@@ -159,8 +158,16 @@ class TrainedAgent(PolicyAgent):
         """
 
     @abstractmethod
-    def thoughts(self, obs: Batch) -> Thoughts:
+    def thoughts(self, obs: Batch, past: Past | None) -> Thoughts:
         """Thoughts on a batch of one observation, in the spaces of the network."""
+
+    @abstractmethod
+    def numpy_net(self) -> NumpyNet | None:
+        """The network in numpy; None for a custom network."""
+
+    @abstractmethod
+    def states_after(self, obs: Batch, past: Past) -> Floats:
+        """The states after a batch in the spaces of the network."""
 
     @abstractmethod
     def choose_rows(self, obs: Batch, past: Past | None) -> tuple[VecActions, Floats | None]:
@@ -176,29 +183,32 @@ class TrainedAgent(PolicyAgent):
         Call it before playing another `VecEnv`. Within one, episodes are told apart by the flags
         of its batches.
         """
-        self._state = self._after = None
-        self._last: tuple[Observation | None, Floats | None] = None, None
-        """The last observation, and what was remembered before it."""
+        self._after = None
+        self._memory: EpisodeMemory[Floats] = EpisodeMemory()
+        """Its state is `(1, memory_width)`."""
         self._rows = RowStates(self._width)
 
     def watch(self, observation: Observation) -> None:
+        past = self._past()
         if observation.done:
-            self._state = None
-        if observation.done or not self._width:
-            return
-        batch, before = self._batch_of_one(self._adapted(observation)), self._state
-        _, state = self.choose_rows(batch, self._past())
-        self._last, self._state = (observation, before), state
+            self._memory.begin()
+        elif past is not None:
+            batch = self._batch_of(self._adapted(observation))
+            after, has_actor = self.states_after(batch, past), bool(batch.is_ready[0])
+            self._memory.add(observation, after, has_actor=has_actor)
 
     def game_over(self, obs: Obs | None = None, *, truncated: bool = False) -> None:
         super().game_over(obs, truncated=truncated)
-        self._state = None
+        self._memory.begin()
 
-    def _past(self) -> Past | None:
-        """The state in the running episode; None without memory."""
+    def _past(self, observation: Observation | None = None) -> Past | None:
+        """The state before the next observation, or before this one; None without memory."""
         if not self._width:
             return None
-        state = self._state
+        memory = self._memory
+        return self._past_of(memory.state if observation is None else memory.before(observation))
+
+    def _past_of(self, state: Floats | None) -> Past:
         return Past(np.zeros((1, self._width), np.float32) if state is None else state)
 
     def _choose_and_remember(self, obs: VecObs, known: Batch) -> VecActions:
@@ -216,7 +226,7 @@ class TrainedAgent(PolicyAgent):
     def join(self, run: AgentRun) -> None:
         super().join(run)
         self._is_declared = True
-        self._state = None
+        self._memory.begin()
 
     def copy_for_seat(self) -> Self:
         """A copy for another seat, with the same network and random generator."""
@@ -228,9 +238,10 @@ class TrainedAgent(PolicyAgent):
         if self.schema is not self._checked:
             self._fit_to(self.schema, self._is_declared)
         questions = self.questions(observation)
-        before = self._state
         chosen, probs = self.choose(self._adapted(observation))
-        self._last, self._state = (observation, before), self._after
+        if self._width:
+            has_actor = any(len(question.actors) for question in questions)
+            self._memory.add(observation, self._after, has_actor=has_actor)
         actions = choose_in_order(questions, lambda question: chosen[question.name])
         return {name: _with_probs(each, probs.get(name)) for name, each in actions.items()}
 
@@ -248,12 +259,11 @@ class TrainedAgent(PolicyAgent):
             SchemaError: an observation that does not fit the spaces, or an actor without any
                 allowed choice.
         """
-        if (self.adapt or self._schema is not None) and self.schema is not self._checked:
-            self._fit_to(self.schema, self._is_declared)
+        self._require_known_game()
         if observation.done and observation.is_blank:
             return Thoughts({})
-        batch = self._batch_of_one(self._adapted(observation))
-        found = self._recalled_thoughts(observation, batch)
+        batch = self._batch_of(self._adapted(observation))
+        found = self.thoughts(batch, self._past(observation))
         probabilities = {}
         for name in observation.actions:
             if name in found.probabilities:
@@ -266,16 +276,27 @@ class TrainedAgent(PolicyAgent):
             attention = self._spread(attention, batch, observation)
         return replace(found, probabilities=probabilities, attention=attention)
 
-    def _recalled_thoughts(self, observation: Observation, batch: Batch) -> Thoughts:
-        if not self._width:
-            return self.thoughts(batch)
-        now, (last, before) = self._state, self._last
-        if last is observation:  # decided already
-            self._state = before
-        try:
-            return self.thoughts(batch)
-        finally:
-            self._state = now
+    def weigh_past(self, observation: Observation) -> list[PastStep]:
+        """See `PolicyAgent.weigh_past`; raises as `think`."""
+        self._require_known_game()
+        steps, earlier, state = self._memory.earlier(observation)
+        net = self.numpy_net() if earlier and observation.actions else None
+        if net is None:
+            return []
+        given = self._past_of(state).states
+        states = net.states_without_each(self._batch_of(*map(self._adapted, earlier)), given)
+        batch = self._batch_of(*[self._adapted(observation)] * len(states))
+        distributions, values, _ = net.recall(batch, Past(states))
+        changes = np.zeros(len(states), np.float32)
+        for name in observation.actions:
+            each = distributions[name].at_temperature(self.choosing.temperature)
+            np.maximum(changes, each.changes(len(states)), out=changes)
+        shown = values.tolist() if net.weights.has_value else [None] * len(states)
+        return past_steps(steps, changes[1:].tolist(), shown[1:])
+
+    def _require_known_game(self) -> None:
+        if (self.adapt or self._schema is not None) and self.schema is not self._checked:
+            self._fit_to(self.schema, self._is_declared)
 
     def _spread(
         self, attention: NDArray[np.float32], batch: Batch, observation: Observation
@@ -315,18 +336,22 @@ class TrainedAgent(PolicyAgent):
 
     def __getstate__(self) -> dict[str, object]:
         # Functions of the batcher write to arrays of the original, and cannot be pickled.
-        return {name: value for name, value in self.__dict__.items() if name != "_batcher"}
+        state = {name: value for name, value in self.__dict__.items() if name != "_batcher"}
+        # These change in place.
+        return state | {"_rows": copy.deepcopy(self._rows), "_memory": copy.copy(self._memory)}
 
     @cached_property
     def _batcher(self) -> ObservationBatcher:
         return ObservationBatcher(*self._spaces, "the observation".format)
 
-    def _batch_of_one(self, observation: Observation) -> VecObs:
-        """A checked batch of one observation, valid until the next call."""
+    def _batch_of(self, *observations: Observation) -> VecObs:
+        """A checked batch of observations, valid until the next call."""
         self._batcher.clear()
-        self._batcher.add(observation)
-        flag, index = np.zeros(1, dtype=np.bool_), np.zeros(1, dtype=np.int64)
-        return self._batcher.finish(np.zeros(1, dtype=np.float32), flag, flag, index, index)
+        for each in observations:
+            self._batcher.add(each)
+        count = len(observations)
+        flag, index = np.zeros(count, dtype=np.bool_), np.zeros(count, dtype=np.int64)
+        return self._batcher.finish(np.zeros(count, dtype=np.float32), flag, flag, index, index)
 
     def _adapted(self, observation: Observation) -> Observation:
         return observation if self._adaptor is None else self._adaptor.observation(observation)

@@ -101,6 +101,10 @@ _MANY_ENTITIES: Final = 64
 """Entities from which on attention takes most of the time, and one block learns as much as two."""
 _SMALL_MINIBATCHES: Final = 256
 """Minibatch size for entity games with real-valued actions, or with an MLP."""
+_MEMORY_MINIBATCH: Final = 256
+"""Minibatch size for networks with memory. A minibatch consists of whole segments of 128 decisions:
+a single segment is too little for a gradient, and with larger ones there are too few steps.
+"""
 _RATE_OF_SEVERAL: Final = 0.005
 """Learning rate for games with several agents, an entity network and no continuous actions."""
 _CUT_GAMMAS: Final = (0.9, 0.995)
@@ -160,12 +164,14 @@ class Preset:
             num_envs: None = chosen by this method.
             num_steps: None = chosen by this method; used only with `seen` and `is_fitted`.
             remembers: the network has a memory. It learns through the steps of a rollout, which
-                then cover two episodes instead of half of one.
+                then cover two episodes instead of half of one, with another minibatch size.
         """
+        of_memory = {"minibatch_size": _MEMORY_MINIBATCH} if remembers else {}
         if seen is None or not self.is_fitted:
             num_envs = num_envs or self.num_envs
-            return Defaults(num_envs, self.settings_for(num_envs * num_agents, total_steps))
-        settings = {**self.settings}
+            settings = self.settings_for(num_envs * num_agents, total_steps)
+            return Defaults(num_envs, settings | of_memory)
+        settings = {**self.settings, **of_memory}
         total = settings["total_steps"] if total_steps is None else total_steps
         size = self._rollout_size(total)
         per_step = num_agents * seen.decisions_per_step

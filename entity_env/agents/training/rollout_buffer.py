@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.action_index import Samples
 from entity_env.agents.rogue_net.memory import Past
-from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy
+from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy, past_argument
 from entity_env.agents.rogue_net.torch_net.tensors import has_kernels
 from entity_env.core.ragged import Floats, RaggedArray, total_rows
 from entity_env.core.spaces import ActionName
@@ -216,10 +216,8 @@ class Rollout:
 
 
 def evaluate(net: Policy, minibatch: Minibatch) -> Evaluation:
-    """`Policy.evaluate` on a minibatch; only networks with memory need a past."""
-    if minibatch.past is None:
-        return net.evaluate(minibatch.obs, minibatch.samples)
-    return net.evaluate(minibatch.obs, minibatch.samples, minibatch.past)
+    """`Policy.evaluate` on a minibatch."""
+    return net.evaluate(minibatch.obs, minibatch.samples, **past_argument(minibatch.past))
 
 
 class RolloutBuffer:

@@ -8,13 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import numpy as np
 
 from entity_env.agents.human.prompt import HUMAN
 from entity_env.agents.imitation import CloneConfig, Dataset, DatasetRecorder
 from entity_env.agents.imitation.dataset_file import is_dataset_file
+from entity_env.agents.ppo import PPOConfig
+from entity_env.agents.training.tracking.settings_file import parse_setting_text
 from entity_env.authoring.game import Game
 from entity_env.authoring.identity import about_game, changed_rules, identity_of
 from entity_env.authoring.local_run import Turn
@@ -271,6 +273,25 @@ class CloneOptions:
         float | None, CliOption(of=CloneConfig, default="as train has for the game")
     ] = None
     device: Annotated[str, CliOption(of=CloneConfig)] = CloneConfig.device
+    set_train: Annotated[tuple[str, ...], CliOption(metavar="net.NAME=VALUE")] = ()
+    """Any setting of the network (net.memory=32), in TOML syntax. May be repeated. entity-env train
+    GAME --set-train help lists them."""
+
+    def config(self, preset: Mapping[str, Any], seed: int) -> CloneConfig:
+        """The settings; those that are not given are as in the preset."""
+        settings = {name: value for name, value in vars(self).items() if name != "set_train"}
+        if self.gamma is None:
+            settings["gamma"] = preset.get("gamma", CloneConfig.gamma)
+        config = PPOConfig(net=preset.get("net", PPOConfig().net))
+        for text in self.set_train:
+            setting = parse_setting_text(text)
+            if [*setting] != ["net"]:
+                raise UsageError(
+                    f"--set-train {text}: expected a setting of the network, net.NAME=VALUE"
+                )
+            config = config.changed(setting, f"--set-train {text}")
+        net = config.net if self.set_train else preset.get("net")
+        return CloneConfig(seed=seed, net=net, **settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,10 +318,7 @@ class Clone:
         require_text(out)
         require_unused(out)
         require_writable(out)
-        preset, settings = preset_of(game).settings, vars(self.options)
-        if self.options.gamma is None:
-            settings = {**settings, "gamma": preset.get("gamma", CloneConfig.gamma)}
-        config = CloneConfig(seed=self.source.seed, net=preset.get("net"), **settings)
+        config = self.options.config(preset_of(game).settings, self.source.seed)
         found = self.source.decisions(game)
         if is_batch(game):  # its batch environment knows which entities are single
             with make_vec_env(game, 1) as vec:

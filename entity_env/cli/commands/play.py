@@ -10,6 +10,7 @@ from entity_env.agents import Agent
 from entity_env.agents.game_agents import game_agents
 from entity_env.agents.human.move_clock import REAL_TIME_S
 from entity_env.agents.human.prompt import HUMAN
+from entity_env.agents.policy_agent import thoughts_to_show
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import EpisodesSeen, Turn, Watch
 from entity_env.cli.display.console import Console, echo
@@ -49,8 +50,9 @@ class Play:
     """Draw the game."""
     look: LookName = None
     think: bool = False
-    """Show the probabilities and the value that agents compute. In a page, a person also sees what
-    the first trained agent would choose in their place."""
+    """Show the probabilities and the value that agents compute, and which earlier steps matter to
+    agents with memory. In a page, a person also sees what the first trained agent would choose in
+    their place."""
     fps: FrameRate = 10
     """Frames per second."""
     episodes: Count = 1
@@ -138,9 +140,9 @@ def _thinking(players: Sequence[Agent], draw: Watch) -> Watch:
     """Draws every decision with its agent's thoughts, if any."""
 
     def watch(turn: Turn) -> None:
-        think = getattr(players[turn.agent_id], "think", None)
-        if think is not None and turn.episode is None:
-            turn = replace(turn, thoughts=think(turn.observation))
+        if turn.episode is None:
+            thoughts = thoughts_to_show(players[turn.agent_id], turn.observation)
+            turn = replace(turn, thoughts=thoughts)
         draw(turn)
 
     return watch

@@ -260,7 +260,8 @@ class Train:
         game, pooled = against_bots(game, shares)
         sizes = (steps or given.total_steps, copies.num_envs, self.learning.num_steps)
         limits = (copies.step_timeout_s, copies.on_error)
-        remembers = state_width(PPOConfig(**given.applied(preset.settings)).net) > 0
+        known = {**preset.settings, **origin.network}
+        remembers = state_width(PPOConfig(**given.applied(known)).net) > 0
         found = defaults_of(game, preset, sizes, *limits, resumed, remembers=remembers)
         num_envs, start, reasons = found
         compiled = {"compile": os.environ.get(COMPILE_VARIABLE) or "background"}

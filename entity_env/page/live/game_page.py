@@ -13,12 +13,12 @@ from entity_env.agents.human.move_clock import MoveClock
 from entity_env.agents.human.prompt import HUMAN
 from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.authoring.game import Game
-from entity_env.authoring.local_run import EpisodesSeen, Turn
+from entity_env.authoring.local_run import AgentRun, EpisodesSeen, Turn
 from entity_env.core.action_request import Question
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, Observation
 from entity_env.core.spaces import ActionName
-from entity_env.errors import SchemaError
+from entity_env.errors import SchemaError, UsageError
 from entity_env.page.live.last_replay import LastReplay
 from entity_env.page.live.outcome import outcome, rules_of
 from entity_env.page.live.probe import with_moved
@@ -115,6 +115,8 @@ class GamePage:
         self._names = shown_names(names, sorted(self._humans))
         self._shown_game = ShownGame(game, look, self._names, self._humans)
         self._agents: Sequence[Agent] = ()
+        self._advisors: dict[int, Agent | None] = {}
+        """By person, a copy of the first agent with a network; it observes what the person does."""
         self._episode = 0
         self._shown: dict[str, Json] = {}
         self._ground: tuple[int, int, Point] | None = None
@@ -130,7 +132,7 @@ class GamePage:
 
     def begin_run(self, names: Sequence[str], agents: Sequence[Agent], source: str) -> LastReplay:
         """The watcher of a new run: shows its turns, and keeps its last episode."""
-        self.seen, self._agents = EpisodesSeen(), agents
+        self.seen, self._agents, self._advisors = EpisodesSeen(), agents, {}
         self.last = LastReplay(names, source, self.watch)
         return self.last
 
@@ -156,6 +158,7 @@ class GamePage:
         shown, seat = self._see(turn), self._seats[turn.agent_id]
         answers, at_once = TurnAnswers(questions), turn if is_at_once else None
         moves, think = self._words_of_moves(at_once), self._thoughts(turn)
+        self._tell_advisor(turn)
         marks = self._marks(at_once, but=turn.agent_id)
         while not answers.is_complete:
             question, actor = answers.open_question
@@ -206,6 +209,7 @@ class GamePage:
         seat.step, seat.score = turn.step, turn.score
         if turn.episode is not None:
             seat.end, seat.ending = "truncated" if turn.episode.truncated else "over", turn
+            self._tell_advisor(turn)
             self._ended(turn.episode)
             if all(each.end for each in self._seats):
                 self._end_episode()
@@ -322,13 +326,33 @@ class GamePage:
 
     def _thoughts(self, turn: Turn) -> list[Json] | None:
         """Choices of the agent's network; of the first network for a person."""
-        if not self._thinks:
-            return None
         shown = self._last_seen.shown
-        is_human = turn.agent_id in self._humans
-        agents = self._agents if is_human else [self._agents[turn.agent_id]]
-        found = (shown.bars(agent, turn.actions) for agent in agents if shown is not None)
-        return next((bars for bars in found if bars is not None), None)
+        if not self._thinks or shown is None:
+            return None
+        if turn.agent_id not in self._humans:
+            return shown.bars(self._agents[turn.agent_id], turn.actions)
+        if turn.agent_id not in self._advisors:
+            found = (each for each in self._agents if shown.bars(each, turn.actions) is not None)
+            self._advisors[turn.agent_id] = self._as_advisor(next(found, None))
+        advisor = self._advisors[turn.agent_id]
+        return None if advisor is None else shown.bars(advisor, turn.actions)
+
+    def _as_advisor(self, agent: Agent | None) -> Agent | None:
+        """A copy with its own memory, if possible: the agent itself plays another seat."""
+        if not isinstance(agent, PolicyAgent):
+            return agent
+        try:
+            advisor = agent.copy_for_seat()
+        except UsageError:
+            return agent
+        advisor.join(AgentRun(self._game.schema))
+        return advisor
+
+    def _tell_advisor(self, turn: Turn) -> None:
+        """Lets the advisor of a person remember an observation."""
+        advisor = self._advisors.get(turn.agent_id)
+        if isinstance(advisor, PolicyAgent) and advisor not in self._agents:
+            advisor.watch(turn.observation)
 
     def _is_later(self, agent_id: int, step: int, turn: Turn | None) -> bool:
         """Whether a decision is made at the same time as a person's turn, or after it."""

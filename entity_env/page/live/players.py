@@ -4,17 +4,22 @@ JavaScript."""
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from entity_env.agents.policy_agent import TIE, PolicyAgent
-from entity_env.authoring.local_run import AgentRun, Thoughts
+from entity_env.agents.policy_agent import TIE, EpisodeMemory, PolicyAgent, past_steps
+from entity_env.authoring.local_run import AgentRun, PastStep, Thoughts
 from entity_env.authoring.obs import Obs
 from entity_env.core.action_request import Question, choose_in_order
 from entity_env.core.observation import Action, Observation
 from entity_env.core.spaces import ActionName, ContinuousActionSpace, SelectEntityActionSpace
 
+_NUM_WEIGHED: Final = 32
+_NUM_ENTITIES: Final = 1000
+"""Earlier observations that are left out one by one, and entities that they may have together:
+fewer than in numpy, which is faster."""
 Think: TypeAlias = Callable[[str], str]
 """`Network.think` of `network.mjs`, with JSON for its argument and its result."""
 
@@ -61,52 +66,67 @@ class NetworkPlayer(PolicyAgent):
     def __init__(self, think: Think, seed: int, *, greedy: bool = False) -> None:
         super().__init__()
         self._think, self._rng, self._greedy = think, Random(seed), greedy
-        self._state: list[float] | None = None
-        """Numbers that the network remembers; None = zeros."""
-        self._last: tuple[Observation | None, list[float] | None] = None, None
-        """The last observation, and what was remembered before it."""
+        self._memory: EpisodeMemory[list[float]] = EpisodeMemory()
+        """Its state is a list of numbers, which is empty if the network has no memory."""
 
     def join(self, run: AgentRun) -> None:
         super().join(run)
-        self._state = None
+        self._memory.begin()
 
     def game_over(self, obs: Obs | None = None, *, truncated: bool = False) -> None:
         super().game_over(obs, truncated=truncated)
-        self._state = None
+        self._memory.begin()
 
     def watch(self, observation: Observation) -> None:
-        if self._state == []:  # the network has no memory
-            return
-        found = self._thoughts(observation, self._state)
-        self._last = observation, self._state
-        self._state = None if observation.done else found.get("state")
+        if observation.done:
+            self._memory.begin()
+        elif self._memory.state != []:
+            self._remember(observation)
 
     def decide(self, observation: Observation) -> Mapping[ActionName, Action]:
-        found = self._thoughts(observation, self._state)
-        self._last, self._state = (observation, self._state), found.get("state")
+        found = self._remember(observation)
         return {
             question.name: question.action(self._choose(question, found))
             for question in self.questions(observation)
         }
 
+    def _remember(self, observation: Observation) -> dict[str, Any]:
+        found = self._thoughts(observation, self._memory.state)
+        has_actor = any(question.actors for question in self.questions(observation))
+        self._memory.add(observation, found.get("state"), has_actor=has_actor)
+        return found
+
     def think(self, observation: Observation) -> Thoughts | None:
-        last, before = self._last
-        found = self._thoughts(observation, before if last is observation else self._state)
+        found = self._thoughts(observation, self._memory.before(observation))
         return Thoughts(found["probabilities"], found.get("value"))
 
+    def weigh_past(self, observation: Observation) -> list[PastStep]:
+        num_entities = sum(map(len, observation.features.values()))
+        most = min(_NUM_WEIGHED, max(1, _NUM_ENTITIES // max(1, num_entities)))
+        steps, earlier, state = self._memory.earlier(observation, most)
+        if self._memory.state == [] or not earlier or not observation.actions:
+            return []
+        given = self._given(observation, state)
+        given["past"] = [self._given(each, None) for each in earlier]
+        found: dict[str, Any] = json.loads(self._think(json.dumps(given)))
+        whole, *without = found["without"]
+        changes = [_change(whole, each) for each in without]
+        return past_steps(steps, changes, [each["value"] for each in without])
+
     def _thoughts(self, observation: Observation, state: list[float] | None) -> dict[str, Any]:
-        asked = {
-            each.name: self._asked_of(each, observation) for each in self.questions(observation)
-        }
-        given = {
+        found: dict[str, Any] = json.loads(self._think(json.dumps(self._given(observation, state))))
+        return found
+
+    def _given(self, observation: Observation, state: list[float] | None) -> dict[str, Any]:
+        return {
             "features": observation.features,
             "globals": observation.global_features,
             "visible": observation.visible,
-            "actions": asked,
+            "actions": {
+                each.name: self._asked_of(each, observation) for each in self.questions(observation)
+            },
             "state": state,
         }
-        found: dict[str, Any] = json.loads(self._think(json.dumps(given)))
-        return found
 
     def _asked_of(self, question: Question, observation: Observation) -> dict[str, object]:
         space, name = self.schema.obs_space(), question.name
@@ -137,3 +157,17 @@ class NetworkPlayer(PolicyAgent):
         spread = [0.0] * len(means) if self._greedy else deviations
         bounds = zip(means, spread, space.low, space.high, strict=True)
         return [min(max(self._rng.gauss(mean, s), low), high) for mean, s, low, high in bounds]
+
+
+def _change(whole: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+    """As `PastStep.change`, between two results of `think`."""
+    changes = [0.0]
+    for name, rows in whole["probabilities"].items():
+        for one, two in zip(rows, other["probabilities"][name], strict=True):
+            changes.append(sum(abs(p - q) for p, q in zip(one, two, strict=True)) / 2)
+    for name, rows in whole["means"].items():
+        for one, two in zip(rows, other["means"][name], strict=True):
+            numbers = zip(one, two, whole["deviations"][name], strict=True)
+            distance = math.hypot(*((x - y) / deviation for x, y, deviation in numbers))
+            changes.append(math.erf(distance / math.sqrt(8)))
+    return max(changes)

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from entity_env.agents import Agent
+from entity_env.agents.policy_agent import thoughts_to_show
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
 from entity_env.core.action_request import Question, chosen_values, questions
@@ -27,7 +28,7 @@ from entity_env.views.describe import (
 from entity_env.views.drawing import Drawing
 from entity_env.views.look import Look
 from entity_env.views.page import shapes_as_json
-from entity_env.views.parts.bars import most_probable, number_rows
+from entity_env.views.parts.bars import most_probable, number_rows, past_fields
 from entity_env.views.parts.spots import Pointer
 from entity_env.views.scene import clipped, one_line
 from entity_env.views.seen import SeenEntity, SeenObservation, seen_entities
@@ -206,11 +207,11 @@ class ShownObservation:
         """Probabilities of an agent's network for the choices here; None without a network.
 
         Per action and actor `[title, [[choice, probability, 1 if chosen], ...], number of other
-        choices]`; first the value that it predicts, without choices. Without an action, the most
+        choices]`; first the value that it predicts, without choices; last, without choices but with
+        a fourth item, the steps that it remembers, see `past_fields`. Without an action, the most
         probable choice counts as chosen.
         """
-        think = getattr(agent, "think", None)
-        thoughts = None if think is None else think(self.observation)
+        thoughts = thoughts_to_show(agent, self.observation)
         if thoughts is None:
             return None
         found: list[Json] = []
@@ -230,6 +231,8 @@ class ShownObservation:
                 shown = [legal[i] for i in likely]
                 bars = [[labels[i], round(float(row[i]), 4), int(i == best)] for i in shown]
                 found.append([self.title(question, actor), bars, len(legal) - len(shown)])
+        if thoughts.past:
+            found.append(["", [], 0, past_fields(thoughts.past)])
         return found
 
 

@@ -325,7 +325,7 @@ function showSeats() {
 
 function showThoughts(groups) {
   $("think").hidden = !groups;
-  $("think").replaceChildren(...(groups ?? []).flatMap(([title, bars, more]) => [
+  $("think").replaceChildren(...(groups ?? []).flatMap(([title, bars, more, past]) => past ? pastOf(past) : [
     make("h2", title),
     ...bars.map(([label, share, isChosen]) => {
       const row = make("div", null, isChosen ? "bar hit" : "bar"), space = make("div"), bar = make("i");

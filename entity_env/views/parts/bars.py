@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from entity_env.authoring.local_run import Turn
+from entity_env.authoring.local_run import PastStep, Turn
 from entity_env.core.observation import (
     Action,
     CategoricalAction,
@@ -23,6 +23,10 @@ from entity_env.views.seen import SeenEntity, SeenObservation
 
 _MAX_ACTORS: Final = 8
 _MAX_CHOICES: Final = 12
+_MATTERS: Final = 0.005
+"""Smallest change of a decision that is named."""
+_LEAST_HEIGHT: Final = 0.05
+_DIGITS: Final = 3
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,26 @@ def actors_of(
             )
         if len(ids) > _MAX_ACTORS:
             yield ActorBars(f"{title}: more actors", (), len(ids) - _MAX_ACTORS)
+
+
+def past_that_matters(past: Sequence[PastStep]) -> list[PastStep]:
+    """Earlier steps without which a decision would differ, most important first."""
+    found = [step for step in past if step.change >= _MATTERS]
+    return sorted(found, key=lambda step: -step.change)
+
+
+def highest(past: Sequence[PastStep]) -> float:
+    """The change that is drawn with full height."""
+    return max(_LEAST_HEIGHT, *(step.change for step in past))
+
+
+def past_fields(past: Sequence[PastStep]) -> list[Any]:
+    """Earlier steps for `pastOf` in `board.js`: the last one of the first entry, the changes, and
+    the values or None. Each further entry is one step; the first entry begins at step 0.
+    """
+    values = [None if step.value is None else round(step.value, _DIGITS) for step in past]
+    changes = [round(step.change, _DIGITS) for step in past]
+    return [past[0].last, changes, None if None in values else values]
 
 
 def _number_bars(action: ContinuousAction, space: ActionSpace, row: int) -> list[Bar]:

@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
 
 from entity_env import Game, GlobalCategorical, Obs
 from entity_env.agents import Agent, load_agent
 from entity_env.agents.ppo import PPOConfig, Schedule, TrainProgress, train
 from entity_env.agents.ppo.learner import new_learner
-from entity_env.agents.ppo.ppo import collect, learn
-from entity_env.agents.ppo.rollout import Collector
+from entity_env.agents.ppo.ppo import collect, learn, update
+from entity_env.agents.ppo.rollout import Collector, RowMemory
 from entity_env.agents.ppo.teacher import TeacherMemory
 from entity_env.agents.rogue_net import MLPConfig, NumpyAgent, RogueNetConfig, initialized_from
+from entity_env.agents.rogue_net.memory import RowStates
 from entity_env.agents.rogue_net.torch_net.policy import Policy
 from entity_env.agents.training.peers import Peers
 from entity_env.agents.training.rollout_buffer import Rollout, Segments, evaluate
 from entity_env.agents.training.self_play.pool import OpponentPool
-from entity_env.core.vec_obs import VecObs
+from entity_env.core.vec_obs import EntityBatch, VecObs
 from entity_env.errors import CheckpointError
 from entity_env.vec import Evaluator, VecEnv
 from tests.agents.training.test_peers import distance, learnt, on_ranks
+from tests.helpers.worker_games import faulty
+from tests.helpers.worker_helpers import pid_of
 
 NET: Final = RogueNetConfig(d_model=16, n_layer=1, memory=8)
 SMALL: Final = PPOConfig(
@@ -128,22 +134,26 @@ def rollouts(
 ) -> tuple[Policy, list[Rollout]]:
     """A network with random heads, and its rollouts."""
     with VecEnv(game, num_envs) as vec:
-        learner = new_learner(vec, config)
-        net = learner.net
-        torch.manual_seed(2)
-        with torch.no_grad():
-            for parameter in net.parameters():
-                parameter.add_(0.3 * torch.randn_like(parameter))
-        obs = vec.reset(seed=3)
-        collector = Collector(vec, net, learner.generator, obs, config.at(0), 1)
-
-        def ignore(_: VecObs) -> None: ...
-
+        net, collector = random_collector(vec, config)
         found = []
         for _ in range(count):
             collector.stagger()
             found.append(collect(collector, config.num_steps, ignore))
         return net, found
+
+
+def random_collector(vec: VecEnv, config: PPOConfig) -> tuple[Policy, Collector]:
+    """A network with random heads, and its collector."""
+    learner = new_learner(vec, config)
+    net = learner.net
+    torch.manual_seed(2)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return net, Collector(vec, net, learner.generator, vec.reset(seed=3), config.at(0), 1)
+
+
+def ignore(_: VecObs) -> None: ...
 
 
 @pytest.mark.parametrize("game", [RECALL, TABLE], ids=lambda game: game.name)
@@ -155,17 +165,103 @@ def test_learning_sees_what_acting_saw(game: Game, net: RogueNetConfig, memory_s
     config = replace(SMALL, net=net, memory_steps=memory_steps, staggered_steps=30)
     policy, found = rollouts(game, config, 4)
     for rollout in found:
-        (inds,) = rollout.splits(np.random.default_rng(1), 1)
-        assert sorted(inds.tolist()) == rollout.b_inds.tolist()
-        assert rollout.segments is not None
-        is_first = rollout.obs.features["Card"].values[:, 0] >= 0  # only then, a suit is shown
-        assert_array_equal(rollout.segments.begins, is_first)
-        assert not rollout.segments.states[is_first].any()
-        minibatch = rollout.minibatch(inds)
-        new = evaluate(policy, minibatch)
-        assert_allclose(new.logprobs.detach(), minibatch.logprobs, atol=1e-4)
-        assert_allclose(new.values.detach(), minibatch.values, atol=1e-4)
+        assert_learning_sees_what_acting_saw(policy, rollout)
     assert max(np.abs(rollout.values).max() for rollout in found) > 0
+
+
+def begin_in(obs: EntityBatch) -> NDArray[np.bool_]:
+    """Rows that show the first observation of an episode: only there, a suit is shown."""
+    if "Dot" in obs.features:
+        return np.asarray(obs.features["Dot"].values[:, 0] == 0)
+    return np.asarray(obs.features["Card"].values[:, 0] >= 0)
+
+
+def assert_learning_sees_what_acting_saw(policy: Policy, rollout: Rollout) -> None:
+    (inds,) = rollout.splits(np.random.default_rng(1), 1)
+    assert sorted(inds.tolist()) == rollout.b_inds.tolist()
+    assert rollout.segments is not None
+    is_first = begin_in(rollout.obs)
+    assert_array_equal(rollout.segments.begins, is_first)
+    assert not rollout.segments.states[is_first].any()
+    minibatch = rollout.minibatch(inds)
+    new = evaluate(policy, minibatch)
+    assert_allclose(new.logprobs.detach(), minibatch.logprobs, atol=1e-4)
+    assert_allclose(new.values.detach(), minibatch.values, atol=1e-4)
+
+
+def test_an_episode_longer_than_rollouts_and_segments() -> None:
+    policy, found = rollouts(WHOLE.with_settings(delay=40), SMALL, 5)
+    begins = [each.segments.begins for each in found if each.segments is not None]
+    assert [int(each.sum()) for each in begins] == [6, 0, 0, 6, 0]
+    for rollout in found:
+        assert_learning_sees_what_acting_saw(policy, rollout)
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_forgotten_in_the_middle_of_a_segment() -> None:
+    with VecEnv(faulty, 6, 2, on_error="restart") as vec:
+        net, collector = random_collector(vec, SMALL)
+        num_steps, states = 0, RowStates(1)
+        states.advance(collector.next_obs, states.past(collector.next_obs).states + 1)
+
+        def count_and_kill(obs: VecObs) -> None:
+            nonlocal num_steps
+            num_steps += 1
+            counts = states.past(obs).states
+            assert_array_equal(counts[:, 0] == 0, begin_in(obs))
+            states.advance(obs, counts + 1)
+            if num_steps in (3, 17):
+                os.kill(pid_of(1), signal.SIGKILL)
+
+        for _ in range(3):
+            assert_learning_sees_what_acting_saw(net, collect(collector, 12, count_and_kill))
+        assert vec.statistics().num_restarts == 6
+
+
+@pytest.mark.parametrize("where", ["advance", "after_step"])
+def test_an_interrupted_rollout_leaves_nothing_half_stored(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    num_steps = 0
+
+    def after_step(_: VecObs) -> None:
+        nonlocal num_steps
+        num_steps += 1
+        if num_steps == 5:
+            if where == "after_step":
+                raise KeyboardInterrupt
+            patch.setattr(RowMemory, "advance", interrupt)
+
+    with VecEnv(RECALL, 6) as vec:
+        net, collector = random_collector(vec, SMALL)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            collect(collector, 12, after_step)
+        for _ in range(2):
+            assert_learning_sees_what_acting_saw(net, collect(collector, 12, ignore))
+
+
+def test_a_run_interrupted_before_it_remembers_can_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advance, num_calls = RowMemory.advance, 0
+
+    def interrupted(*args: Any) -> None:  # noqa: ANN401 - as `advance`
+        nonlocal num_calls
+        num_calls += 1
+        if num_calls == 30:
+            raise KeyboardInterrupt
+        advance(*args)
+
+    monkeypatch.setattr(RowMemory, "advance", interrupted)
+    with VecEnv(RECALL, 8) as vec:
+        first = train(vec, SMALL, out=tmp_path)
+        assert first.is_interrupted
+        assert first.progress.step == 192  # two whole rollouts
+        resumed = train(vec, SMALL, out=tmp_path, resume=True)
+        assert (resumed.is_interrupted, resumed.progress.step) == (False, 288)
 
 
 def test_a_teacher_remembers_on_its_own() -> None:
@@ -233,6 +329,30 @@ def test_ranks_with_different_numbers_of_segments(share: float) -> None:
         assert_allclose(theirs, figures, rtol=1e-3, atol=1e-4)
     first, second = on_ranks(2, partial(work, minibatch_size=1))
     assert distance(first[0], second[0]) == 0
+
+
+def test_ranks_with_different_numbers_of_decisions_and_rows() -> None:
+    """One rank plays a game in turns in 3 copies, the other a longer one in 7."""
+    sources = [(TABLE, 3), (WHOLE.with_settings(delay=30), 7)]
+    config = replace(SMALL, minibatch_size=20)
+
+    def work(peers: Peers) -> tuple[Policy, list[int]]:
+        game, num_envs = sources[peers.rank]
+        with VecEnv(game, num_envs) as vec:
+            learner = new_learner(vec, config)
+            peers.copy_from_first(learner.net)  # threads share torch's random generator
+            obs = vec.reset(seed=peers.rank)
+            collector = Collector(vec, learner.net, learner.generator, obs, config.at(0), 1)
+            units = []
+            for _ in range(3):
+                rollout = collect(collector, config.num_steps, ignore)
+                units += [len(rollout), rollout.num_units]
+                update(learner, rollout, config.at(0), peers)
+            return learner.net, units
+
+    (first, units), (second, others) = on_ranks(2, work)
+    assert all(one != other for one, other in zip(units, others, strict=True))
+    assert distance(first, second) == 0
 
 
 # ------------------------------------------------------------------ runs

@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 import pickle
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from operator import itemgetter
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from torch import Tensor
 
 from entity_env import (
+    Categorical,
     Entity,
     Game,
     GlobalCategorical,
@@ -29,8 +31,9 @@ from entity_env import (
     UsageError,
     VecObs,
 )
-from entity_env.agents import Agent
+from entity_env.agents import Agent, load_agent
 from entity_env.agents.rogue_net import MLPConfig, RogueNetConfig, write_enn_checkpoint
+from entity_env.agents.rogue_net.checkpoints.agent_file import write_agent
 from entity_env.agents.rogue_net.config import (
     MAX_MEMORY,
     CNNConfig,
@@ -43,12 +46,15 @@ from entity_env.agents.rogue_net.numpy_net.agent import NumpyAgent
 from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
 from entity_env.agents.rogue_net.onnx_net.net import OnnxNet
 from entity_env.agents.rogue_net.onnx_net.samples import sampled_batches
+from entity_env.agents.rogue_net.torch_net import policy
 from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent
 from entity_env.agents.rogue_net.torch_net.distributions import CategoricalDistribution
 from entity_env.agents.rogue_net.torch_net.mlp import make_policy
 from entity_env.agents.rogue_net.torch_net.policy import Memory, Policy
 from entity_env.agents.rogue_net.torch_net.rollout_policy import fastest_policy
-from entity_env.agents.rogue_net.torch_net.tensors import torch_only
+from entity_env.agents.rogue_net.torch_net.tensors import has_kernels, torch_only
+from entity_env.agents.rogue_net.weights import Weights
+from entity_env.agents.training.self_play.vec_env import Opponent, SelfPlayVecEnv
 from entity_env.core.episode import Episode
 from entity_env.core.spaces import (
     ActionSpace,
@@ -116,8 +122,11 @@ def numbers(found: Sequence[object]) -> list[Tensor]:
     st.lists(st.integers(0, 7), min_size=1, max_size=6).filter(any),
     st.integers(1, 5),
     st.integers(0, 999),
+    st.booleans(),
 )
-def test_the_recurrence_and_its_gradient(lengths: list[int], width: int, seed: int) -> None:
+def test_the_recurrence_and_its_gradient(
+    lengths: list[int], width: int, seed: int, is_compiled: bool
+) -> None:
     rng = np.random.default_rng(seed)
     total = sum(lengths)
     states = rng.standard_normal((len(lengths), width)).astype(np.float32)
@@ -141,7 +150,9 @@ def test_the_recurrence_and_its_gradient(lengths: list[int], width: int, seed: i
             at += length
         return torch.stack(found)
 
-    expected, found = step_by_step(), memory.forward(x, past)
+    with patch.object(policy, "use_kernels", lambda *_: is_compiled and has_kernels()):
+        found = memory.forward(x, past)
+    expected = step_by_step()
     assert_allclose(found.detach(), expected.detach(), atol=1e-5)
     parameters = [memory.gates.weight, memory.gates.bias, memory.weight]
     by_step, at_once = (
@@ -256,6 +267,23 @@ def test_configurations_with_and_without_memory(name: str) -> None:
     assert not [each for each in net.weights().operations() if each.kind == "recur"]
 
 
+@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("memory", [0, 4, 6])
+def test_tensors_of_another_memory_size_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, memory: int
+) -> None:
+    weights, path = make_net(name).weights(), tmp_path / "changed.agent"
+    changed = replace(weights, config=replace(NETS[name][2], memory=memory))
+    with pytest.raises(CheckpointError, match="memory"):
+        write_agent(path, changed)
+    with monkeypatch.context() as patch:
+        patch.setattr(Weights, "require_fit", lambda *_: None)
+        write_agent(path, changed)
+    with pytest.raises(CheckpointError, match=r"changed\.agent.*memory") as caught:
+        load_agent(path)
+    assert "\n" not in str(caught.value)
+
+
 def test_other_formats_refuse_memory(tmp_path: Path) -> None:
     weights = make_net("attention").weights()
     with pytest.raises(CheckpointError, match="memory of 5 numbers"):
@@ -274,6 +302,13 @@ class Sign:
     x: float
 
 
+@dataclass
+class Unit:
+    """An entity that decides."""
+
+    x: float
+
+
 class Turn(Enum):
     """What the agent answers."""
 
@@ -283,6 +318,7 @@ class Turn(Enum):
 
 
 TURN = GlobalCategorical(Turn)
+EACH = Categorical(Turn)
 
 
 def show(agent: Agent, rng: random.Random, score: float, worth: float) -> float | None:
@@ -320,10 +356,10 @@ SIGNS = Game(play, entities=(Sign,), actions=(TURN,), name="signs")
 PAIR = Game(play_two, entities=(Sign,), actions=(TURN,), num_agents=2, name="pair")
 
 
-def make_agents() -> list[NumpyAgent | NeuralAgent]:
+def make_agents(game: Game = SIGNS) -> list[NumpyAgent | NeuralAgent]:
     """Agents with one network, which remembers enough for its decisions to depend on it."""
     torch.manual_seed(4)
-    spaces = SIGNS.schema.obs_space(), SIGNS.schema.action_space()
+    spaces = game.schema.obs_space(), game.schema.action_space()
     net = make_policy(*spaces, replace(SMALL, d_model=16, memory=8))
     with torch.no_grad():
         for name, parameter in net.named_parameters():
@@ -391,6 +427,35 @@ def check_rows(vec: VecEnv, agent: NumpyAgent | NeuralAgent, num_steps: int) -> 
         assert rewards(alone, [episode.seed]) == [episode.reward]
 
 
+def play_units(agent: Agent, *, seed: int) -> None:
+    """A unit that is not always there chooses."""
+    rng, score = random.Random(seed), 0.0
+    for i in range(6):
+        units = [Unit(rng.uniform(-2, 2))] * rng.randrange(2)
+        shown = Obs(score).entities([Sign(rng.uniform(-2, 2))]).actors(units, EACH)
+        chosen = agent.act(shown, EACH)
+        if chosen is None:
+            return
+        score += sum(each.value for each in chosen) * 3**i
+    agent.game_over(Obs(score))
+
+
+UNITS = Game(play_units, entities=(Unit, Sign), actions=(EACH,), name="units")
+
+
+def test_what_no_actor_decides_on_is_not_remembered() -> None:
+    """In a batch, as in training, and one by one."""
+    for agent, alone in zip(make_agents(UNITS), make_agents(UNITS), strict=True):
+        with VecEnv(UNITS, 5) as vec:
+            obs, num_episodes = vec.reset(seed=1), 0
+            for _ in range(20):
+                obs = vec.act(agent.decide_batch(obs, UNITS.schema))
+                for each in obs.episodes:
+                    assert UNITS.play_episode(alone, seed=each.seed)[0].reward == each.reward
+                    num_episodes += 1
+        assert num_episodes > 5
+
+
 def test_groups_of_a_batch_in_any_order() -> None:
     rng, states = np.random.default_rng(1), RowStates(1)
     with VecEnv(PAIR, 4) as vec:
@@ -421,14 +486,15 @@ def test_an_agent_copied_in_the_middle_of_an_episode(kind: int) -> None:
         return choose(observation)  # type: ignore[operator]
 
     agent.choose = keep  # type: ignore[assignment,method-assign]
-    rewards(agent, [1])
+    rewards(agent, [1, 2])
     del agent.choose
     agent.forget()
     for observation in observed[:3]:
         agent.decide(observation)  # type: ignore[arg-type]
-    copies = [copy.deepcopy(agent)]
+    copies = [copy.deepcopy(agent), copy.copy(agent)]
     if isinstance(agent, NumpyAgent):
         copies.append(pickle.loads(pickle.dumps(agent)))
+    copy.copy(agent).decide(observed[4])  # type: ignore[arg-type]
     fresh = agent.copy_for_seat()
     thoughts = agent.think(observed[3])  # type: ignore[arg-type]
     decided = agent.decide(observed[3])  # type: ignore[arg-type]
@@ -436,8 +502,129 @@ def test_an_agent_copied_in_the_middle_of_an_episode(kind: int) -> None:
     name = next(iter(decided))
     for each in (again, *(one.think(observed[3]) for one in copies)):  # type: ignore[arg-type]
         assert_allclose(each.probabilities[name], thoughts.probabilities[name], atol=1e-6)
+    for one in copies:
+        one.decide(observed[3])  # type: ignore[arg-type]
+        assert_equal_choices(one.decide(observed[4]), copy.copy(agent).decide(observed[4]))  # type: ignore[arg-type]
     forgot = fresh.think(observed[3])  # type: ignore[arg-type]
     assert not np.allclose(forgot.probabilities[name], thoughts.probabilities[name])
+
+
+@pytest.mark.parametrize("kind", [0, 1], ids=["numpy", "torch"])
+def test_an_agent_copied_in_the_middle_of_a_batch(kind: int) -> None:
+    agent, other = make_agents()[kind], make_agents()[kind]
+    with VecEnv(SIGNS, 5) as vec:
+        obs = vec.reset(seed=4)
+        for step in range(12):
+            expected = agent.decide_batch(obs, SIGNS.schema)
+            other.decide_batch(obs, SIGNS.schema)
+            obs = vec.act(expected)
+            copies = [copy.copy(agent), copy.deepcopy(agent)]
+            if isinstance(agent, NumpyAgent):
+                copies.append(pickle.loads(pickle.dumps(agent)))
+            decided = [each.decide_batch(obs, SIGNS.schema) for each in (*copies, *copies)]
+            [mine] = copy.deepcopy(other).decide_batch(obs, SIGNS.schema).values()
+            for each in decided[: len(copies)]:
+                assert_array_equal(each["Turn"], mine)
+            if step == 6:  # copies that have decided twice leave the original as it was
+                agent, other = other, agent
+
+
+@dataclass
+class _Interrupted:
+    """Replaces a function: raises `KeyboardInterrupt` instead of one call, or after it."""
+
+    function: Callable[..., Any]
+    at: int
+    is_after: bool = False
+    num_calls: int = 0
+
+    def __call__(self, *args: Any) -> Any:  # noqa: ANN401 - any function
+        self.num_calls += 1
+        if self.num_calls == self.at and not self.is_after:
+            raise KeyboardInterrupt
+        found = self.function(*args)
+        if self.num_calls == self.at:
+            raise KeyboardInterrupt
+        return found
+
+
+@pytest.mark.parametrize("kind", [0, 1], ids=["numpy", "torch"])
+@pytest.mark.parametrize("is_after", [False, True])
+def test_a_decision_interrupted_before_it_is_remembered(kind: int, is_after: bool) -> None:
+    """The same question again gets the same answer, and what follows does not change."""
+    agent, whole = make_agents()[kind], make_agents()[kind]
+    observed: list[Any] = []
+    for each in (agent, whole):
+        each.decide = _kept(each.decide, observed)  # type: ignore[assignment,method-assign]
+        rewards(each, [1])
+        del each.decide
+        each.forget()
+    half = len(observed) // 2
+    agent.choose = _Interrupted(agent.choose, 3, is_after)  # type: ignore[assignment,method-assign]
+    for i, (observation, same) in enumerate(zip(observed[:half], observed[half:], strict=True)):
+        if i == 2:
+            with pytest.raises(KeyboardInterrupt):
+                agent.decide(observation)
+        assert_equal_choices(agent.decide(observation), whole.decide(same))
+
+
+def _kept(decide: Callable[[Any], Any], observed: list[Any]) -> Callable[[Any], Any]:
+    def keep_and_decide(observation: Any) -> Any:  # noqa: ANN401 - as `decide`
+        observed.append(copy.deepcopy(observation))
+        return decide(observation)
+
+    return keep_and_decide
+
+
+def assert_equal_choices(one: Any, other: Any) -> None:  # noqa: ANN401 - actions by name
+    for name, each in one.items():
+        assert each.index == other[name].index
+        assert_allclose(each.probs, other[name].probs, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [0, 1], ids=["numpy", "torch"])
+def test_a_batch_interrupted_before_it_is_remembered(
+    kind: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = make_agents()[kind]
+    [alone, _] = make_agents()
+    interrupted = _Interrupted(RowStates.advance, 7)
+    monkeypatch.setattr(RowStates, "advance", lambda *args: interrupted(*args))
+    episodes: list[Episode] = []
+    with VecEnv(SIGNS, 5) as vec:
+        obs = vec.reset(seed=4)
+        for step in range(20):
+            if step == 6:
+                with pytest.raises(KeyboardInterrupt):
+                    agent.decide_batch(obs, SIGNS.schema)
+            obs = vec.act(agent.decide_batch(obs, SIGNS.schema))
+            episodes += obs.episodes
+    assert len(episodes) > 5
+    for episode in episodes:
+        assert rewards(alone, [episode.seed]) == [episode.reward]
+
+
+@pytest.mark.parametrize("kind", [0, 1], ids=["numpy", "torch"])
+def test_one_agent_in_all_seats_of_self_play(kind: int) -> None:
+    """Also as the learner, whose seat changes from game to game."""
+    agent, alone = make_agents()[kind], make_agents()[0]
+
+    def expected(episode: Episode) -> tuple[float, ...]:
+        return tuple(each.reward for each in PAIR.play_episode(alone, alone, seed=episode.seed))
+
+    opponents = [Opponent.of_agent(name, agent, PAIR.schema) for name in ("a", "b")]
+    with SelfPlayVecEnv(VecEnv(PAIR, 6), opponents, share=0.7) as vec:
+        obs, num_results = vec.reset(seed=3), 0
+        for step in range(60):
+            if step == 30:
+                obs = vec.reset_envs(np.arange(6) < 3)
+            obs = vec.act(agent.decide_batch(obs, PAIR.schema))
+            for episode in obs.episodes:
+                assert episode.reward == expected(episode)[episode.agent_id]
+            for result in vec.take_results():
+                assert result.rewards in [expected(each) for each in obs.episodes]
+                num_results += 1
+    assert num_results > 5
 
 
 @pytest.mark.parametrize("kind", [0, 1], ids=["numpy", "torch"])

@@ -121,7 +121,7 @@ def reference(agent: NeuralAgent, observation: Observation) -> Thoughts:
     """Reference in torch, for a network in which every layer attends to all entities."""
     net = agent.net
     assert isinstance(net, RogueNet)
-    batch = agent._batch_of_one(observation)
+    batch = agent._batch_of(observation)
     with torch.inference_mode(), softmaxes() as found:
         values = net.distributions(batch)[1]
     size = sum(len(batch.features[name].values) for name in net.inputs.names)
@@ -212,7 +212,7 @@ def test_flat_networks_have_values_and_no_attention(config: NetConfig) -> None:
         assert found.probabilities["Push"][0, 1] == 0
         require_close(found, theirs.think(observation))
         require_close(found, Thoughts(theirs.choose(observation)[1], found.value))
-        batch = theirs._batch_of_one(observation)
+        batch = theirs._batch_of(observation)
         assert found.value == pytest.approx(net.values(batch)[0], rel=1e-4)
 
 

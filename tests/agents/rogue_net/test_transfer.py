@@ -30,6 +30,7 @@ from entity_env.agents.rogue_net import (
 from entity_env.agents.rogue_net.checkpoints.agent_file import write_agent
 from entity_env.agents.rogue_net.checkpoints.folder import network_digest
 from entity_env.agents.rogue_net.config import NetConfig
+from entity_env.agents.rogue_net.memory import Past
 from entity_env.agents.rogue_net.torch_net.distributions import (
     ActionDistribution,
     CategoricalDistribution,
@@ -76,6 +77,9 @@ CONFIGS: Mapping[str, NetConfig] = {
     ),
     "mlp": MLPConfig([8, 8]),
     "raw mlp": MLPConfig([8, 8], norm_inputs=False),
+    "memory": replace(SIZE, memory=5),
+    "memory and separate": replace(SIZE, memory=3, separate_value=True, value_scale=True),
+    "memory of an mlp": MLPConfig([8, 8], memory=6),
     "translation": replace(
         SIZE, translation=TranslationConfig("Unit", ["x", "y"], None, None, True)
     ),
@@ -97,7 +101,10 @@ FLAT: Spaces = (
 
 LOCAL: Spaces = OLD[0], {name: space for name, space in OLD[1].items() if name != "Mood"}
 """Spaces without an action for the whole observation, which has no position."""
-SPACES: Mapping[str, Spaces] = {"mlp": FLAT, "raw mlp": FLAT, "relpos": LOCAL}
+SPACES: Mapping[str, Spaces] = {
+    **dict.fromkeys(("mlp", "raw mlp", "memory of an mlp"), FLAT),
+    "relpos": LOCAL,
+}
 _FIXED = ("strides", "extent_tensor", "mean", "std", "count", "squares_sum")
 
 
@@ -232,10 +239,15 @@ def trained(spaces: Spaces, config: NetConfig, seed: int) -> Policy:
 def behaviour(
     net: Policy, batch: VecObs
 ) -> tuple[NDArray[Any], dict[str, dict[str, NDArray[Any]]]]:
-    """Values and, per action, probabilities or moments in units of the game, by label."""
+    """Values and, per action, probabilities or moments in units of the game, by label.
+
+    If the network has a memory, given that it remembers random numbers; and the states afterwards.
+    """
+    shape = len(batch), net.memory_width
+    past = Past(np.random.default_rng(0).normal(size=shape).astype(np.float32))
     with torch.no_grad():
-        distributions, values = net.distributions(batch)
-    found: dict[str, dict[str, NDArray[Any]]] = {}
+        distributions, values, states = net.recall(batch, past)
+    found: dict[str, dict[str, NDArray[Any]]] = {"memory": {"states": states.numpy()}}
     for name, each in distributions.items():
         space = net.action_space[name]
         if isinstance(each, GaussianDistribution) and isinstance(space, ContinuousActionSpace):
@@ -271,6 +283,8 @@ def require_same_behaviour(
         for net in (old, new)
     )
     np.testing.assert_allclose(after[0], before[0], rtol=1e-4, atol=1e-4)
+    if not old.memory_width:
+        del before[1]["memory"]
     for name, labels in before[1].items():
         for label, expected in labels.items():
             np.testing.assert_allclose(after[1][name][label], expected, rtol=1e-3, atol=1e-4)
@@ -299,6 +313,35 @@ def test_what_both_games_have_stays_the_same(
     new = initialized_from(path, adapt=True)(*grown)
     counts = st.lists(st.tuples(st.just(1), st.integers(0, 3)), min_size=1, max_size=3)
     require_same_behaviour(old, new, data.draw(st.integers(0, 1000)), data.draw(counts))
+
+
+@pytest.mark.parametrize("kind", [each for each in CONFIGS if "memory" not in each])
+@settings(max_examples=5)
+@given(data=st.data())
+def test_a_memory_comes_with_a_changed_game(
+    kind: str, data: st.DataObject, networks: Mapping[str, tuple[Policy, Path]]
+) -> None:
+    old, path = networks[kind]
+    config = CONFIGS[kind]
+    assert isinstance(config, RogueNetConfig | MLPConfig)
+    grown = data.draw(grown_spaces(SPACES.get(kind, OLD), flat="mlp" in kind))
+    new = initialized_from(path, adapt=True, net=replace(config, memory=4))(*grown)
+    assert new.memory_width in (4, 8)
+    assert "it can remember now: no effect at first" in str(new.origin)
+    require_same_behaviour(old, new, data.draw(st.integers(0, 1000)), [(1, 2), (1, 0)])
+
+
+@pytest.mark.parametrize("kind", [each for each in CONFIGS if "memory" in each])
+@pytest.mark.parametrize("memory", [0, 2, 9])
+def test_a_memory_keeps_its_size(
+    kind: str, memory: int, networks: Mapping[str, tuple[Policy, Path]]
+) -> None:
+    config = CONFIGS[kind]
+    assert isinstance(config, RogueNetConfig | MLPConfig)
+    words = f"its memory is {config.memory}, but {memory} was requested"
+    with pytest.raises(CheckpointError, match=words) as caught:
+        initialized_from(networks[kind][1], adapt=True, net=replace(config, memory=memory))
+    assert "\n" not in str(caught.value)
 
 
 def changed(spaces: Spaces, **features: Sequence[str]) -> Spaces:

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from entity_env.agents.imitation import Dataset
 from entity_env.agents.ppo import MLPPolicy, TrainProgress
-from entity_env.agents.rogue_net import load_checkpoint
+from entity_env.agents.rogue_net import RogueNet, load_checkpoint
 from entity_env.cli import main
 from entity_env.cli.display.console import ProgressBar
 from tests.agents.imitation import decisions
@@ -156,6 +156,30 @@ def test_clone_of_a_trained_agent(here: Path) -> None:
     result = run("clone", "snake", *args)
     assert result.exit_code == 0, result.output
     assert "kept epoch 1 of 1, saved in runs/snake-clone" in result.output
+
+
+@pytest.mark.parametrize(
+    ("game", "kind"), [("rock_paper_scissors", RogueNet), ("cartpole", MLPPolicy)]
+)
+def test_settings_of_the_network(here: Path, game: str, kind: type) -> None:
+    args = ("clone", game, "--play", "random", "--episodes", 3, "--epochs", 1)
+    result = run(*args, "--out", "run", "--set-train", "net.memory=7")
+    assert result.exit_code == 0, result.output
+    net = load_checkpoint(here / "run").net
+    assert isinstance(net, kind)
+    assert net.memory_width == 7
+    tuned = ("train", game, "--init-from", "run", "--out", "tuned", "--steps", 100)
+    assert run(*tuned).exit_code == 0
+    assert load_checkpoint(here / "tuned").net.memory_width == 7
+    for text, problem in (
+        ("net.memory=-1", "--set-train net.memory=-1: net: memory must be"),
+        ("net.memory=100000", "--set-train net.memory=100000: net: memory must be"),
+        ("memory=7", "--set-train memory=7: expected a setting of the network, net.NAME=VALUE"),
+        ("net.memories=7", "--set-train net.memories=7: "),
+        ("memory", "expected a setting NAME=VALUE"),
+    ):
+        assert problem in refused(*args, "--out", "other", "--set-train", text)
+    assert not (here / "other").exists()
 
 
 @pytest.mark.parametrize("game", ["cartpole", "pendulum"])

@@ -488,6 +488,38 @@ def test_what_cannot_be_kept_is_told(words: list[str], told: str, tmp_path: Path
     assert told in done.output
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)  # may have to compile the kernels
+def test_memory_in_runs_that_begin_with_a_network(tmp_path: Path) -> None:
+    """A run can add a memory. Later runs keep it, and play longer rollouts for it."""
+    games = []
+    for name, feature, width in (("old", "", 1), ("new", "    hp: int", 2)):
+        code = GROWN.format(feature=feature, choice="", width=width)
+        games.append(tmp_path / f"{name}.py")
+        games[-1].write_text(code.replace("range(4)", "range(30)"))
+    words = ("--num-workers=0", "--eval-interval=0")
+
+    def begin(game: Path, start: str, out: str, *more: str) -> Result:
+        origin = ("--init-from", str(tmp_path / start), "--adapt") if start else SMALL
+        return run("train", str(game), *origin, "--out", str(tmp_path / out), *words, *more)
+
+    assert begin(games[0], "", "plain", "--steps=64").exit_code == 0
+    added = begin(games[1], "plain", "added", "--steps=64", "--set-train=net.memory=8")
+    assert added.exit_code == 0
+    about = json.loads((tmp_path / "added" / "run.json").read_text())["init_from"]
+    assert about["changes"][-1] == "it can remember now: no effect at first"
+    for start, memory in (("plain", 0), ("added", 8)):
+        out = f"long-{start}"
+        assert begin(games[0], start, out, "--steps=2048").exit_code == 0
+        found = settings_in(tmp_path / out)
+        assert found["net"].get("memory", 0) == memory
+        assert (found["num_steps"] > 50) is (memory > 0)
+    for memory in (0, 3):
+        refused = begin(games[0], "added", "other", f"--set-train=net.memory={memory}")
+        assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+        assert f"its memory is 8, but {memory} was requested" in refused.stderr
+
+
 GROWN = """
 from dataclasses import dataclass
 from enum import Enum

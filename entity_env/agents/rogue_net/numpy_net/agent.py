@@ -76,8 +76,7 @@ class NumpyAgent(TrainedAgent):
         """Bounds and deviations of continuous actions, in the units of their spaces."""
         for name, space in action_space.items():
             if isinstance(space, ContinuousActionSpace):
-                low, high = bounds(space)
-                half = np.float32(0.5) * high - np.float32(0.5) * low
+                low, high, half = bounds(space)
                 deviation = np.exp(weights.tensors[f"action_heads.{name}.log_std"])
                 spread = np.float32(math.sqrt(temperature))
                 self._gaussians[name] = low, high, spread * half * deviation
@@ -111,10 +110,16 @@ class NumpyAgent(TrainedAgent):
                 chosen[asked.name] = choose_label(asked.answers, self.choosing.greedy, self._rng)
         return chosen, probs
 
-    def thoughts(self, obs: Batch) -> Thoughts:
-        distributions, values, attention = self._net.attended(obs, self._past())
+    def thoughts(self, obs: Batch, past: Past | None) -> Thoughts:
+        distributions, values, attention = self._net.attended(obs, past)
         value = float(values[0]) if self.weights.has_value else None
         return Thoughts(_probs_of(self._tempered(distributions)), value, attention)
+
+    def numpy_net(self) -> NumpyNet:
+        return self._net
+
+    def states_after(self, obs: Batch, past: Past) -> Floats:
+        return self._net.recall(obs, past)[2]
 
     def choose_rows(self, obs: Batch, past: Past | None) -> tuple[VecActions, Floats | None]:
         chooser, states = self._chosen(obs, past)
@@ -129,7 +134,7 @@ class NumpyAgent(TrainedAgent):
 
     def _choose_from_batch(self, observation: Observation) -> Choice:
         """`choose` with a batch of one observation, which converts and checks everything."""
-        batch = self._batch_of_one(observation)
+        batch = self._batch_of(observation)
         chooser, self._after = self._chosen(batch, self._past())
         return chooser.chosen, _probs_of(chooser.distributions)
 

@@ -62,6 +62,17 @@ class CategoricalArrays:
         entropy: Floats = -np.add.reduce(probs * self.logprobs, axis=1)
         return samples, self.logprobs[np.arange(len(samples)), samples], entropy
 
+    def changes(self, num_rows: int) -> Floats:
+        """Differences among observations that have the same actors and choices.
+
+        Returns:
+            `(num_rows,)` the total variation distance to the distribution of the first
+            observation; of the actor for which it is largest.
+        """
+        probs = _by_row(self.probs, num_rows)
+        moved: Floats = np.abs(probs - probs[:1]).sum(axis=2).max(axis=1, initial=0.0)
+        return np.float32(0.5) * moved
+
     def at_temperature(self, temperature: float) -> CategoricalArrays:
         """The probabilities to the power of `1 / temperature`, normalized."""
         logits = np.maximum(self.logprobs / np.float32(temperature), FORBIDDEN)
@@ -116,6 +127,14 @@ class GaussianArrays:
         above = np.where(samples >= 1.0, self.high, inside)
         actions: Floats = np.where(samples <= -1.0, self.low, above)
         return actions
+
+    def changes(self, num_rows: int) -> Floats:
+        """As for `CategoricalArrays`."""
+        deviation: Floats = np.exp(self.log_std)
+        mean = _by_row(self.mean / deviation, num_rows)
+        # Of normal distributions with equal deviations.
+        distance = np.linalg.norm(mean - mean[:1], axis=2).max(axis=1, initial=0.0)
+        return np.array([math.erf(each / math.sqrt(8)) for each in distance], np.float32)
 
     def at_temperature(self, temperature: float) -> GaussianArrays:
         """The density to the power of `1 / temperature`, normalized."""
@@ -186,9 +205,14 @@ def first_of_best(probs: Floats) -> NDArray[np.int64]:
     return best
 
 
-def bounds(space: ContinuousActionSpace) -> tuple[Floats, Floats]:
-    """`low` and `high`, `(num_labels,)` float32 each."""
-    return np.array(space.low, dtype=np.float32), np.array(space.high, dtype=np.float32)
+def bounds(space: ContinuousActionSpace) -> tuple[Floats, Floats, Floats]:
+    """`low`, `high` and half the range, `(num_labels,)` float32 each."""
+    low, high = (np.array(each, dtype=np.float32) for each in (space.low, space.high))
+    return low, high, np.float32(0.5) * high - np.float32(0.5) * low
+
+
+def _by_row(of_actors: Floats, num_rows: int) -> Floats:
+    return of_actors.reshape(num_rows, len(of_actors) // num_rows, of_actors.shape[1])
 
 
 def _log_softmax(logits: Floats) -> Floats:

@@ -19,7 +19,7 @@ from entity_env.agents.rogue_net.action_index import (
 from entity_env.agents.rogue_net.batch_layout import Batch, Layout, lay_out
 from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, state_width
 from entity_env.agents.rogue_net.features import FlatFeatures, Inputs
-from entity_env.agents.rogue_net.memory import Past, recur
+from entity_env.agents.rogue_net.memory import Past, recur, recur_without_each
 from entity_env.agents.rogue_net.numpy_net.distributions import (
     CategoricalArrays,
     Chooser,
@@ -58,6 +58,8 @@ class NumpyNet:
         self._steps = [_bound(each, weights.tensors) for each in weights.operations()]
         given = {name: each.given for name, each in weights.action_space.items()}
         self._before = {name: others[-1] for name, others in given.items() if others}
+        memories = [i for i, each in enumerate(weights.operations()) if each.kind == "recur"]
+        self._num_until_states = memories[-1] + 1 if memories else 0
         self._norms = [each for each, _, _ in self._steps if isinstance(each, InputScale)]
 
     def read_statistics(self) -> None:
@@ -86,6 +88,20 @@ class NumpyNet:
         run = _Run(batch, self._width, past, chooser, self._before)
         return *self._run(run), run.states
 
+    def states_without_each(self, batch: Batch, state: Floats) -> Floats:
+        """States after a batch of consecutive steps, if some had not been seen.
+
+        Args:
+            state: `(1, width)` before the first step.
+
+        Returns:
+            `(num_rows + 2, width)`, see `recur_without_each`.
+        """
+        run = _Run(batch, self._width, Past(state), None, self._before)
+        run.without = np.zeros((len(run.states) + 2, self._width), np.float32)
+        self._compute(run, self._steps[: self._num_until_states])
+        return run.without
+
     def attended(
         self, batch: Batch, past: Past | None = None
     ) -> tuple[dict[ActionName, Distribution], Floats, Floats | None]:
@@ -108,15 +124,19 @@ class NumpyNet:
         return distributions, values, found.reshape(shape)
 
     def _run(self, run: _Run) -> tuple[dict[ActionName, Distribution], Floats]:
+        buffers = self._compute(run, self._steps)
+        distributions = {name: buffers[f"action/{name}"] for name in self.weights.action_space}
+        return distributions, buffers["value"][:, 0]
+
+    def _compute(self, run: _Run, steps: Sequence[_Step]) -> dict[str, Any]:
         buffers = self._reader.read(run.batch)
         buffers[_RUN] = run
-        for compute, inputs, output in self._steps:
+        for compute, inputs, output in steps:
             if len(inputs) == 1:  # most steps, in half the time
                 buffers[output] = compute(buffers[inputs[0]])
             else:
                 buffers[output] = compute(*map(buffers.__getitem__, inputs))
-        distributions = {name: buffers[f"action/{name}"] for name in self.weights.action_space}
-        return distributions, buffers["value"][:, 0]
+        return buffers
 
 
 def _bound(operation: Operation, tensors: Mapping[str, NDArray[Any]]) -> _Step:
@@ -178,6 +198,8 @@ class _Run:
         """`(num_rows, width)` what the network remembers after every row."""
         self.past = Past(np.zeros_like(self.states)) if past is None else past
         self.attention: list[Floats] | None = None
+        self.without: Floats | None = None
+        """See `NumpyNet.states_without_each`."""
         self._layout: Layout | None = None
         """Layout of the concatenated entities; None = one vector per row."""
         self._choices: dict[ActionName, Choices] = {}
@@ -264,6 +286,10 @@ class _Run:
     def recur(self, gates: Floats, weight: Floats, start: int) -> Floats:
         columns = slice(start, start + weight.shape[1])
         past = self.past.part(columns)
+        if self.without is not None:
+            self.without[:, columns] = recur_without_each(gates, weight, past.states)
+            # Later operations are only computed for a value network, which reads its own states.
+            return np.zeros((len(gates), weight.shape[1]), np.float32)
         found = np.empty((len(gates), weight.shape[1]), np.float32)
         found[past.order.rows] = recur(gates, weight, past).states
         self.states[:, columns] = found

@@ -120,8 +120,8 @@ class PlainSingleNet:
         """Low bound and half the range of continuous actions."""
         for name, space in weights.action_space.items():
             if isinstance(space, ContinuousActionSpace):
-                low, high = bounds(space)
-                self._ranges[name] = low, np.float32(0.5) * high - np.float32(0.5) * low
+                low, _, half = bounds(space)
+                self._ranges[name] = low, half
 
     @staticmethod
     def fits(weights: Weights) -> bool:

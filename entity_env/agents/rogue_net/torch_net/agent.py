@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Self
 
 import numpy as np
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from entity_env.agents.rogue_net.action_index import Samples
 from entity_env.agents.rogue_net.batch_layout import Batch
+from entity_env.agents.rogue_net.config import OwnNetConfig
 from entity_env.agents.rogue_net.memory import Past
 from entity_env.agents.rogue_net.neural_agent import Choosing, TrainedAgent
 from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
@@ -24,7 +24,7 @@ from entity_env.agents.rogue_net.torch_net.distributions import (
 )
 from entity_env.agents.rogue_net.torch_net.mlp import policy_of
 from entity_env.agents.rogue_net.torch_net.net import RogueNet
-from entity_env.agents.rogue_net.torch_net.policy import Policy
+from entity_env.agents.rogue_net.torch_net.policy import Policy, past_argument
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.authoring.local_run import Thoughts
 from entity_env.core.observation import Observation
@@ -86,7 +86,7 @@ class NeuralAgent(TrainedAgent):
     def choose(
         self, observation: Observation
     ) -> tuple[dict[ActionName, Samples], Mapping[ActionName, NDArray[np.float32]]]:
-        batch = self._batch_of_one(observation)
+        batch = self._batch_of(observation)
         distributions, _, states = self._distributions(batch, self._past())
         chosen, distributions = sample_actions(
             distributions, greedy=self.choosing.greedy, generator=self._generator
@@ -101,8 +101,7 @@ class NeuralAgent(TrainedAgent):
         )
 
     @torch.inference_mode()
-    def thoughts(self, obs: Batch) -> Thoughts:
-        past = self._past()
+    def thoughts(self, obs: Batch, past: Past | None) -> Thoughts:
         distributions, values, _ = self._distributions(obs, past)
         _, distributions = sample_actions(distributions, greedy=True, generator=None)
         probabilities, value = _probs_of(distributions), values.item()
@@ -113,24 +112,30 @@ class NeuralAgent(TrainedAgent):
         attention = NumpyNet(weights).attended(obs, past)[2]
         return Thoughts(probabilities, value if weights.has_value else None, attention)
 
+    def numpy_net(self) -> NumpyNet | None:
+        if isinstance(self.net.net_config, OwnNetConfig):
+            return None
+        return NumpyNet(self.net.weights())
+
+    @torch.inference_mode()
+    def states_after(self, obs: Batch, past: Past) -> Floats:
+        states: Floats = self.net.recall(obs, past)[2].cpu().numpy()
+        return states
+
     def choose_rows(self, obs: Batch, past: Past | None) -> tuple[VecActions, Floats | None]:
-        act = partial(
-            self.net.act,
+        output = self.net.act(
             obs,
             greedy=self.choosing.greedy,
             temperature=self.choosing.temperature,
             generator=self._generator,
+            **past_argument(past),
         )
-        output = act() if past is None else act(past=past)
         return output.actions, output.states
 
     def _distributions(
         self, obs: Batch, past: Past | None
     ) -> tuple[dict[ActionName, ActionDistribution], Tensor, Tensor | None]:
-        if past is None:
-            distributions, values, states = *self.net.distributions(obs), None
-        else:
-            distributions, values, states = self.net.recall(obs, past)
+        distributions, values, states = self.net.recalled(obs, past)
         if self.choosing.temperature != 1.0:
             distributions = at_temperature(distributions, self.choosing.temperature)
         return distributions, values, states

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypedDict
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from entity_env.agents.rogue_net.torch_net.distributions import (
     masked_log_softmax,
     sample_actions,
 )
-from entity_env.agents.rogue_net.torch_net.tensors import as_array, as_tensor
+from entity_env.agents.rogue_net.torch_net.tensors import as_array, as_tensor, use_kernels
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.core.ragged import Floats, RaggedArray
 from entity_env.core.spaces import (
@@ -212,7 +212,7 @@ class Policy(nn.Module, ABC):
         Raises:
             SchemaError: an actor without any allowed choice, or an index out of range.
         """
-        distributions, values, states = self._recalled(batch, past)
+        distributions, values, states = self.recalled(batch, past)
         if temperature != 1.0:
             distributions = at_temperature(distributions, temperature)
         chosen, distributions = sample_actions(distributions, greedy=greedy, generator=generator)
@@ -234,7 +234,7 @@ class Policy(nn.Module, ABC):
         past: Past | None = None,
     ) -> Evaluation:
         """Evaluates samples from `act`, for every action of the space; `past` as for `act`."""
-        return evaluation_of(*self._recalled(batch, past)[:2], samples)
+        return evaluation_of(*self.recalled(batch, past)[:2], samples)
 
     @torch.inference_mode()
     def values(self, batch: EntityBatch, past: Past | None = None) -> NDArray[np.float32]:
@@ -244,10 +244,10 @@ class Policy(nn.Module, ABC):
         """
         if not batch.action_masks:
             batch = self._without_actors(batch)
-        values: NDArray[np.float32] = self._recalled(batch, past)[1].cpu().numpy()
+        values: NDArray[np.float32] = self.recalled(batch, past)[1].cpu().numpy()
         return values
 
-    def _recalled(
+    def recalled(
         self, batch: EntityBatch, past: Past | None
     ) -> tuple[dict[ActionName, ActionDistribution], Tensor, Tensor | None]:
         """`recall`, or, without memory, `distributions` and None."""
@@ -267,6 +267,17 @@ class Policy(nn.Module, ABC):
             else:
                 masks[name] = VecCategoricalActionMask(none)
         return EntityBatch(batch.features, batch.visible, masks)
+
+
+class PastArgument(TypedDict, total=False):
+    """Argument `past` of the methods of a `Policy`, see `past_argument`."""
+
+    past: Past
+
+
+def past_argument(past: Past | None) -> PastArgument:
+    """The argument `past`, or none: custom networks without memory may not take it."""
+    return {} if past is None else {"past": past}
 
 
 class ValueScale(nn.Module):
@@ -298,11 +309,14 @@ class ValueScale(nn.Module):
         self.std.fill_(std)
 
 
-_WRITE_GAIN: Final = 12.0
-"""Factor of torch's initial weights of the write gates. Whether a gate opens then depends on the
-observation from the start, so rare observations are kept apart from frequent ones, even for longer
-than the steps through which gradients go back.
+_WRITE_GAIN: Final = 3.0
+"""Factor of torch's initial weights of the write gates of the first half. Whether a gate opens then
+depends on the observation from the start, so rare observations are kept apart from frequent ones.
 """
+_OPEN: Final = 3.0
+"""Initial biases of the gates of the second half, which are nearly always open."""
+_FEW: Final = 0.1
+"""Factor of the initial recurrent weights of these gates, which then hardly read the state."""
 _CONTEXT_GAIN: Final = 4.0
 """Factor of torch's initial weights of the layer that entities read the memory through."""
 
@@ -325,15 +339,71 @@ class Memory(nn.Module):
             nn.init.orthogonal_(part)
         self.context = nn.Linear(width, num_outputs) if num_outputs else None
         with torch.no_grad():
-            self.gates.weight[width : 2 * width] *= _WRITE_GAIN
-            self.gates.bias[width : 2 * width] = torch.from_numpy(write_biases(width))
+            self._begin(width - width // 2)
             if self.context is not None:
                 self.context.weight *= _CONTEXT_GAIN
 
+    def _begin(self, num_kept: int) -> None:
+        """Sets the initial weights: the first numbers are kept for long, the others shifted.
+
+        The write gates of the first numbers are mostly closed. Those of the others are open, and
+        their candidates read an orthogonal map of themselves: like a shift register, they hold the
+        last few inputs, in an order that can be read.
+        """
+        width = self.width
+        kept, shifted = slice(width, width + num_kept), slice(width + num_kept, 2 * width)
+        self.gates.weight[kept] *= _WRITE_GAIN
+        self.gates.bias[kept] = torch.from_numpy(write_biases(num_kept))
+        if num_kept == width:
+            return
+        for gates in (slice(num_kept, width), shifted):
+            self.gates.bias[gates] = _OPEN
+            self.weight[gates] *= _FEW
+        own = self.weight[2 * width + num_kept :]
+        own[:, :num_kept] = 0
+        nn.init.orthogonal_(own[:, num_kept:])
+
     def forward(self, x: Tensor, past: Past) -> Tensor:
         """The states after every row, `(num_rows, width)`, from `(num_rows, num_inputs)`."""
-        states: Tensor = _Recur.apply(self.gates(x), self.weight, past)  # type: ignore[no-untyped-call]
+        is_minibatch = torch.is_grad_enabled() and past.lengths is not None
+        function: type[torch.autograd.Function] = _Recur
+        if is_minibatch and use_kernels(len(x), x.device):
+            function = _KernelRecur
+        states: Tensor = function.apply(self.gates(x), self.weight, past)  # type: ignore[no-untyped-call]
         return states
+
+
+class _KernelRecur(torch.autograd.Function):
+    """`recur` for a minibatch, in numba kernels."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, gates: Tensor, weight: Tensor, past: Past) -> Tensor:
+        from entity_env.agents.rogue_net.kernels.recurrence import recur_rows
+
+        given, layer = np.ascontiguousarray(as_array(gates)), as_array(weight)
+        count, width = len(given), layer.shape[1]
+        lengths = np.ones(count, np.int64) if past.lengths is None else past.lengths
+        begins = np.zeros(count, np.bool_) if past.begins is None else past.begins
+        states, before, candidates, read = np.empty((4, count, width), np.float32)
+        opened = np.empty((count, 2 * width), np.float32)
+        first = np.array(past.states, np.float32, order="C")
+        saved = before, opened, candidates, read
+        recur_rows(given, np.array(layer.T, order="C"), first, lengths, begins, states, *saved)
+        ctx.saved = layer, lengths, begins, saved  # type: ignore[attr-defined]  # takes attributes
+        return torch.from_numpy(states)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        from entity_env.agents.rogue_net.kernels.recurrence import recur_rows_backward
+
+        weight, lengths, begins, saved = ctx.saved  # type: ignore[attr-defined]  # set in forward
+        by_states = np.ascontiguousarray(as_array(gradient))
+        by_gates, by_products = np.empty((2, len(by_states), len(weight)), np.float32)
+        before, *rest = saved
+        place = by_states, weight, lengths, begins, before
+        recur_rows_backward(*(*place, *rest, by_gates, by_products))
+        return torch.from_numpy(by_gates), torch.from_numpy(by_products.T @ saved[0]), None
 
 
 class _Recur(torch.autograd.Function):

@@ -18,7 +18,7 @@ import torch
 from entity_env.agents.load import load_agent
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX, read_agent, write_agent
 from entity_env.agents.rogue_net.memory import RowStates
-from entity_env.agents.rogue_net.torch_net.policy import Policy
+from entity_env.agents.rogue_net.torch_net.policy import Policy, past_argument
 from entity_env.agents.rogue_net.torch_net.rollout_policy import ActingPolicy, fastest_policy
 from entity_env.agents.rogue_net.torch_net.tensors import as_tensors
 from entity_env.agents.training.callbacks import Callback, TrainState
@@ -76,9 +76,8 @@ class _PastSelf:
     def __call__(self, obs: VecObs) -> VecActions:
         if self.policy is None:
             raise ProtocolError("the pool is a callback, too: train(pool.vec, callbacks=[pool])")
-        if not self._rows.width:
-            return self.policy.act(obs, generator=self.generator).actions
-        output = self.policy.act(obs, generator=self.generator, past=self._rows.past(obs))
+        past = past_argument(self._rows.past(obs) if self._rows.width else None)
+        output = self.policy.act(obs, generator=self.generator, **past)
         if output.states is not None:
             self._rows.advance(obs, output.states)
         return output.actions

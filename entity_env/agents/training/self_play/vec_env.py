@@ -310,9 +310,8 @@ class SelfPlayVecEnv:
             rows = waiting[owners == key]
             by = self._random if key == _OPENING else self._playing[key]
             parts[key] = self._decided(by, inner, rows)
-            if key != _OPENING:
-                self._begins[rows] = False
         self.vec.send(values if len(parts) == 1 else self._joined(inner, parts))
+        self._begins[inner.is_ready & (self._owner != _OPENING)] = False
         self._inner = None  # until `recv`: another `send` raises
         self._has_opened = np.unique(waiting[owners == _OPENING] // self.num_agents)
 
@@ -345,6 +344,7 @@ class SelfPlayVecEnv:
             final=final,
             metrics=dict(inner.metrics),
             episodes=episodes,
+            begins=self._begins.copy(),  # a row may have a new owner
         )
         self._assign(self._has_opened)
         ended = np.flatnonzero(is_over)

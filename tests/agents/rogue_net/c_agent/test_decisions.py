@@ -136,7 +136,7 @@ def test_random_games_are_decided_the_same(data: st.DataObject, library: CLibrar
     spaces = data.draw(obs_spaces()), data.draw(action_spaces())
     assume(spaces[0].entities)
     weights = random_weights(spaces, data.draw(configs()), data.draw(st.integers(0, 99)))
-    shown = [data.draw(observations(*spaces)) for _ in range(2)]
+    shown = [data.draw(observations(*spaces)) for _ in range(3)]
     require_equal(library.compare(weights, vectors_of(weights, shown)))
 
 

@@ -277,7 +277,7 @@ def observations(draw: st.DrawFn, obs_space: ObsSpace) -> Observation:
 def _equal_ways(weights: Weights, observation: Observation) -> None:
     """The fast paths, the general path and torch agree on an observation."""
     agent = NumpyAgent(weights, greedy=True)
-    require_same(RogueNet.of(weights), agent._batch_of_one(observation))
+    require_same(RogueNet.of(weights), agent._batch_of(observation))
     quick_chosen, quick = agent.choose(observation)
     others = (
         _single_agent(weights, "plain").choose(observation),
@@ -538,7 +538,7 @@ def test_distributions_are_those_of_torch(temperature: float) -> None:
     np.testing.assert_allclose(
         agent.choose(observation)[1]["move"], other.choose(observation)[1]["move"], rtol=1e-4
     )
-    batch = other._batch_of_one(observation)
+    batch = other._batch_of(observation)
     ours = {
         name: each.at_temperature(temperature)
         for name, each in NumpyNet(weights).distributions(batch)[0].items()
