@@ -35,6 +35,8 @@ class _Action(ctypes.Structure):
         ("labels", _Names),
         ("low", _Floats),
         ("high", _Floats),
+        ("num_given", ctypes.c_int),
+        ("given", _Ints),
     )
 
 
@@ -57,6 +59,7 @@ class _Request(ctypes.Structure):
         ("num_actees", ctypes.c_int),
         ("actees", _Ints),
         ("mask", ctypes.POINTER(ctypes.c_ubyte)),
+        ("is_dependent", ctypes.c_int),
     )
 
 
@@ -68,6 +71,7 @@ class _Obs(ctypes.Structure):
         ("visible", ctypes.POINTER(ctypes.POINTER(ctypes.c_ubyte))),
         ("requests", ctypes.POINTER(_Request)),
         ("state", _Floats),
+        ("random", ctypes.POINTER(ctypes.c_uint64)),
     )
 
 
@@ -192,6 +196,9 @@ class CAgent:
             return _Request()
         actors = [0] if action.kind == _GLOBAL else given["actors"]
         actees, mask = given.get("actees", []), given.get("mask")
+        is_dependent = bool(mask) and isinstance(mask[0][0], list)
+        if mask is not None and is_dependent:
+            mask = [row for rows in mask for row in rows]
         flags = None if mask is None else [flag for row in mask for flag in row]
         return _Request(
             len(actors),
@@ -199,6 +206,7 @@ class CAgent:
             len(actees),
             _array(ctypes.c_int, actees),
             None if flags is None else _array(ctypes.c_ubyte, flags),
+            is_dependent,
         )
 
     def rows(self, action: str, num_actors: int) -> list[list[float]]:

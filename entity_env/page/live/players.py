@@ -82,19 +82,29 @@ class NetworkPlayer(PolicyAgent):
         self._state = None if observation.done else found.get("state")
 
     def decide(self, observation: Observation) -> Mapping[ActionName, Action]:
-        found = self._thoughts(observation, self._state)
-        self._last, self._state = (observation, self._state), found.get("state")
-        return {
-            question.name: question.action(self._choose(question, found))
-            for question in self.questions(observation)
-        }
+        before, chosen = self._state, {}
+        found = self._thoughts(observation, before)
+        self._last, self._state = (observation, before), found.get("state")
+
+        def choose(question: Question) -> Sequence[Any]:
+            depends = bool(question.space.given)  # on choices that the network has yet to read
+            read = self._thoughts(observation, before, chosen) if depends else found
+            values = chosen[question.name] = self._choose(question, read)
+            return values
+
+        return choose_in_order(self.questions(observation), choose)
 
     def think(self, observation: Observation) -> Thoughts | None:
         last, before = self._last
         found = self._thoughts(observation, before if last is observation else self._state)
         return Thoughts(found["probabilities"], found.get("value"))
 
-    def _thoughts(self, observation: Observation, state: list[float] | None) -> dict[str, Any]:
+    def _thoughts(
+        self,
+        observation: Observation,
+        state: list[float] | None,
+        chosen: Mapping[ActionName, Sequence[Any]] | None = None,
+    ) -> dict[str, Any]:
         asked = {
             each.name: self._asked_of(each, observation) for each in self.questions(observation)
         }
@@ -105,6 +115,8 @@ class NetworkPlayer(PolicyAgent):
             "actions": asked,
             "state": state,
         }
+        if chosen:
+            given["chosen"] = chosen
         found: dict[str, Any] = json.loads(self._think(json.dumps(given)))
         return found
 
