@@ -166,7 +166,10 @@ class CAgent:
             raise AgentError(error.decode(errors="replace"))
 
     def observation(self, given: Mapping[str, Any]) -> _Obs:
-        """An observation of a `Vector` for C, which keeps its memory."""
+        """An observation of a `Vector` for C, which keeps its memory.
+
+        `random` in it, if any, is the seed of the choices on which others depend.
+        """
         spaces = self.spaces
         entities = [spaces.entities[i] for i in range(spaces.num_entities)]
         rows = [given["features"].get(each.name.decode(), []) for each in entities]
@@ -187,6 +190,7 @@ class CAgent:
             _array(ctypes.POINTER(ctypes.c_ubyte), marks),
             _array(_Request, requests),
             ctypes.cast(state, _Floats),
+            ctypes.pointer(ctypes.c_uint64(given["random"])) if "random" in given else None,
         )
         obs.kept = features, flags, state
         return obs
@@ -277,8 +281,12 @@ def _compare(agent: CAgent, vector: Vector, needs_value: bool, found: dict[str, 
         got = agent.rows(name, len(rows))
         if rows:
             add("probabilities", got, rows)
-        for row, choice in zip(rows, agent.choices(name, len(rows)), strict=True):
-            found["choices"] += needs_value
+        choices, made = agent.choices(name, len(rows)), vector["observation"].get("chosen", {})
+        found["choices"] += needs_value * len(rows)
+        if name in made:
+            found["other_choices"] += choices != made[name]
+            continue
+        for row, choice in zip(rows, choices, strict=True):
             found["other_choices"] += row[choice] < max(row) - _TIE
     for name, rows in vector["numbers"].items():
         add("numbers", agent.choices(name, len(rows)), rows, rows)
