@@ -200,9 +200,9 @@ class CAgent:
             return _Request()
         actors = [0] if action.kind == _GLOBAL else given["actors"]
         actees, mask = given.get("actees", []), given.get("mask")
-        is_dependent = bool(mask) and isinstance(mask[0][0], list)
-        if mask is not None and is_dependent:
-            mask = [row for rows in mask for row in rows]
+        is_dependent = bool(mask and isinstance(mask[0][0], list))
+        if is_dependent:
+            mask = [row for rows in mask or () for row in rows]
         flags = None if mask is None else [flag for row in mask for flag in row]
         return _Request(
             len(actors),

@@ -2214,8 +2214,8 @@ static int ea__make_vector(ea__loader *loader, const ea__node *entities, int is_
     return 1;
 }
 
-/* Marks the operations that decisions without a value need, which include the whole state; finds the last one in which
-   entities read others. After it, only the rows of actors and actees are computed. */
+/* Marks the operations that decisions without a value need, which include the whole state and all choices; finds the
+   last one in which entities read others. After it, only the rows of actors and actees are computed. */
 static int ea__plan_policy(ea__loader *loader) {
     ea_agent *agent = loader->agent;
     char *is_live = (char *)ea__take(loader, (size_t)agent->num_matrices, 1);
@@ -2225,7 +2225,7 @@ static int ea__plan_policy(ea__loader *loader) {
     agent->last_mix = -1;
     for (i = agent->num_ops - 1; i >= 0; i--) {
         ea__op *op = &agent->ops[i];
-        op->is_policy = is_live[op->y] || op->code == EA__RECUR;
+        op->is_policy = is_live[op->y] || op->code == EA__RECUR || op->code == EA__CHOICE;
         for (k = 0; op->is_policy && k < op->num_inputs; k++) is_live[op->x[k]] = 1;
         if (op->is_policy && agent->last_mix < 0 && (op->code == EA__ATTEND || op->code == EA__SPREAD)) {
             agent->last_mix = i;

@@ -82,7 +82,8 @@ class NetworkPlayer(PolicyAgent):
         self._state = None if observation.done else found.get("state")
 
     def decide(self, observation: Observation) -> Mapping[ActionName, Action]:
-        before, chosen = self._state, {}
+        before = self._state
+        chosen: dict[ActionName, Sequence[Any]] = {}
         found = self._thoughts(observation, before)
         self._last, self._state = (observation, before), found.get("state")
 

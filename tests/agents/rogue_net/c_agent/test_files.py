@@ -101,11 +101,18 @@ def _bad_json(rng: Random, text: bytes) -> bytes:
 
 
 def _bad_item(rng: Random, text: bytes) -> bytes:
-    """Changes one item of a random operation."""
+    """Changes one item of a random operation, the order, or what an action depends on."""
     description = json.loads(text)
     listed = description["operations"]
     operation, other = rng.choice(listed), rng.choice(listed)
-    match rng.randrange(7):
+    match rng.randrange(9):
+        case 7:
+            actions = description["spaces"]["actions"]
+            names = [rng.choice(actions)["name"] for _ in range(rng.randrange(3))]
+            rng.choice(actions)["given"] = rng.choice([names, names, names, None, "move", [3]])
+        case 8:
+            i, k = rng.randrange(len(listed)), rng.randrange(len(listed))
+            listed[i], listed[k] = listed[k], listed[i]
         case 0:
             operation[0] = other[0]
         case 1:
