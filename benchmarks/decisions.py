@@ -56,7 +56,7 @@ def agreement(game: str, seed: int) -> float:
         _run("train", source, *train, "--num-workers", "0", "--out", folder + "/run")
         agent = load_agent(folder + "/run", seed=seed)
     played = getattr(decision_games, game).run(agent, episodes=_NUM_EPISODES, seed=seed)
-    return statistics.mean(episode.metrics["agree"] for episode in played)
+    return statistics.mean(float(episode.metrics["agree"]) for episode in played)
 
 
 def _run(*words: str) -> None:

@@ -21,6 +21,7 @@ from entity_env.authoring.action_type import (
     Composite,
     Continuous,
     GlobalCategorical,
+    GlobalComposite,
     SelectEntity,
     action_type,
     joined_answers,
@@ -149,7 +150,7 @@ class ScriptedAgent(PolicyAgent):
 
 def _parts_of(kind: ActionType[Any], obs: Obs, answer: object) -> list[list[Any]]:
     """The values of every element of an action."""
-    if not isinstance(kind, Composite):
+    if not isinstance(kind, Composite | GlobalComposite):
         return [_values(kind, obs, answer)]
     decisions: Any = [answer] if kind.is_global else answer
     asked = has_targets(kind.elements[0], obs)

@@ -55,7 +55,7 @@ class ActionType(ABC, Generic[Answer]):
 
     name: ActionName
     space: ActionSpace
-    whole: Composite[Any] | None = None
+    whole: AnyComposite | None = None
 
     @property
     def elements(self) -> tuple[ActionType[Any], ...]:
@@ -187,34 +187,20 @@ class Continuous(ActionType[_Floats]):
         return np.array(chosen, dtype=np.float32).reshape(-1, len(self.space))
 
 
-class Composite(ActionType[list[Choice | None]]):
-    """Requests one decision in several parts per actor; the result is a list of instances.
-
-    Each field is a part: an Enum or bool, a declared entity class (one of the observed entities),
-    or `Annotated[float, Range(low, high)]`. Parts are chosen in the order of the fields, and an
-    agent chooses each one knowing those before it. `SEND.target` is the action of the field
-    `target`, for `Obs.mask`; in spaces, its name is `Send.target`.
-
-    An actor that cannot choose any entity for some part is skipped, and its result is None.
-
-    Args:
-        cls: a frozen dataclass with at least one field.
-        name: prefix of the parts' names; default: the class name.
-
-    Raises:
-        SchemaError: `cls` is something else, a field has another type, or the name is not text.
-    """
+class _Parts(ActionType[Answer]):
+    """A decision in several parts, see `Composite`."""
 
     is_global = False
+    cls: type
 
-    def __init__(self, cls: type[Choice], name: str | None = None) -> None:
+    def __init__(self, cls: type, name: str | None = None) -> None:
         self.cls = cls
         self.name = _checked_name(self, name or getattr(cls, "__name__", None))
         self.parts: dict[str, ActionType[Any]] = {}
         for field, kind in _parts_of(cls).items():
             given = tuple(part.name for part in self.parts.values())
             part = _part(cls, field, kind, f"{self.name}.{field}", given, is_global=self.is_global)
-            part.whole = self
+            part.whole = self  # type: ignore[assignment]  # of a subclass
             self.parts[field] = part
 
     @property
@@ -233,12 +219,34 @@ class Composite(ActionType[list[Choice | None]]):
     def __eq__(self, other: object) -> bool:
         # Not by parts, which refer to this object.
         return (
-            isinstance(other, Composite)
+            isinstance(other, _Parts)
             and type(self) is type(other)
             and (self.cls, self.name) == (other.cls, other.name)
         )
 
     __hash__ = ActionType.__hash__
+
+
+class Composite(_Parts[list[Choice | None]]):
+    """Requests one decision in several parts per actor; the result is a list of instances.
+
+    Each field is a part: an Enum or bool, a declared entity class (one of the observed entities),
+    or `Annotated[float, Range(low, high)]`. Parts are chosen in the order of the fields, and an
+    agent chooses each one knowing those before it. `SEND.target` is the action of the field
+    `target`, for `Obs.mask`; in spaces, its name is `Send.target`.
+
+    An actor that cannot choose any entity for some part is skipped, and its result is None.
+
+    Args:
+        cls: a frozen dataclass with at least one field.
+        name: prefix of the parts' names; default: the class name.
+
+    Raises:
+        SchemaError: `cls` is something else, a field has another type, or the name is not text.
+    """
+
+    def __init__(self, cls: type[Choice], name: str | None = None) -> None:
+        super().__init__(cls, name)
 
     def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> list[Choice | None]:
         """The decisions, given the answers to the parts: one list each."""
@@ -254,7 +262,7 @@ class Composite(ActionType[list[Choice | None]]):
         ]
 
 
-class GlobalComposite(Composite[Choice]):
+class GlobalComposite(_Parts[Choice]):
     """Requests one decision in several parts for the whole observation; the result is an instance.
 
     Args and Raises: as for `Composite`; fields are Enums or bools.
@@ -262,8 +270,16 @@ class GlobalComposite(Composite[Choice]):
 
     is_global = True
 
-    def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> Any:  # noqa: ANN401 - an instance, not a list
-        return self.cls(*chosen)
+    def __init__(self, cls: type[Choice], name: str | None = None) -> None:
+        super().__init__(cls, name)
+
+    def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> Choice:
+        decision: Choice = self.cls(*chosen)
+        return decision
+
+
+AnyComposite: TypeAlias = "Composite[Any] | GlobalComposite[Any]"
+"""A decision in several parts, of each actor or of the whole observation."""
 
 
 def joined_answers(kinds: Sequence[ActionType[Any]], answers: Sequence[Any]) -> Any:  # noqa: ANN401 - the result of `act`

@@ -13,6 +13,7 @@ from entity_env.authoring.action_type import (
     Composite,
     Continuous,
     GlobalCategorical,
+    GlobalComposite,
     SelectEntity,
     action_type,
 )
@@ -145,7 +146,7 @@ class Obs:
         if self.masks is None:
             self.masks = {}
         kind = action_type(action)
-        if isinstance(kind, Composite):
+        if isinstance(kind, Composite | GlobalComposite):
             raise SchemaError(
                 f"{kind.name} has a mask for each part: obs.mask(action.{next(iter(kind.parts))}, "
                 "...)"
@@ -213,7 +214,7 @@ class Obs:
             choices = self.of_class(kind.actee)
         elif isinstance(kind, Categorical | GlobalCategorical):
             choices = list(kind.choices)
-        elif isinstance(kind, Composite):
+        elif isinstance(kind, Composite | GlobalComposite):
             part = next(iter(kind.parts))
             raise SchemaError(f"{kind!r} has several parts: obs.allowed(action.{part}) lists one")
         else:
