@@ -305,7 +305,8 @@ def kind_of_space(name: ActionName, space: ActionSpace) -> ActionType[Any]:
             Enum member can have.
     """
     if isinstance(space, ContinuousActionSpace):
-        return Continuous(name, low=space.low, high=space.high, labels=space.labels)
+        low, high = space.low, space.high
+        return Continuous(name, low=low, high=high, labels=space.labels, given=space.given)
     if isinstance(space, SelectEntityActionSpace):
         raise SchemaError(f"action {name!r} selects entities: use SelectEntity(cls, {name!r})")
     labels = {label: i for i, label in enumerate(space.index_to_label)}
@@ -314,7 +315,7 @@ def kind_of_space(name: ActionName, space: ActionSpace) -> ActionType[Any]:
     except (ValueError, TypeError) as error:
         raise SchemaError(f"action {name!r} has a label that cannot be used: {error}") from error
     is_global = isinstance(space, GlobalCategoricalActionSpace)
-    return GlobalCategorical(choices, name) if is_global else Categorical(choices, name)
+    return (GlobalCategorical if is_global else Categorical)(choices, name, space.given)
 
 
 @cache

@@ -117,10 +117,7 @@ class Question:
             return self
         chosen = earlier[self.space.given[-1]]
         if len(chosen) != len(self.actors):
-            raise SchemaError(
-                f"action {self.name!r} needs the actors of {self.space.given[-1]!r}: got "
-                f"{len(self.actors)}, expected {len(chosen)}"
-            )
+            raise other_actors(self.name, self.space.given[-1], len(self.actors), len(chosen))
         rows: Any = [row[int(i)] for row, i in zip(self.allowed, chosen, strict=True)]
         if is_array(self.allowed):
             rows = np.array(rows, dtype=np.bool_).reshape(len(rows), self.allowed.shape[2])
@@ -255,26 +252,38 @@ def questions(
 
 
 def _require_choice_after(asked: Mapping[ActionName, Question]) -> None:
-    """Raises `SchemaError` if an actor has no legal choice after a legal choice before."""
+    """Raises `SchemaError` if an actor has no legal choice after a legal choice before.
+
+    Also raises it if an action is requested of other actors than those on which it depends.
+    """
     for question in asked.values():
+        for other in question.space.given:
+            actors = asked[other].actors if other in asked else ()
+            if list(actors) != list(question.actors):
+                raise other_actors(question.name, other, len(question.actors), len(actors))
         if not question.space.given or not is_nested(question.allowed):
             continue
-        before = asked.get(question.space.given[-1])
-        if before is None or len(before.actors) != len(question.actors):
-            raise SchemaError(
-                f"action {question.name!r} depends on {question.space.given[-1]!r}, so both must "
-                "be requested of the same actors"
-            )
+        before = asked[question.space.given[-1]]
         for actor, rows in enumerate(question.allowed):
+            if len(rows) != len(before.choices):
+                raise SchemaError(
+                    f"the mask of action {question.name!r} needs {len(before.choices)} rows "
+                    f"per actor, one for each choice of {before.name!r}: got {len(rows)}"
+                )
             for choice in before.legal(actor):
-                if len(rows) != len(before.choices):
-                    raise SchemaError(
-                        f"the mask of action {question.name!r} needs {len(before.choices)} rows "
-                        f"per actor, one for each choice of {before.name!r}: got {len(rows)}"
-                    )
                 if not any(rows[choice]):
                     words = repr(before.choices[choice])
                     raise no_choice_after(question.name, before.name, actor, words)
+
+
+def other_actors(
+    action: ActionName, before: ActionName, num_actors: int, num_before: int
+) -> SchemaError:
+    """Error for an action whose actors are not those of an action on which it depends."""
+    return SchemaError(
+        f"action {action!r} depends on {before!r}, so both must be requested of the same actors, "
+        f"in the same order: {num_actors} actors of {action!r}, {num_before} of {before!r}"
+    )
 
 
 def no_choice_after(action: ActionName, before: ActionName, actor: int, choice: str) -> SchemaError:
