@@ -429,7 +429,15 @@ def _depending(kind: ActionType[Any], given: ActionType[Any], mask: Any) -> Any:
         )
     if is_nested(mask):
         return mask
-    return mask[None] if hasattr(mask, "ndim") else [mask]
+    if isinstance(kind, GlobalCategorical):
+        return mask[None] if hasattr(mask, "ndim") else [mask]
+    is_empty = not mask.size if is_array(mask) else isinstance(mask, list | tuple) and not any(mask)
+    if is_empty:  # without actors, or without choices of the part before
+        return np.zeros((len(mask), 0, 0), dtype=np.bool_)
+    raise SchemaError(
+        f"the mask of {kind.name} depends on {given.name}, so it needs the shape "
+        f"(num_actors, num_earlier, num_choices), got {shown(mask)}"
+    )
 
 
 def class_of(group: Group) -> type | None:

@@ -104,14 +104,24 @@ def nested_mask(
     """
     if not is_nested(mask):
         return as_mask(mask, shape, action, may_block=may_block, is_global=is_global)
-    array = np.asarray(mask)
-    rows = as_mask(
-        array.reshape(-1, array.shape[-1]),
-        (shape[0] * array.shape[1], shape[1]),
-        action,
-        may_block=True,
+    needed = f"(num_actors, num_earlier, num_choices) = ({shape[0]}, num_earlier, {shape[1]})"
+    try:
+        array = np.asarray(mask)
+    except ValueError as error:  # rows of different lengths
+        raise SchemaError(
+            f"the mask of action {action!r} needs the shape {needed}: got {shown(mask)}"
+        ) from error
+    num_earlier = array.shape[1] if array.ndim == 3 else -1
+    if array.shape != (shape[0], num_earlier, shape[1]) and not (
+        array.ndim == 3 and len(array) == shape[0] and not num_earlier * shape[1]
+    ):
+        raise SchemaError(
+            f"the mask of action {action!r} needs the shape {needed}: got {array.shape}"
+        )
+    rows = shape[0] * num_earlier, shape[1]
+    return as_mask(array.reshape(rows), rows, action, may_block=True).reshape(
+        shape[0], num_earlier, shape[1]
     )
-    return rows.reshape(shape[0], array.shape[1], shape[1])
 
 
 def is_nested(mask: object) -> bool:
