@@ -484,8 +484,13 @@ def _is_global(kind: ActionType[Any]) -> bool:
 
 
 def _key_of(kind: ActionType[Any]) -> ActionKey:
-    """Argument of `act` for an action: the Enum of a global action, as in games in Python."""
-    return type(kind.choices[0]) if isinstance(kind, GlobalCategorical) else kind
+    """Argument of `act` for an action: the Enum of a global action, as in games in Python.
+
+    An action that depends on others is its own key, because the Enum does not name these.
+    """
+    if isinstance(kind, GlobalCategorical) and not kind.space.given:
+        return type(kind.choices[0])
+    return kind
 
 
 def _values_of(kind: ActionType[Any], answer: Any) -> list[Any]:  # noqa: ANN401
