@@ -44,6 +44,7 @@ SEEDS = st.integers(0, 99)
 NUM_ENVS = 3
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(RULES, SEEDS)
 def test_local_play_makes_only_legal_decisions(rules: Rules, seed: int) -> None:
@@ -51,6 +52,7 @@ def test_local_play_makes_only_legal_decisions(rules: Rules, seed: int) -> None:
     assert [each.length for each in episodes] == [NUM_STEPS] * 2
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(RULES, SEEDS)
 def test_batches_show_the_rules_and_step_like_single_games(rules: Rules, seed: int) -> None:

@@ -261,13 +261,11 @@ class Play:
         }
         obs = Obs(score).globals(Where(number, step))
         if not self.rules.is_global:
-            if rng.random() < 0.5:
-                obs.entities(entities["planet"])
-                entities["shown"] = []
+            shown = [entities["planet"], entities["moon"]]
+            rng.shuffle(shown)
+            obs.entities(shown[0])
             obs.actors([Base(i) for i in range(scene.num_bases)], self.decision)
-        if "shown" not in entities:
-            obs.entities(entities["planet"])
-        obs.entities(entities["moon"])
+            obs.entities(shown[1])
         parts = self.decision.elements
         for part, flags in scene.masks.items():
             mask: Any = flags[0] if self.rules.is_global else flags
@@ -309,7 +307,7 @@ class RandomGame(Game):
         self.decision: Composite[Any] = (GlobalComposite if rules.is_global else Composite)(cls)
         super().__init__(
             Play(rules, self.decision),
-            entities=(Base, Planet, Moon),
+            entities=() if rules.is_global else (Base, Planet, Moon),
             actions=(self.decision,),
             global_features=Where,
             name="random_parts",

@@ -137,6 +137,10 @@ def _action_changes(name: ActionName, old: ActionSpace, new: ActionSpace) -> Ite
         f"the {one}s of {name}",
         "starts untrained" if continuous else "starts as likely as the others are on average",
     )
+    earlier = _Names(old.given, new.given)
+    yield from earlier.sentences(
+        f"the dependence of {name} on {{}}", f"the actions on which {name} depends", _NO_EFFECT
+    )
     if isinstance(old, ContinuousActionSpace) and isinstance(new, ContinuousActionSpace):
         yield from (
             f"{name}.{label} is from {new.low[i]:g} to {new.high[i]:g}, was from {old.low[at]:g} "
