@@ -431,13 +431,18 @@ def _depending(kind: ActionType[Any], given: ActionType[Any], mask: Any) -> Any:
         return mask
     if isinstance(kind, GlobalCategorical):
         return mask[None] if hasattr(mask, "ndim") else [mask]
-    is_empty = not mask.size if is_array(mask) else isinstance(mask, list | tuple) and not any(mask)
+    is_empty = not mask.size if is_array(mask) else _has_only_empty_rows(mask)
     if is_empty:  # without actors, or without choices of the part before
         return np.zeros((len(mask), 0, 0), dtype=np.bool_)
     raise SchemaError(
         f"the mask of {kind.name} depends on {given.name}, so it needs the shape "
         f"(num_actors, num_earlier, num_choices), got {shown(mask)}"
     )
+
+
+def _has_only_empty_rows(mask: object) -> bool:
+    rows = mask if isinstance(mask, list | tuple) else (mask,)
+    return all(hasattr(each, "__len__") and not len(each) for each in rows)
 
 
 def class_of(group: Group) -> type | None:

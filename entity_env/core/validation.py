@@ -125,14 +125,13 @@ def nested_mask(
 
 
 def is_nested(mask: object) -> bool:
-    """Whether a mask has three dimensions."""
+    """Whether a mask, of arrays, lists or lists of arrays, has three dimensions."""
+    left = 3
+    while left > 1 and isinstance(mask, list | tuple) and mask:
+        mask, left = mask[0], left - 1
     if hasattr(mask, "ndim"):
-        return bool(mask.ndim == 3)
-    for _ in range(2):
-        if not isinstance(mask, list | tuple) or not mask:
-            return False
-        mask = mask[0]
-    return isinstance(mask, list | tuple) or hasattr(mask, "ndim")
+        return bool(mask.ndim == left)
+    return left == 1 and isinstance(mask, list | tuple)
 
 
 def mask_rows(
