@@ -208,10 +208,11 @@ class Composite(ActionType[list[Choice | None]]):
     is_global = False
 
     def __init__(self, cls: type[Choice], name: str | None = None) -> None:
+        kinds = _parts_of(cls)
         self.cls = cls
-        self.name = _checked_name(self, name or getattr(cls, "__name__", None))
+        self.name = _checked_name(self, name or cls.__name__)
         self.parts: dict[str, ActionType[Any]] = {}
-        for field, kind in _parts_of(cls).items():
+        for field, kind in kinds.items():
             given = tuple(part.name for part in self.parts.values())
             part = _part(cls, field, kind, f"{self.name}.{field}", given, is_global=self.is_global)
             part.whole = self

@@ -421,11 +421,16 @@ def masks_of(kind: ActionType[Any], mask: Any, asked: Sequence[bool], obs: Obs) 
 
 def _depending(kind: ActionType[Any], given: ActionType[Any], mask: Any) -> Any:  # noqa: ANN401 - a mask
     """A mask that depends on an earlier part, with three dimensions."""
-    if kind.space.given[-1:] != (given.name,) or isinstance(given, Continuous):
-        before = kind.space.given[-1] if kind.space.given else "none"
+    before = kind.space.given[-1] if kind.space.given else None
+    if before != given.name or isinstance(given, Continuous):
+        hint = "reorder the fields of the dataclass"
+        if before is None:
+            hint = "there is none"
+        elif before == given.name:
+            hint = "which is a number, so it has no list of choices"
         raise SchemaError(
             f"the mask of {kind.name} can depend on the choice directly before it ({before}), got "
-            f"given={given.name}: reorder the fields of the dataclass"
+            f"given={given.name}: {hint}"
         )
     if is_nested(mask):
         return mask

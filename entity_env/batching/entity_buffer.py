@@ -170,10 +170,16 @@ class Batcher:
         self._has_strides = strides.count(1) < len(strides)
         self.buffers = {name: EntityBuffer(name, fs, where) for name, fs in features.items()}
         self.actions: dict[ActionName, ActionBuffer] = {
-            name: action_buffer(name, space, may_block=is_final)
+            name: action_buffer(
+                name,
+                space,
+                where,
+                may_block=is_final,
+                depends=self.layout.actions[name].given is not None,
+            )
             for name, space in action_space.items()
         }
-        self._has_dependent = any(each.given for each in self.layout.actions.values())
+        self._has_dependent = any(space.given for space in action_space.values())
         self._is_final = is_final
         self._row_ends = [(b.ends.append, b.pending) for b in self.buffers.values()]
         self._memory = LocalMemory()
@@ -277,9 +283,7 @@ class Batcher:
             for actor, choice in choices_without_next(mask, before):
                 row = int(mask.actors.row_index[actor])
                 place = actor - int(mask.actors.offsets[row])
-                labels = getattr(where.given.space, "index_to_label", None)
-                words = f"entity {choice}" if labels is None else repr(labels[choice])
-                error = no_choice_after(name, where.space.given[-1], place, words)
+                error = no_choice_after(name, where.space, place, where.given.space, choice)
                 raise SchemaError(f"{self.where(row)}: {error}")
 
     def _write_entities(self, frame: Frame, memory: FrameMemory) -> None:

@@ -246,7 +246,7 @@ def questions(
         for name, space in action_space.items()
         if name in observation.actions
     ]
-    if any(space.given for space in action_space.values()):
+    if any(each.space.given or is_nested(each.allowed) for each in asked):
         _require_choice_after({question.name: question for question in asked})
     return asked
 
@@ -261,9 +261,13 @@ def _require_choice_after(asked: Mapping[ActionName, Question]) -> None:
             actors = asked[other].actors if other in asked else ()
             if list(actors) != list(question.actors):
                 raise other_actors(question.name, other, len(question.actors), len(actors))
-        if not question.space.given or not is_nested(question.allowed):
+        if not is_nested(question.allowed):
             continue
-        before = asked[question.space.given[-1]]
+        before = asked[question.space.given[-1]] if question.space.given else None
+        if before is None or isinstance(before.space, ContinuousActionSpace):
+            shape = len(question.actors), len(question.choices)
+            nested_mask(question.allowed, shape, question.name, depends=False)  # raises
+            continue
         for actor, rows in enumerate(question.allowed):
             if len(rows) != len(before.choices):
                 raise SchemaError(
@@ -272,8 +276,9 @@ def _require_choice_after(asked: Mapping[ActionName, Question]) -> None:
                 )
             for choice in before.legal(actor):
                 if not any(rows[choice]):
-                    words = repr(before.choices[choice])
-                    raise no_choice_after(question.name, before.name, actor, words)
+                    raise no_choice_after(
+                        question.name, question.space, actor, before.space, choice
+                    )
 
 
 def other_actors(
@@ -286,11 +291,19 @@ def other_actors(
     )
 
 
-def no_choice_after(action: ActionName, before: ActionName, actor: int, choice: str) -> SchemaError:
-    """Error for a mask that forbids everything after a legal choice of the action before."""
+def no_choice_after(
+    action: ActionName, space: ActionSpace, actor: int, before: ActionSpace, choice: int
+) -> SchemaError:
+    """Error for a mask that forbids everything after a legal choice of the action before.
+
+    Args:
+        before: the space of that action.
+    """
+    labels = getattr(before, "index_to_label", None)
+    words = f"target {choice}" if labels is None else repr(labels[choice])
     return SchemaError(
-        f"action {action!r}: actor {actor} has no legal choice after {choice} of {before!r}: "
-        "forbid that choice, or allow something after it"
+        f"action {action!r}: actor {actor} has no legal choice after {words} of "
+        f"{space.given[-1]!r}: forbid that choice, or allow something after it"
     )
 
 

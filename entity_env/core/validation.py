@@ -96,14 +96,22 @@ def nested_mask(
     *,
     may_block: bool = False,
     is_global: bool = False,
+    depends: bool = True,
 ) -> NDArray[np.bool_]:
     """Like `as_mask`; a mask with three dimensions depends on another action.
 
     Its shape is `(num_actors, num_earlier, num_choices)`, where `num_earlier` is the number of
-    choices of that action. It may allow nothing after some of them, which may be illegal.
+    choices of that action. It may allow nothing after some of them, which may be illegal. Without
+    `depends` there is no such action, and a mask with three dimensions is refused.
     """
     if not is_nested(mask):
         return as_mask(mask, shape, action, may_block=may_block, is_global=is_global)
+    if not depends:
+        raise SchemaError(
+            f"the mask of action {action!r} has three dimensions, but the action before has no "
+            f"choices on which it could depend: it needs the shape (num_actors, num_choices) = "
+            f"{shape}"
+        )
     needed = f"(num_actors, num_earlier, num_choices) = ({shape[0]}, num_earlier, {shape[1]})"
     try:
         array = np.asarray(mask)

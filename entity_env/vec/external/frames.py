@@ -460,8 +460,7 @@ def _check_choices_after(
 ) -> None:
     """Refuses a mask that forbids everything after a legal choice of the action before."""
     for actor, choice in choices_without_next(frame.mask_of(action), frame.mask_of(given)):
-        before = action.space.given[-1]
-        place.refuse(str(no_choice_after(name, before, actor, f"choice {choice}")))
+        place.refuse(str(no_choice_after(name, action.space, actor, given.space, choice)))
 
 
 def _require_finite(
