@@ -12,7 +12,7 @@ from entity_env import AnswerError, Game, Obs, Question, Turn
 from entity_env.agents import Agent, HumanAgent, RandomAgent, ScriptedAgent
 from entity_env.core.action_request import questions
 from entity_env.page.live.questions import TurnAnswers
-from tests.helpers.composite_games import PAIR, SEND, Base, Pair, Planet, Send, Share
+from tests.games.composite_games import PAIR, SEND, Base, Pair, Planet, Send, Share
 
 BASES, PLANETS = [Base(1.0), Base(2.0)], [Planet(0.0), Planet(1.0)]
 OTHER = Planet(2.0)
@@ -81,7 +81,11 @@ def test_a_bot_answers_with_decisions() -> None:
             r"'Send\.share': actor 1 chose 'M",
         ),
         (ask_send, [GOOD[0], Send(PLANETS[1], 2, True)], r"Send"),  # type: ignore[arg-type]
-        (ask_pair, Pair(Share.LOW, Share.LOW, True), r"'Pair\.second': .*got 'LOW', which its mask forbids"),
+        (
+            ask_pair,
+            Pair(Share.LOW, Share.LOW, True),
+            r"'Pair\.second': got 'LOW', which",
+        ),
         (ask_pair, [Pair(Share.LOW, Share.HIGH, True)], r"expected a Pair, got"),
         (ask_pair, Share.LOW, r"expected a Pair, got"),
     ],

@@ -22,8 +22,7 @@ from entity_env.agents import RandomAgent, TrainAgentEnv, random_actions
 from entity_env.core.action_request import Question, choose_in_order
 from entity_env.core.observation import Observation
 from entity_env.vec import VecEnv
-from tests.helpers.batches import assert_same
-from tests.helpers.composite_games import (
+from tests.games.composite_games import (
     KINDS,
     NUM_STEPS,
     RandomGame,
@@ -31,6 +30,7 @@ from tests.helpers.composite_games import (
     scene_of,
     send,
 )
+from tests.helpers.batches import assert_same
 
 RULES = st.one_of(
     st.builds(Rules, st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=4).map(tuple)),

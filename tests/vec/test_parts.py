@@ -27,8 +27,8 @@ from entity_env.vec.batch_env.array_batch import write_frame
 from entity_env.vec.evaluation.games import EvaluationGames
 from entity_env.vec.replay_buffer import ReplayBuffer
 from tests.contract.test_parts import RULES
+from tests.games.composite_games import RandomGame, Rules, duel, pair, send
 from tests.helpers.batches import assert_same_mask
-from tests.helpers.composite_games import RandomGame, Rules, duel, pair, send
 
 
 @pytest.mark.parametrize("capacity", [10, 100])

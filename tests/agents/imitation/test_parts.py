@@ -22,7 +22,7 @@ from entity_env.replay import record
 from entity_env.replay.dataset import dataset_of
 from tests.agents.imitation.decisions import assert_same_dataset
 from tests.contract.test_parts import RULES
-from tests.helpers.composite_games import SEND, Planet, RandomGame, Rules, Send, Share, send
+from tests.games.composite_games import SEND, Planet, RandomGame, Rules, Send, Share, send
 
 
 def dataset(rules_seed: int = 0, episodes: int = 3) -> Dataset:

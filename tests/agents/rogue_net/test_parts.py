@@ -55,7 +55,7 @@ from entity_env.core.spaces import Spaces
 from entity_env.replay import record
 from entity_env.vec import VecEnv
 from tests.contract.test_parts import RULES
-from tests.helpers.composite_games import RandomGame, Rules, Share, pair, send
+from tests.games.composite_games import RandomGame, Rules, Share, pair, send
 
 SMALL = RogueNetConfig(d_model=8, n_layer=1, n_head=2, d_qk=4)
 FLAT = MLPConfig(hidden=(8,))

@@ -12,7 +12,7 @@ from entity_env import Game, Obs, SchemaError
 from entity_env.agents import Agent
 from entity_env.interop.gymnasium import EntityVectorEnv, GameEnv
 from entity_env.vec import VecEnv
-from tests.helpers.composite_games import PAIR, Pair, Share, View, duel, pair
+from tests.games.composite_games import PAIR, Pair, Share, View, duel, pair
 
 REFUSED = r"action 'Pair\.second' depends on the choice before it, and Gymnasium has no such masks"
 

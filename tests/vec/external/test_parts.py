@@ -22,8 +22,8 @@ from entity_env.vec import VecEnv
 from entity_env.vec.external.frames import StepParser
 from entity_env.vec.external.game import ExternalGame
 from entity_env.vec.external.messages import MessageError, Place, checksum_of, ready_of
+from tests.games.composite_games import SEND, Base, Planet, duel, pair, send
 from tests.helpers.batches import assert_same
-from tests.helpers.composite_games import SEND, Base, Planet, duel, pair, send
 from tests.vec.external.serve import Server, padded
 
 ROOT = Path(__file__).parents[3]
@@ -32,7 +32,7 @@ GAMES = {"send": send, "pair": pair, "duel": duel}
 
 @cache
 def external(name: str) -> ExternalGame:
-    place = f"tests.helpers.composite_games:{name}"
+    place = f"tests.games.composite_games:{name}"
     return ExternalGame([sys.executable, "-m", "tests.vec.external.serve", place], folder=ROOT)
 
 
@@ -88,9 +88,7 @@ def test_the_checksum_covers_the_dependences() -> None:
 def test_a_dependence_on_a_later_action_is_refused() -> None:
     data = ready(pair)
     data["spaces"]["actions"][0]["given"] = ["Pair.third"]
-    with pytest.raises(
-        MessageError, match=r"'Pair\.first' depends on 'Pair\.third', which must"
-    ):
+    with pytest.raises(MessageError, match=r"'Pair\.first' depends on 'Pair\.third', which must"):
         ready_of(data, PLACE)
 
 

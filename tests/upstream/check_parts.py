@@ -6,7 +6,7 @@ import pytest
 
 from entity_env import SchemaError
 from entity_env.interop.entity_gym import environment, vec_env
-from tests.helpers.composite_games import pair
+from tests.games.composite_games import pair
 
 REFUSED = r"'Pair\.second' depends on the choice before it, and entity-gym has no such masks"
 

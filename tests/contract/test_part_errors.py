@@ -22,7 +22,7 @@ from entity_env import (
 )
 from entity_env.agents import Agent, RandomAgent, random_actions
 from entity_env.vec import VecEnv
-from tests.helpers.composite_games import PAIR, SEND, Base, Planet, Send, Share
+from tests.games.composite_games import PAIR, SEND, Base, Planet, Send, Share
 from tests.helpers.strategies import untyped
 
 
