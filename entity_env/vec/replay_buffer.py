@@ -243,15 +243,19 @@ def _tables(obs: VecObs, actions: ActionArrays) -> Iterator[_Table]:
         columns = {"actors": mask.actors.values}
         if name in actions and len(actions[name].values):  # without rows, the width may be unknown
             columns["chosen"] = actions[name].values
-        yield _Table(("actors", name), mask.actors.lengths, columns)
-        if isinstance(mask, VecContinuousActionMask):
+        is_plain = isinstance(mask, VecCategoricalActionMask) and mask.per_actor is None
+        allowed: _Columns = {}
+        if not isinstance(mask, VecContinuousActionMask) and mask.mask is not None:
+            allowed["mask"] = mask.mask.values
+        own = {**columns, **allowed} if is_plain else columns  # one row of the mask per actor
+        yield _Table(("actors", name), mask.actors.lengths, own)
+        if is_plain or isinstance(mask, VecContinuousActionMask):
             continue
         if isinstance(mask, VecSelectEntityActionMask):
             yield _Table(("actees", name), mask.actees.lengths, {"actees": mask.actees.values})
         if mask.per_actor is not None:
             counts = mask.per_actor
             yield _Table(("per_actor", name), counts.lengths, {"per_actor": counts.values})
-        allowed = {} if mask.mask is None else {"mask": mask.mask.values}
         yield _Table(("allowed", name), num_mask_rows(mask), allowed)
 
 
@@ -320,7 +324,7 @@ class _ObsRing:
                 obs.action_masks[name] = VecContinuousActionMask(actors)
                 continue
             counts = found.get(("per_actor", name), {}).get("per_actor")
-            rest = found["allowed", name].get("mask"), counts
+            rest = found.get(("allowed", name), acting).get("mask"), counts
             if kind is VecCategoricalActionMask:
                 obs.action_masks[name] = VecCategoricalActionMask(actors, *rest)
             else:
