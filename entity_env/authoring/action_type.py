@@ -194,10 +194,11 @@ class _Parts(ActionType[Answer]):
     cls: type
 
     def __init__(self, cls: type, name: str | None = None) -> None:
+        kinds = _parts_of(cls)
         self.cls = cls
-        self.name = _checked_name(self, name or getattr(cls, "__name__", None))
+        self.name = _checked_name(self, name or cls.__name__)
         self.parts: dict[str, ActionType[Any]] = {}
-        for field, kind in _parts_of(cls).items():
+        for field, kind in kinds.items():
             given = tuple(part.name for part in self.parts.values())
             part = _part(cls, field, kind, f"{self.name}.{field}", given, is_global=self.is_global)
             part.whole = self  # type: ignore[assignment]  # of a subclass
@@ -321,7 +322,8 @@ def kind_of_space(name: ActionName, space: ActionSpace) -> ActionType[Any]:
             Enum member can have.
     """
     if isinstance(space, ContinuousActionSpace):
-        return Continuous(name, low=space.low, high=space.high, labels=space.labels)
+        low, high = space.low, space.high
+        return Continuous(name, low=low, high=high, labels=space.labels, given=space.given)
     if isinstance(space, SelectEntityActionSpace):
         raise SchemaError(f"action {name!r} selects entities: use SelectEntity(cls, {name!r})")
     labels = {label: i for i, label in enumerate(space.index_to_label)}
@@ -330,7 +332,7 @@ def kind_of_space(name: ActionName, space: ActionSpace) -> ActionType[Any]:
     except (ValueError, TypeError) as error:
         raise SchemaError(f"action {name!r} has a label that cannot be used: {error}") from error
     is_global = isinstance(space, GlobalCategoricalActionSpace)
-    return GlobalCategorical(choices, name) if is_global else Categorical(choices, name)
+    return (GlobalCategorical if is_global else Categorical)(choices, name, space.given)
 
 
 @cache

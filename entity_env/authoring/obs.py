@@ -422,15 +422,33 @@ def masks_of(kind: ActionType[Any], mask: Any, asked: Sequence[bool], obs: Obs) 
 
 def _depending(kind: ActionType[Any], given: ActionType[Any], mask: Any) -> Any:  # noqa: ANN401 - a mask
     """A mask that depends on an earlier part, with three dimensions."""
-    if kind.space.given[-1:] != (given.name,) or isinstance(given, Continuous):
-        before = kind.space.given[-1] if kind.space.given else "none"
+    before = kind.space.given[-1] if kind.space.given else None
+    if before != given.name or isinstance(given, Continuous):
+        hint = "reorder the fields of the dataclass"
+        if before is None:
+            hint = "there is none"
+        elif before == given.name:
+            hint = "which is a number, so it has no list of choices"
         raise SchemaError(
             f"the mask of {kind.name} can depend on the choice directly before it ({before}), got "
-            f"given={given.name}: reorder the fields of the dataclass"
+            f"given={given.name}: {hint}"
         )
     if is_nested(mask):
         return mask
-    return mask[None] if hasattr(mask, "ndim") else [mask]
+    if isinstance(kind, GlobalCategorical):
+        return mask[None] if hasattr(mask, "ndim") else [mask]
+    is_empty = not mask.size if is_array(mask) else _has_only_empty_rows(mask)
+    if is_empty:  # without actors, or without choices of the part before
+        return np.zeros((len(mask), 0, 0), dtype=np.bool_)
+    raise SchemaError(
+        f"the mask of {kind.name} depends on {given.name}, so it needs the shape "
+        f"(num_actors, num_earlier, num_choices), got {shown(mask)}"
+    )
+
+
+def _has_only_empty_rows(mask: object) -> bool:
+    rows = mask if isinstance(mask, list | tuple) else (mask,)
+    return all(hasattr(each, "__len__") and not len(each) for each in rows)
 
 
 def class_of(group: Group) -> type | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -47,7 +47,14 @@ class ActionBuffer:
 
     A group of actors is `(row, type, first, count)`: `count` consecutive entities of one type.
     `first` is the index of the first among all entities of its type in the batch.
+
+    Attributes:
+        depends: whether masks can depend on the choices of another action.
+        where: maps a row to its name, for errors.
     """
+
+    depends: bool = False
+    where: Callable[[int], str] = staticmethod("observation {}".format)
 
     def __init__(self, name: ActionName, *, may_block: bool = False) -> None:
         self.name = name
@@ -128,7 +135,7 @@ class ActionBuffer:
             base += np.add.reduce(entities.lengths[:kind])
         np.add(np.repeat(base, counts), np.arange(self.num_actors), out=out)
 
-    def _repeated(self, mask: NDArray[np.bool_], per_actor: int) -> NDArray[np.bool_]:
+    def _repeated(self, row: int, mask: NDArray[np.bool_], per_actor: int) -> NDArray[np.bool_]:
         """A mask of `(num_actors, per_actor, num_choices)`, also if it depends on no other action.
 
         Raises:
@@ -138,8 +145,8 @@ class ActionBuffer:
             return np.repeat(mask[:, None], per_actor, axis=1)
         if mask.shape[1] != per_actor and len(mask):
             raise SchemaError(
-                f"the mask of action {self.name!r} depends on an action with {per_actor} choices, "
-                f"so it needs the shape {(len(mask), per_actor, mask.shape[2])}: got {mask.shape}"
+                f"{self.where(row)}: the mask of action {self.name!r} needs {per_actor} rows per "
+                f"actor, one for each choice of the action before: got {mask.shape[1]}"
             )
         return mask
 
@@ -184,6 +191,7 @@ class _MaskedBuffer(ActionBuffer):
             (num_actors, self.num_choices),
             self.name,
             may_block=self._may_block,
+            depends=self.depends,
             is_global=self.is_global,
         )
         self._masks.append((self.num_actors - num_actors, allowed))
@@ -208,7 +216,7 @@ class _MaskedBuffer(ActionBuffer):
         offsets = np.cumsum(lengths * per_actor) - lengths * per_actor
         for first, mask in self._masks:
             row = int(np.searchsorted(starts, first, side="right")) - 1
-            rows = self._repeated(mask, int(per_actor[row])).reshape(-1, self.num_choices)
+            rows = self._repeated(row, mask, int(per_actor[row])).reshape(-1, self.num_choices)
             allowed[offsets[row] : offsets[row] + len(rows)] = rows
 
 
@@ -283,11 +291,10 @@ class SelectEntityBuffer(ActionBuffer):
             )
         if mask is not None:
             shape = num_actors, num_actees
-            self.add_allowed(row, nested_mask(mask, shape, self.name, may_block=self._may_block))
-
-    def add_allowed(self, row: int, allowed: NDArray[np.bool_]) -> None:
-        """Sets an observation's mask, which is not checked again."""
-        self._masks.append((row, allowed))
+            allowed = nested_mask(
+                mask, shape, self.name, may_block=self._may_block, depends=self.depends
+            )
+            self._masks.append((row, allowed))
 
     def write(
         self, where: ActionSlots, entities: EntityOffsets, frame: Frame, memory: FrameMemory
@@ -302,22 +309,32 @@ class SelectEntityBuffer(ActionBuffer):
         allowed = frame.slots[where.mask.index] = memory.allocate(where.mask, int(sizes.sum()))
         allowed[:] = True
         for row, each in self._masks:
-            mask = each if per_actor is None else self._repeated(each, int(per_actor[row]))
+            mask = each if per_actor is None else self._repeated(row, each, int(per_actor[row]))
             allowed[starts[row] : starts[row] + mask.size] = mask.reshape(-1)
 
 
-def action_buffer(name: ActionName, space: ActionSpace, *, may_block: bool = False) -> ActionBuffer:
+def action_buffer(
+    name: ActionName,
+    space: ActionSpace,
+    where: Callable[[int], str],
+    *,
+    may_block: bool = False,
+    depends: bool = False,
+) -> ActionBuffer:
     """Makes the buffer for an action.
 
     With `may_block`, masks may leave an actor without a choice, as in final observations; otherwise
     that is a `SchemaError`.
     """
+    buffer: ActionBuffer
     match space:
         case GlobalCategoricalActionSpace():
-            return GlobalCategoricalBuffer(name, len(space), may_block=may_block)
+            buffer = GlobalCategoricalBuffer(name, len(space), may_block=may_block)
         case CategoricalActionSpace():
-            return CategoricalBuffer(name, len(space), may_block=may_block)
+            buffer = CategoricalBuffer(name, len(space), may_block=may_block)
         case SelectEntityActionSpace():
-            return SelectEntityBuffer(name, may_block=may_block)
+            buffer = SelectEntityBuffer(name, may_block=may_block)
         case ContinuousActionSpace():
-            return ContinuousBuffer(name)
+            buffer = ContinuousBuffer(name)
+    buffer.where, buffer.depends = where, depends
+    return buffer

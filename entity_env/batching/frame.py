@@ -257,6 +257,17 @@ class Frame:
         has_actors: NDArray[np.bool_] = np.add.reduce(self.lengths[rows]) > 0
         return has_actors
 
+    def differing_actors(self, where: ActionSlots, other: ActionSlots) -> int | None:
+        """The first row with other actors of one action than of another; None = all are equal."""
+        wrong = self.lengths[where.row] != self.lengths[other.row]
+        if not wrong.any():
+            actors, others = self.slots[where.actors.index], self.slots[other.actors.index]
+            if actors is None or others is None or np.array_equal(actors, others):
+                return None
+            rows = np.repeat(np.arange(len(wrong)), self.lengths[where.row])
+            return int(rows[np.flatnonzero(actors != others)[0]])
+        return int(np.flatnonzero(wrong)[0])
+
     def mask_of(self, where: ActionSlots) -> VecActionMask:
         """The actors and the mask of an action."""
         lengths = self.lengths[where.row]

@@ -117,10 +117,7 @@ class Question:
             return self
         chosen = earlier[self.space.given[-1]]
         if len(chosen) != len(self.actors):
-            raise SchemaError(
-                f"action {self.name!r} needs the actors of {self.space.given[-1]!r}: got "
-                f"{len(self.actors)}, expected {len(chosen)}"
-            )
+            raise other_actors(self.name, self.space.given[-1], len(self.actors), len(chosen))
         rows: Any = [row[int(i)] for row, i in zip(self.allowed, chosen, strict=True)]
         if is_array(self.allowed):
             rows = np.array(rows, dtype=np.bool_).reshape(len(rows), self.allowed.shape[2])
@@ -249,39 +246,64 @@ def questions(
         for name, space in action_space.items()
         if name in observation.actions
     ]
-    if any(space.given for space in action_space.values()):
+    if any(each.space.given or is_nested(each.allowed) for each in asked):
         _require_choice_after({question.name: question for question in asked})
     return asked
 
 
 def _require_choice_after(asked: Mapping[ActionName, Question]) -> None:
-    """Raises `SchemaError` if an actor has no legal choice after a legal choice before."""
+    """Raises `SchemaError` if an actor has no legal choice after a legal choice before.
+
+    Also raises it if an action is requested of other actors than those on which it depends.
+    """
     for question in asked.values():
-        if not question.space.given or not is_nested(question.allowed):
+        for other in question.space.given:
+            actors = asked[other].actors if other in asked else ()
+            if list(actors) != list(question.actors):
+                raise other_actors(question.name, other, len(question.actors), len(actors))
+        if not is_nested(question.allowed):
             continue
-        before = asked.get(question.space.given[-1])
-        if before is None or len(before.actors) != len(question.actors):
-            raise SchemaError(
-                f"action {question.name!r} depends on {question.space.given[-1]!r}, so both must "
-                "be requested of the same actors"
-            )
+        before = asked[question.space.given[-1]] if question.space.given else None
+        if before is None or isinstance(before.space, ContinuousActionSpace):
+            shape = len(question.actors), len(question.choices)
+            nested_mask(question.allowed, shape, question.name, depends=False)  # raises
+            continue
         for actor, rows in enumerate(question.allowed):
+            if len(rows) != len(before.choices):
+                raise SchemaError(
+                    f"the mask of action {question.name!r} needs {len(before.choices)} rows "
+                    f"per actor, one for each choice of {before.name!r}: got {len(rows)}"
+                )
             for choice in before.legal(actor):
-                if len(rows) != len(before.choices):
-                    raise SchemaError(
-                        f"the mask of action {question.name!r} needs {len(before.choices)} rows "
-                        f"per actor, one for each choice of {before.name!r}: got {len(rows)}"
-                    )
                 if not any(rows[choice]):
-                    words = repr(before.choices[choice])
-                    raise no_choice_after(question.name, before.name, actor, words)
+                    raise no_choice_after(
+                        question.name, question.space, actor, before.space, choice
+                    )
 
 
-def no_choice_after(action: ActionName, before: ActionName, actor: int, choice: str) -> SchemaError:
-    """Error for a mask that forbids everything after a legal choice of the action before."""
+def other_actors(
+    action: ActionName, before: ActionName, num_actors: int, num_before: int
+) -> SchemaError:
+    """Error for an action whose actors are not those of an action on which it depends."""
     return SchemaError(
-        f"action {action!r}: actor {actor} has no legal choice after {choice} of {before!r}: "
-        "forbid that choice, or allow something after it"
+        f"action {action!r} depends on {before!r}, so both must be requested of the same actors, "
+        f"in the same order: {num_actors} actors of {action!r}, {num_before} of {before!r}"
+    )
+
+
+def no_choice_after(
+    action: ActionName, space: ActionSpace, actor: int, before: ActionSpace, choice: int
+) -> SchemaError:
+    """Error for a mask that forbids everything after a legal choice of the action before.
+
+    Args:
+        before: the space of that action.
+    """
+    labels = getattr(before, "index_to_label", None)
+    words = f"target {choice}" if labels is None else repr(labels[choice])
+    return SchemaError(
+        f"action {action!r}: actor {actor} has no legal choice after {words} of "
+        f"{space.given[-1]!r}: forbid that choice, or allow something after it"
     )
 
 

@@ -96,33 +96,50 @@ def nested_mask(
     *,
     may_block: bool = False,
     is_global: bool = False,
+    depends: bool = True,
 ) -> NDArray[np.bool_]:
     """Like `as_mask`; a mask with three dimensions depends on another action.
 
     Its shape is `(num_actors, num_earlier, num_choices)`, where `num_earlier` is the number of
-    choices of that action. It may allow nothing after some of them, which may be illegal.
+    choices of that action. It may allow nothing after some of them, which may be illegal. Without
+    `depends` there is no such action, and a mask with three dimensions is refused.
     """
     if not is_nested(mask):
         return as_mask(mask, shape, action, may_block=may_block, is_global=is_global)
-    array = np.asarray(mask)
-    rows = as_mask(
-        array.reshape(-1, array.shape[-1]),
-        (shape[0] * array.shape[1], shape[1]),
-        action,
-        may_block=True,
+    if not depends:
+        raise SchemaError(
+            f"the mask of action {action!r} has three dimensions, but the action before has no "
+            f"choices on which it could depend: it needs the shape (num_actors, num_choices) = "
+            f"{shape}"
+        )
+    needed = f"(num_actors, num_earlier, num_choices) = ({shape[0]}, num_earlier, {shape[1]})"
+    try:
+        array = np.asarray(mask)
+    except ValueError as error:  # rows of different lengths
+        raise SchemaError(
+            f"the mask of action {action!r} needs the shape {needed}: got {shown(mask)}"
+        ) from error
+    num_earlier = array.shape[1] if array.ndim == 3 else -1
+    if array.shape != (shape[0], num_earlier, shape[1]) and not (
+        array.ndim == 3 and len(array) == shape[0] and not num_earlier * shape[1]
+    ):
+        raise SchemaError(
+            f"the mask of action {action!r} needs the shape {needed}: got {array.shape}"
+        )
+    rows = shape[0] * num_earlier, shape[1]
+    return as_mask(array.reshape(rows), rows, action, may_block=True).reshape(
+        shape[0], num_earlier, shape[1]
     )
-    return rows.reshape(shape[0], array.shape[1], shape[1])
 
 
 def is_nested(mask: object) -> bool:
-    """Whether a mask has three dimensions."""
+    """Whether a mask, of arrays, lists or lists of arrays, has three dimensions."""
+    left = 3
+    while left > 1 and isinstance(mask, list | tuple) and mask:
+        mask, left = mask[0], left - 1
     if hasattr(mask, "ndim"):
-        return bool(mask.ndim == 3)
-    for _ in range(2):
-        if not isinstance(mask, list | tuple) or not mask:
-            return False
-        mask = mask[0]
-    return isinstance(mask, list | tuple) or hasattr(mask, "ndim")
+        return bool(mask.ndim == left)
+    return left == 1 and isinstance(mask, list | tuple)
 
 
 def mask_rows(

@@ -241,8 +241,11 @@ def _space_names(batch: EntityBatch) -> tuple[set[str], ...]:
         f"entity {name} with {each.values.shape[1]} features"
         for name, each in batch.features.items()
     }
-    kinds = {name: type(mask).__name__ for name, mask in batch.action_masks.items()}
-    return entities, {f"action {name} with a {kind}" for name, kind in kinds.items()}
+    return entities, {
+        f"action {name} with a {type(mask).__name__}"
+        + (" and per_actor" if getattr(mask, "per_actor", None) is not None else "")
+        for name, mask in batch.action_masks.items()
+    }
 
 
 def _parts(mask: VecActionMask) -> list[tuple[str, RaggedArray[Any]]]:
@@ -269,7 +272,7 @@ def _concat_masks(masks: Sequence[VecActionMask]) -> VecActionMask:
     if width is not None:
         filled = RaggedArray.concat(
             [
-                _all_true(_num_masked(mask), width) if each is None else each
+                _all_true(num_mask_rows(mask), width) if each is None else each
                 for mask, each in zip(masks, allowed, strict=True)
             ]
         )
@@ -283,7 +286,7 @@ def _concat_masks(masks: Sequence[VecActionMask]) -> VecActionMask:
     return VecSelectEntityActionMask(actors, RaggedArray.concat(actees), filled, per_actor)
 
 
-def _num_masked(mask: VecActionMask) -> NDArray[np.int64]:
+def num_mask_rows(mask: VecActionMask) -> NDArray[np.int64]:
     """`(num_rows,)`: mask rows of each observation."""
     count = mask.actors.lengths
     if not isinstance(mask, VecContinuousActionMask) and mask.per_actor is not None:

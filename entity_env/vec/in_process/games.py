@@ -112,7 +112,7 @@ class GameBatch(LocalBatch):
         if len(values) == 1 and len(self._waiting) == self.num_envs * self.num_agents:
             [(name, chosen)] = values.items()
             kind = self._waiting[0].kinds[0]
-            if isinstance(kind, Categorical | GlobalCategorical):
+            if isinstance(kind, Categorical | GlobalCategorical) and kind.whole is None:
                 return self._choices(kind, chosen, self.layout.actions[name].row)
         given = {name: iter(chosen) for name, chosen in values.items()}
         return (_answer(agent, given) for agent in self._waiting)
