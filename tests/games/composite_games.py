@@ -230,7 +230,7 @@ def _flags(rng: Random, width: int) -> list[bool]:
 class Play:
     """`play` of a random game: asserts that every answer is legal, and scores its digits."""
 
-    def __init__(self, rules: Rules, decision: Composite[Any]) -> None:
+    def __init__(self, rules: Rules, decision: Composite[Any] | GlobalComposite[Any]) -> None:
         self.rules, self.decision = rules, decision
 
     def __call__(self, agent: Agent, *, seed: int) -> None:
