@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from entity_env.authoring.action_type import (
     ActionType as ActionType,
     Categorical as Categorical,
+    Composite as Composite,
     Continuous as Continuous,
     GlobalCategorical as GlobalCategorical,
+    GlobalComposite as GlobalComposite,
     SelectEntity as SelectEntity,
 )
 from entity_env.authoring.entity_type import HIDDEN as HIDDEN, Features as Features
@@ -46,6 +48,7 @@ from entity_env.core.spaces import (
     ObsSpace as ObsSpace,
     SelectEntityActionSpace as SelectEntityActionSpace,
 )
+from entity_env.core.validation import Range as Range
 from entity_env.errors import (
     AnswerError as AnswerError,
     CheckpointError as CheckpointError,

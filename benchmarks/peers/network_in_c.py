@@ -35,6 +35,8 @@ class _Action(ctypes.Structure):
         ("labels", _Names),
         ("low", _Floats),
         ("high", _Floats),
+        ("num_given", ctypes.c_int),
+        ("given", _Ints),
     )
 
 
@@ -57,6 +59,7 @@ class _Request(ctypes.Structure):
         ("num_actees", ctypes.c_int),
         ("actees", _Ints),
         ("mask", ctypes.POINTER(ctypes.c_ubyte)),
+        ("is_dependent", ctypes.c_int),
     )
 
 
@@ -68,6 +71,7 @@ class _Obs(ctypes.Structure):
         ("visible", ctypes.POINTER(ctypes.POINTER(ctypes.c_ubyte))),
         ("requests", ctypes.POINTER(_Request)),
         ("state", _Floats),
+        ("random", ctypes.POINTER(ctypes.c_uint64)),
     )
 
 
@@ -162,7 +166,10 @@ class CAgent:
             raise AgentError(error.decode(errors="replace"))
 
     def observation(self, given: Mapping[str, Any]) -> _Obs:
-        """An observation of a `Vector` for C, which keeps its memory."""
+        """An observation of a `Vector` for C, which keeps its memory.
+
+        `random` in it, if any, is the seed of the choices on which others depend.
+        """
         spaces = self.spaces
         entities = [spaces.entities[i] for i in range(spaces.num_entities)]
         rows = [given["features"].get(each.name.decode(), []) for each in entities]
@@ -183,6 +190,7 @@ class CAgent:
             _array(ctypes.POINTER(ctypes.c_ubyte), marks),
             _array(_Request, requests),
             ctypes.cast(state, _Floats),
+            ctypes.pointer(ctypes.c_uint64(given["random"])) if "random" in given else None,
         )
         obs.kept = features, flags, state
         return obs
@@ -192,6 +200,9 @@ class CAgent:
             return _Request()
         actors = [0] if action.kind == _GLOBAL else given["actors"]
         actees, mask = given.get("actees", []), given.get("mask")
+        is_dependent = bool(mask and isinstance(mask[0][0], list))
+        if is_dependent:
+            mask = [row for rows in mask or () for row in rows]
         flags = None if mask is None else [flag for row in mask for flag in row]
         return _Request(
             len(actors),
@@ -199,6 +210,7 @@ class CAgent:
             len(actees),
             _array(ctypes.c_int, actees),
             None if flags is None else _array(ctypes.c_ubyte, flags),
+            is_dependent,
         )
 
     def rows(self, action: str, num_actors: int) -> list[list[float]]:
@@ -269,8 +281,12 @@ def _compare(agent: CAgent, vector: Vector, needs_value: bool, found: dict[str, 
         got = agent.rows(name, len(rows))
         if rows:
             add("probabilities", got, rows)
-        for row, choice in zip(rows, agent.choices(name, len(rows)), strict=True):
-            found["choices"] += needs_value
+        choices, made = agent.choices(name, len(rows)), vector["observation"].get("chosen", {})
+        found["choices"] += needs_value * len(rows)
+        if name in made:
+            found["other_choices"] += choices != made[name]
+            continue
+        for row, choice in zip(rows, choices, strict=True):
             found["other_choices"] += row[choice] < max(row) - _TIE
     for name, rows in vector["numbers"].items():
         add("numbers", agent.choices(name, len(rows)), rows, rows)

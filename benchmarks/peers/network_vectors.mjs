@@ -29,9 +29,10 @@ export function compare(network, vectors, seconds = 0) {
     addAll("states", observation.state, kept);
     for (const [name, rows] of Object.entries(probabilities)) {
       addAll("probabilities", thoughts.probabilities[name], rows);
+      const made = observation.chosen?.[name];
       rows.forEach((row, i) => {
         found.choices++;
-        if (row[chosen[name]?.[i]] < Math.max(...row) - 2e-5) found.other_choices++;
+        if (made ? chosen[name]?.[i] !== made[i] : row[chosen[name]?.[i]] < Math.max(...row) - 2e-5) found.other_choices++;
       });
     }
     for (const [name, rows] of Object.entries(numbers)) addAll("numbers", chosen[name], rows, 1);

@@ -18,9 +18,12 @@ from entity_env.agents import RandomAgent
 from entity_env.agents.rogue_net import NumpyAgent, Weights
 from entity_env.agents.rogue_net.checkpoints.agent_file import agent_bytes
 from entity_env.agents.rogue_net.config import NetConfig, RogueNetConfig
+from entity_env.agents.rogue_net.memory import Past
+from entity_env.agents.rogue_net.numpy_net.distributions import Chooser, GaussianArrays
 from entity_env.agents.rogue_net.weights import expected_tensors, relpos_constants
 from entity_env.core.observation import Observation
 from entity_env.core.spaces import ContinuousActionSpace, SelectEntityActionSpace, Spaces
+from entity_env.core.validation import is_nested
 
 NODE: Final = shutil.which("node")
 NETWORK: Final = Path(__file__).parents[2] / "entity_env" / "page" / "network.mjs"
@@ -30,7 +33,8 @@ Vector: TypeAlias = dict[str, Any]
 """An observation as `network.mjs` reads it, and what numpy computes: `probabilities` at a
 `temperature`, `numbers` (means of continuous actions), `value`, `attention`, the state `after` it,
 and the state that is `kept`: without an actor, the one before. Observations are those of one
-episode: the state of one is kept from the one before.
+episode: the state of one is kept from the one before. If actions depend on others, `chosen` in the
+observation has the choices of these.
 """
 
 
@@ -64,6 +68,50 @@ def vectors_of(
     """Observations with numpy's decisions."""
     agent = NumpyAgent(weights, greedy=True, temperature=temperature)
     return [_vector(agent, each) for each in observations]
+
+
+def dependent_vectors(
+    weights: Weights, observations: Iterable[Observation], seed: int
+) -> list[Vector]:
+    """As `vectors_of`, for actions that depend on others, given random choices of these."""
+    agent = NumpyAgent(weights, greedy=True)
+    found = []
+    for i, each in enumerate(observations):
+        past = agent._past()
+        vector = _vector(agent, each)
+        chooser = Chooser(np.random.default_rng(seed + i), greedy=False)
+        found.append(given_choices(weights, each, vector, chooser, past))
+    return found
+
+
+def given_choices(
+    weights: Weights,
+    observation: Observation,
+    vector: Vector,
+    chooser: Chooser,
+    past: Past | None = None,
+) -> Vector:
+    """The vector with these choices of actions on which others depend, and what follows from them.
+
+    Args:
+        chooser: makes the choices, or has them.
+    """
+    agent = NumpyAgent(weights)
+    net, batch = agent._net, agent._batch_of(observation)
+    read = net.distributions(batch, chooser) if past is None else net.recall(batch, past, chooser)
+    distributions = {name: read[0][name] for name in observation.actions}
+    chosen = {
+        name: chooser.chosen[name].tolist() for name in distributions if name in chooser.chosen
+    }
+    greedy = Chooser()
+    probabilities, numbers = {}, {}
+    for name, each in distributions.items():
+        if isinstance(each, GaussianArrays):
+            numbers[name] = chosen.get(name, greedy.choose(name, each).tolist())
+        else:
+            probabilities[name] = np.exp(each.logprobs).tolist()
+    asked = {**vector["observation"], "chosen": chosen}
+    return {**vector, "observation": asked, "probabilities": probabilities, "numbers": numbers}
 
 
 def episode_vectors(game: Game, weights: Weights, count: int, seed: int = 0) -> list[Vector]:
@@ -130,7 +178,9 @@ def _as_json(observation: Observation, spaces: Spaces) -> dict[str, Any]:
             request["actees"] = observation.actee_indices(name, obs_space).tolist()
         given = getattr(mask, "mask", None)
         if given is not None and actors:
-            request["mask"] = np.reshape(given, (len(actors), -1)).astype(np.bool_).tolist()
+            num_earlier = np.shape(given)[1:2] if is_nested(given) else ()
+            shape = (len(actors), *num_earlier, -1)
+            request["mask"] = np.reshape(given, shape).astype(np.bool_).tolist()
         actions[name] = request
     return {
         "features": {

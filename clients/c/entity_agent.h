@@ -43,6 +43,8 @@ typedef struct ea_action {
     int num_labels;
     const char *const *labels;
     const float *low, *high; /* NULL unless the action is continuous */
+    int num_given;           /* it depends on the choices of these earlier actions of the same actors */
+    const int *given;
 } ea_action;
 
 /* What the agent sees and does, in the order of the arrays in an observation. */
@@ -82,6 +84,8 @@ typedef struct ea_request {
     int num_actees; /* these two only for EA_SELECT_ENTITY */
     const int *actees;
     const unsigned char *mask; /* 1 = allowed, a row of choices per actor; NULL = all are */
+    int is_dependent; /* only for actions with `given`: 1 = `mask` has, per actor, a row per choice of
+                         the last of these */
 } ea_request;
 
 typedef struct ea_obs {
@@ -92,6 +96,8 @@ typedef struct ea_obs {
                                             as may each of its items: all are visible */
     const ea_request *requests;          /* by action */
     const float *state;                  /* what the agent remembers, see `ea_state`; NULL = nothing */
+    uint64_t *random; /* as for `ea_choose`; only for actions on which others depend, which are chosen
+                         in `ea_think` */
 } ea_obs;
 
 /* Computes a decision. Returns NULL, or what is wrong with the observation, one line that is valid
@@ -107,9 +113,11 @@ int ea_num_choices(const ea_workspace *workspace, int action);
 /* The probability of each choice. */
 const float *ea_probabilities(const ea_workspace *workspace, int action, int actor);
 /* A choice: the index of a label or an actee. `random` is the state of a SplitMix64 generator,
-   which begins with any seed; NULL = the most probable choice. */
+   which begins with any seed; NULL = the most probable choice. If other actions depend on this one,
+   returns the choice of `ea_think`, from which their probabilities follow. */
 int ea_choose(const ea_workspace *workspace, int action, int actor, uint64_t *random);
-/* Writes the answer to a continuous action, one number per label. NULL = the means. */
+/* Writes the answer to a continuous action, one number per label. NULL = the means. The same holds
+   if others depend on it. */
 void ea_choose_numbers(
     const ea_workspace *workspace, int action, int actor, uint64_t *random, float *numbers
 );
@@ -584,7 +592,8 @@ typedef enum ea__code {
     EA__CATEGORICAL,
     EA__GAUSSIAN,
     EA__SCALE,
-    EA__RECUR
+    EA__RECUR,
+    EA__CHOICE
 } ea__code;
 
 typedef struct ea__op {
@@ -628,6 +637,7 @@ struct ea_agent {
     int *inputs, vector, picture; /* matrices: by type, and of an MLP or CNN */
     int *answers;                 /* matrices, by action */
     float **deviations;           /* by action */
+    unsigned char *is_read;       /* by action: others depend on its choices */
     int value;
     int state_size;
     int last_mix; /* the last operation of the policy in which entities read others, or -1 */
@@ -1321,6 +1331,33 @@ static int ea__read_actions(ea__loader *loader, const ea__node *list) {
     return 1;
 }
 
+/* On which earlier actions each depends; `list` has all actions, whose names are sorted. */
+static int ea__read_given(ea__loader *loader, const ea__node *list) {
+    const ea__json *json = &loader->json;
+    const ea__node *item = NULL;
+    int i;
+    for (i = 0; (item = ea__next(json, list, item)); i++) {
+        const ea__node *given = ea__get(json, item, "given"), *name = NULL;
+        ea_action *action = (ea_action *)&loader->agent->spaces.actions[i];
+        int k, count = given ? ea__length(json, given) : 0, *found;
+        if (count < 0) return ea__damaged(loader, "no list of the actions before", action->name);
+        found = (int *)ea__take(loader, (size_t)count, sizeof(int));
+        if (!found) return 0;
+        for (k = 0; (name = count ? ea__next(json, given, name) : NULL); k++) {
+            const char *text = ea__text(json, name);
+            found[k] = text ? ea__index_of(loader->actions, loader->num_actions, text) : -1;
+            if (found[k] < 0 || found[k] >= i ||
+                (loader->agent->spaces.actions[found[k]].kind == EA_GLOBAL_CATEGORICAL) !=
+                    (action->kind == EA_GLOBAL_CATEGORICAL)) {
+                return ea__damaged(loader, "not after actions of the same actors:", action->name);
+            }
+        }
+        action->given = found;
+        action->num_given = count;
+    }
+    return 1;
+}
+
 static int ea__read_spaces(ea__loader *loader, const ea__node *spaces) {
     static const char *const global = "__global__";
     ea_agent *agent = loader->agent;
@@ -1347,7 +1384,8 @@ static int ea__read_spaces(ea__loader *loader, const ea__node *spaces) {
     }
     twice = ea__sort(loader->types, agent->num_types);
     if (!twice) twice = ea__sort(loader->actions, loader->num_actions);
-    return !twice || ea__damaged(loader, "two entities or actions have the name", twice);
+    if (twice) return ea__damaged(loader, "two entities or actions have the name", twice);
+    return ea__read_given(loader, ea__get(&loader->json, spaces, "actions"));
 }
 
 /* ------------------------------------------------------------------ features */
@@ -1608,8 +1646,8 @@ static int ea__make_layer_norm(ea__loader *loader, ea__op *op) {
 
 static int ea__make_add(ea__loader *loader, ea__op *op) {
     const ea__matrix *x = ea__input(loader, op, 0), *y = ea__input(loader, op, 1);
-    if (x->rows != y->rows || x->index != y->index || x->width != y->width || x->width < 0 ||
-        x->rows == EA__PAIRS || x->rows == EA__PIXELS) {
+    if (x->rows != y->rows || (x->index != y->index && x->rows != EA__ACTORS) || x->width != y->width ||
+        x->width < 0 || x->rows == EA__PAIRS || x->rows == EA__PIXELS) {
         return ea__misfit(loader);
     }
     op->y = op->x[0];
@@ -1662,15 +1700,17 @@ static int ea__make_concatenate(ea__loader *loader, ea__op *op, const ea__node *
 }
 
 static int ea__make_join(ea__loader *loader, ea__op *op) {
+    const ea__matrix first = *ea__input(loader, op, 0);
     double width = 0;
     int i;
+    if (first.rows != EA__ONE && first.rows != EA__ACTORS) return ea__misfit(loader);
     for (i = 0; i < op->num_inputs; i++) {
         const ea__matrix *x = ea__input(loader, op, i);
-        if (x->rows != EA__ONE) return ea__misfit(loader);
+        if (x->rows != first.rows || x->width < 0) return ea__misfit(loader);
         width += x->width;
     }
     if (width > 1e9) return ea__misfit(loader);
-    op->y = ea__matrix_of(loader, EA__ONE, 0, (int)width);
+    op->y = ea__matrix_of(loader, first.rows, first.index, (int)width);
     return 1;
 }
 
@@ -1760,13 +1800,16 @@ static int ea__find_action(ea__loader *loader, ea__op *op, const ea__node *optio
     return op->action >= 0 || ea__damaged(loader, "no such action as", name ? name : "null");
 }
 
+/* Whether a matrix has a row per entity, or the one of an MLP or CNN. */
+static int ea__has_entities(const ea__loader *loader, const ea__matrix *x) {
+    return (x->rows == EA__ALL && x->index == loader->agent->num_types) ||
+           (x->rows == EA__ONE && loader->agent->is_vector);
+}
+
 static int ea__make_take(ea__loader *loader, ea__op *op, const ea__node *options, ea__rows rows) {
     const ea__matrix *x = ea__input(loader, op, 0);
     if (!ea__find_action(loader, op, options)) return 0;
-    if ((x->rows != EA__ALL || x->index != loader->agent->num_types) &&
-        (x->rows != EA__ONE || !loader->agent->is_vector)) {
-        return ea__misfit(loader);
-    }
+    if (!ea__has_entities(loader, x)) return ea__misfit(loader);
     if (rows == EA__ACTEES && loader->agent->spaces.actions[op->action].kind != EA_SELECT_ENTITY) {
         return ea__misfit(loader);
     }
@@ -1796,7 +1839,8 @@ static int ea__make_answer(ea__loader *loader, ea__op *op, const ea__node *optio
     if (x->rows != EA__ACTORS || x->index != op->action ||
         (action->kind == EA_SELECT_ENTITY) != (x->width < 0) ||
         (x->width >= 0 && x->width != action->num_labels) ||
-        (op->code == EA__GAUSSIAN) != (action->kind == EA_CONTINUOUS) || agent->answers[op->action] >= 0) {
+        (op->code == EA__GAUSSIAN) != (action->kind == EA_CONTINUOUS) || agent->answers[op->action] >= 0 ||
+        (action->num_given && !agent->is_read[action->given[action->num_given - 1]])) {
         return ea__misfit(loader);
     }
     op->y = op->x[0];
@@ -1809,6 +1853,22 @@ static int ea__make_answer(ea__loader *loader, ea__op *op, const ea__node *optio
         float half = action->high[i] / 2 - action->low[i] / 2;
         agent->deviations[op->action][i] = half * expf(logs[i]);
     }
+    return 1;
+}
+
+/* What the actors of an action have chosen: a one-hot vector, numbers, or the chosen entity. */
+static int ea__make_choice(ea__loader *loader, ea__op *op, const ea__node *options) {
+    const ea__matrix *x = ea__input(loader, op, 1);
+    const ea_action *action;
+    if (!ea__find_action(loader, op, options)) return 0;
+    action = &loader->agent->spaces.actions[op->action];
+    if (op->x[0] != loader->agent->answers[op->action] || !ea__has_entities(loader, x)) {
+        return ea__misfit(loader);
+    }
+    loader->agent->is_read[op->action] = 1;
+    op->y = ea__matrix_of(
+        loader, EA__ACTORS, op->action, action->kind == EA_SELECT_ENTITY ? x->width : action->num_labels
+    );
     return 1;
 }
 
@@ -1981,7 +2041,8 @@ static const struct {
     {"positions", 0, "options features"}, {"attend", 0, "n_head"}, {"pool", 1, "of"}, {"mean", 1, ""},
     {"spread", 1, ""}, {"convolve", 1, "stride activation"}, {"flatten", 1, ""}, {"actors", 1, "action"},
     {"actees", 1, "action"}, {"compare", 2, "action"}, {"categorical", 1, "action"},
-    {"gaussian", 1, "action low high"}, {"scale", 1, ""}, {"recur", 1, "start"}};
+    {"gaussian", 1, "action low high"}, {"scale", 1, ""}, {"recur", 1, "start"},
+    {"choice", 2, "action"}};
 enum { EA__NUM_KINDS = sizeof ea__kinds / sizeof *ea__kinds };
 
 static int ea__make(ea__loader *loader, ea__op *op, const ea__node *options) {
@@ -2007,6 +2068,7 @@ static int ea__make(ea__loader *loader, ea__op *op, const ea__node *options) {
         case EA__GAUSSIAN: return ea__make_answer(loader, op, options);
         case EA__SCALE: return ea__make_scale(loader, op);
         case EA__RECUR: return ea__make_recur(loader, op, options);
+        case EA__CHOICE: return ea__make_choice(loader, op, options);
     }
     return 0;
 }
@@ -2152,8 +2214,8 @@ static int ea__make_vector(ea__loader *loader, const ea__node *entities, int is_
     return 1;
 }
 
-/* Marks the operations that decisions without a value need, which include the whole state; finds the last one in which
-   entities read others. After it, only the rows of actors and actees are computed. */
+/* Marks the operations that decisions without a value need, which include the whole state and all choices; finds the
+   last one in which entities read others. After it, only the rows of actors and actees are computed. */
 static int ea__plan_policy(ea__loader *loader) {
     ea_agent *agent = loader->agent;
     char *is_live = (char *)ea__take(loader, (size_t)agent->num_matrices, 1);
@@ -2163,7 +2225,7 @@ static int ea__plan_policy(ea__loader *loader) {
     agent->last_mix = -1;
     for (i = agent->num_ops - 1; i >= 0; i--) {
         ea__op *op = &agent->ops[i];
-        op->is_policy = is_live[op->y] || op->code == EA__RECUR;
+        op->is_policy = is_live[op->y] || op->code == EA__RECUR || op->code == EA__CHOICE;
         for (k = 0; op->is_policy && k < op->num_inputs; k++) is_live[op->x[k]] = 1;
         if (op->is_policy && agent->last_mix < 0 && (op->code == EA__ATTEND || op->code == EA__SPREAD)) {
             agent->last_mix = i;
@@ -2308,7 +2370,9 @@ static int ea__make_operations(ea__loader *loader, const ea__node *list, int is_
     agent->inputs = (int *)ea__take(loader, (size_t)agent->num_types, sizeof(int));
     agent->answers = (int *)ea__take(loader, (size_t)num_actions, sizeof(int));
     agent->deviations = (float **)ea__take(loader, (size_t)num_actions, sizeof(float *));
+    agent->is_read = (unsigned char *)ea__take(loader, (size_t)num_actions, 1);
     if (!agent->ops || !agent->matrices || !agent->inputs || !agent->answers || !agent->deviations ||
+        !agent->is_read ||
         !ea__collect_buffers(loader, list)) {
         return 0;
     }
@@ -2449,6 +2513,9 @@ const ea_spaces *ea_spaces_of(const ea_agent *agent) { return &agent->spaces; }
 typedef struct ea__answer {
     int num_actors, num_choices, stride;
     const float *numbers; /* probabilities or means, a row per actor */
+    int is_chosen;        /* `ea_think` has chosen, since others depend on it */
+    int *choices;         /* then, one per actor */
+    float *values;        /* or of a continuous action, a row of labels per actor */
 } ea__answer;
 
 struct ea_workspace {
@@ -2498,6 +2565,13 @@ static uint64_t ea__divide(
     EA__PART(unsigned char, rows, w->visible);
     EA__PART(float, agent->state_size + 1, w->state);
     EA__PART(ea__answer, actions + 1, w->answers);
+    for (i = 0; i < agent->spaces.num_actions; i++) {
+        const ea_action *action = &agent->spaces.actions[i];
+        uint64_t count = agent->is_read[i] ? rows : 0;
+        EA__PART(int, count, w->answers[i].choices);
+        if (action->kind != EA_CONTINUOUS) continue;
+        EA__PART(float, count * (uint64_t)action->num_labels, w->answers[i].values);
+    }
     for (i = 0; i < agent->num_slots; i++) {
         EA__PART(float, ea__slot_size(&agent->slots[i], rows), w->slots[i]);
     }
@@ -2761,6 +2835,72 @@ static const char *ea__want(
     return NULL;
 }
 
+/* Whether an actor has an allowed choice; after this choice of the action before, unless it is -1. */
+static int ea__may_choose(const ea_workspace *w, const ea_obs *obs, int action, int actor, int before) {
+    const ea_request *request = &obs->requests[action];
+    const unsigned char *mask = request->mask;
+    const ea__answer *answer = &w->answers[action];
+    size_t i, count = (size_t)answer->num_choices, row = (size_t)actor;
+    if (mask && before >= 0) {
+        const ea_action *space = &w->agent->spaces.actions[action];
+        row = row * (size_t)w->answers[space->given[space->num_given - 1]].num_choices + (size_t)before;
+    }
+    if (!mask) return count > 0;
+    for (i = 0; i < count; i++) {
+        if (mask[row * count + i]) return 1;
+    }
+    return 0;
+}
+
+/* Whether an actor may make a choice, after some choice of the action before. */
+static int ea__is_allowed(const ea_workspace *w, const ea_obs *obs, int action, int actor, int choice) {
+    const ea_action *space = &w->agent->spaces.actions[action];
+    const ea_request *request = &obs->requests[action];
+    size_t count = (size_t)w->answers[action].num_choices, num_rows = 1, row;
+    if (!request->mask) return 1;
+    if (space->num_given && request->is_dependent) {
+        num_rows = (size_t)w->answers[space->given[space->num_given - 1]].num_choices;
+    }
+    for (row = 0; row < num_rows; row++) {
+        if (request->mask[((size_t)actor * num_rows + row) * count + (size_t)choice]) return 1;
+    }
+    return 0;
+}
+
+/* Checks a request that depends on others, whose requests were checked before. */
+static const char *ea__read_dependent(ea_workspace *w, const ea_obs *obs, int action) {
+    const ea_action *space = &w->agent->spaces.actions[action], *last;
+    const ea_request *request = &obs->requests[action];
+    int i, actor, choice, before = space->given[space->num_given - 1];
+    for (i = 0; i < space->num_given; i++) {
+        int count = obs->requests[space->given[i]].num_actors;
+        if (count != request->num_actors) {
+            return ea__refuse(
+                w, "expected %d actors of %.60s, on which %.60s depends, got %d", request->num_actors,
+                w->agent->spaces.actions[space->given[i]].name, space->name, count
+            );
+        }
+    }
+    last = &w->agent->spaces.actions[before];
+    if (!request->mask || !request->is_dependent) return NULL;
+    if (last->kind == EA_CONTINUOUS) {
+        return ea__refuse(
+            w, "expected a mask of %.60s that does not depend on the numbers of %.60s", space->name, last->name
+        );
+    }
+    for (actor = 0; actor < request->num_actors; actor++) {
+        for (choice = 0; choice < w->answers[before].num_choices; choice++) {
+            if (ea__may_choose(w, obs, action, actor, choice)) continue;
+            if (!ea__is_allowed(w, obs, before, actor, choice)) continue;
+            return ea__refuse(
+                w, "expected an allowed choice of %.60s for actor %d after choice %d of %.60s, got none",
+                space->name, actor, choice, last->name
+            );
+        }
+    }
+    return NULL;
+}
+
 static const char *ea__read_requests(ea_workspace *w, const ea_obs *obs) {
     const ea_agent *agent = w->agent;
     const char *problem;
@@ -2786,13 +2926,12 @@ static const char *ea__read_requests(ea_workspace *w, const ea_obs *obs) {
         if (!problem && action->kind == EA_SELECT_ENTITY) {
             problem = ea__want(w, action->name, "actees", request->actees, request->num_actees);
         }
+        if (!problem && action->num_given) problem = ea__read_dependent(w, obs, k);
         if (problem) return problem;
-        for (actor = 0; actor < request->num_actors && action->kind != EA_CONTINUOUS; actor++) {
-            const unsigned char *mask = request->mask;
-            int num_allowed = mask ? 0 : answer->num_choices;
-            if (mask) mask += (size_t)actor * (size_t)answer->num_choices;
-            for (i = 0; mask && i < answer->num_choices; i++) num_allowed += mask[i] != 0;
-            if (!num_allowed) {
+        if (action->kind == EA_CONTINUOUS) continue;
+        for (actor = 0; actor < request->num_actors; actor++) {
+            if (action->num_given && request->is_dependent && answer->num_choices) continue; /* checked */
+            if (!ea__may_choose(w, obs, k, actor, -1)) {
                 return ea__refuse(
                     w, "expected an allowed choice of %.60s for actor %d, got none", action->name, actor
                 );
@@ -3152,12 +3291,18 @@ static void ea__run_concatenate(ea_workspace *w, const ea__op *op) {
 }
 
 static void ea__run_join(ea_workspace *w, const ea__op *op) {
-    float *y = ea__data(w, op->y);
-    int i;
-    for (i = 0; i < op->num_inputs; i++) {
-        size_t width = (size_t)w->agent->matrices[op->x[i]].width;
-        if (width) memcpy(y, ea__data(w, op->x[i]), width * sizeof(float));
-        y += width;
+    const ea__matrix *m = &w->agent->matrices[op->y];
+    int i, row, num_rows = ea__num_rows(w, m);
+    for (row = 0; row < num_rows; row++) {
+        float *y = ea__data(w, op->y) + (size_t)row * (size_t)m->stride;
+        for (i = 0; i < op->num_inputs; i++) {
+            const ea__matrix *x = &w->agent->matrices[op->x[i]];
+            size_t width = (size_t)x->width;
+            const float *from = ea__data(w, op->x[i]) + (size_t)row * (size_t)x->stride;
+            if (width && row < ea__num_rows(w, x)) memcpy(y, from, width * sizeof(float));
+            else if (width) memset(y, 0, width * sizeof(float));
+            y += width;
+        }
     }
 }
 
@@ -3280,6 +3425,49 @@ static void ea__run_compare(ea_workspace *w, const ea__op *op) {
     w->agent->kernels->multiply(&product);
 }
 
+/* Chooses for the actors of an action on which others depend, once. */
+static void ea__decide(ea_workspace *w, int action) {
+    ea__answer *answer = &w->answers[action];
+    size_t num_labels = (size_t)w->agent->spaces.actions[action].num_labels;
+    int actor;
+    if (answer->is_chosen) return;
+    for (actor = 0; actor < answer->num_actors; actor++) {
+        if (w->agent->spaces.actions[action].kind == EA_CONTINUOUS) {
+            ea_choose_numbers(w, action, actor, w->obs->random, answer->values + num_labels * (size_t)actor);
+        } else {
+            answer->choices[actor] = ea_choose(w, action, actor, w->obs->random);
+        }
+    }
+    answer->is_chosen = 1;
+}
+
+static void ea__run_choice(ea_workspace *w, const ea__op *op) {
+    const ea_action *action = &w->agent->spaces.actions[op->action];
+    const ea__matrix *x = &w->agent->matrices[op->x[1]], *m = &w->agent->matrices[op->y];
+    const ea__answer *answer = &w->answers[op->action];
+    float *y = ea__data(w, op->y);
+    int actor, i;
+    ea__decide(w, op->action);
+    for (actor = 0; actor < answer->num_actors; actor++, y += m->stride) {
+        const float *values = answer->values + (size_t)actor * (size_t)action->num_labels;
+        if (action->kind == EA_SELECT_ENTITY) {
+            int row = w->agent->is_vector ? 0 : w->obs->requests[op->action].actees[answer->choices[actor]];
+            if (w->num_all != w->num_rows && x->rows == EA__ALL) row = w->place[row];
+            memcpy(y, ea__data(w, op->x[1]) + (size_t)row * (size_t)x->stride, (size_t)x->width * sizeof(float));
+            continue;
+        }
+        for (i = 0; i < action->num_labels; i++) {
+            if (action->kind == EA_CONTINUOUS) {
+                float low = action->low[i], high = action->high[i], half = high / 2 - low / 2;
+                float unit = (values[i] - low) / half - 1;
+                y[i] = unit < -1 ? -1 : unit > 1 ? 1 : unit;
+            } else {
+                y[i] = i == answer->choices[actor];
+            }
+        }
+    }
+}
+
 /* Replaces logits with probabilities, or means with numbers in units of the action. */
 static void ea__run_answer(ea_workspace *w, const ea__op *op) {
     const ea_action *action = &w->agent->spaces.actions[op->action];
@@ -3287,6 +3475,11 @@ static void ea__run_answer(ea_workspace *w, const ea__op *op) {
     const unsigned char *mask = w->obs->requests[op->action].mask;
     float *x = ea__data(w, op->x[0]), scale = 1.0f / w->temperature, factor;
     int i, actor;
+    const ea__answer *before = NULL;
+    if (mask && action->num_given && answer->num_actors && w->obs->requests[op->action].is_dependent) {
+        before = &w->answers[action->given[action->num_given - 1]];
+        ea__decide(w, action->given[action->num_given - 1]);
+    }
     answer->numbers = x;
     if (w->agent->matrices[op->x[0]].width < 0 && answer->num_actors) {
         const ea__op *compare = &w->agent->ops[w->agent->matrices[op->x[0]].made];
@@ -3294,8 +3487,10 @@ static void ea__run_answer(ea_workspace *w, const ea__op *op) {
     }
     for (actor = 0; actor < answer->num_actors; actor++, x += answer->stride) {
         if (op->code == EA__CATEGORICAL) {
+            size_t row = (size_t)actor;
+            if (before) row = row * (size_t)before->num_choices + (size_t)before->choices[actor];
             for (i = 0; mask && i < answer->num_choices; i++) {
-                if (!*mask++) x[i] = EA__HIDDEN;
+                if (!mask[row * (size_t)answer->num_choices + (size_t)i]) x[i] = EA__HIDDEN;
             }
             factor = w->agent->kernels->exponents(x, answer->num_choices, scale);
             for (i = 0; i < answer->num_choices; i++) x[i] *= factor;
@@ -3329,11 +3524,14 @@ static void ea__run(ea_workspace *w, const ea__op *op) {
         case EA__NORMALIZE: ea__run_normalize(w, op); break;
         case EA__LINEAR: ea__run_linear(w, op); break;
         case EA__LAYER_NORM: ea__run_layer_norm(w, op); break;
-        case EA__ADD:
+        case EA__ADD: {
+            int rows = ea__num_rows(w, y), others = ea__num_rows(w, &w->agent->matrices[op->x[1]]);
             w->agent->kernels->add(
-                ea__data(w, op->y), ea__data(w, op->x[1]), (size_t)y->stride * (size_t)ea__num_rows(w, y)
+                ea__data(w, op->y), ea__data(w, op->x[1]),
+                (size_t)y->stride * (size_t)(rows < others ? rows : others)
             );
             break;
+        }
         case EA__REPEAT: ea__fill_rows(w, op, op->weight); break;
         case EA__CONCATENATE: ea__run_concatenate(w, op); break;
         case EA__JOIN: ea__run_join(w, op); break;
@@ -3351,6 +3549,7 @@ static void ea__run(ea_workspace *w, const ea__op *op) {
         case EA__GAUSSIAN: ea__run_answer(w, op); break;
         case EA__SCALE: *ea__data(w, op->y) = *ea__data(w, op->x[0]) * *op->weight + *op->bias; break;
         case EA__RECUR: ea__run_recur(w, op); break;
+        case EA__CHOICE: ea__run_choice(w, op); break;
     }
 }
 
@@ -3364,7 +3563,7 @@ const char *ea_think(ea_workspace *w, const ea_obs *obs, double temperature, int
     }
     w->temperature = (float)temperature;
     w->obs = obs;
-    for (i = 0; i < agent->spaces.num_actions; i++) w->answers[i].num_actors = 0;
+    for (i = 0; i < agent->spaces.num_actions; i++) w->answers[i].num_actors = w->answers[i].is_chosen = 0;
     problem = ea__read_features(w, obs);
     if (!problem) problem = ea__read_requests(w, obs);
     for (i = 0; !problem && obs->state && i < agent->state_size; i++) {
@@ -3412,6 +3611,7 @@ int ea_choose(const ea_workspace *w, int action, int actor, uint64_t *random) {
     const float *each = ea_probabilities(w, action, actor);
     int i, count = w->answers[action].num_choices;
     float top = 0;
+    if (w->answers[action].is_chosen) return w->answers[action].choices[actor];
     if (random) {
         double rest = ea__uniform(random);
         for (i = 0; i < count; i++) {
@@ -3428,6 +3628,11 @@ void ea_choose_numbers(const ea_workspace *w, int action, int actor, uint64_t *r
     const ea_action *space = &w->agent->spaces.actions[action];
     const float *mean = ea_probabilities(w, action, actor);
     int i;
+    if (w->answers[action].is_chosen) {
+        size_t count = (size_t)space->num_labels;
+        memcpy(numbers, w->answers[action].values + count * (size_t)actor, count * sizeof(float));
+        return;
+    }
     for (i = 0; i < space->num_labels; i++) {
         double found = mean[i];
         if (random) {
@@ -3509,6 +3714,7 @@ static const char *ea__compare_spaces(const ea_spaces *spaces, const ee_game *ga
             return ea__differ(action->name, kinds[action->kind], kinds[got->kind]);
         }
         if (action->labels) problem = ea__compare_names("the label", action->labels, got->labels);
+        if (action->num_given) return ea__differ("an action after others,", action->name, "independent actions");
     }
     return problem;
 }
@@ -3606,6 +3812,7 @@ static const char *ea__answer_obs(ea__seat *seat, ee_agent *agent, uint64_t *ran
     obs.visible = agent->obs.has_hidden ? seat->visible : NULL;
     obs.requests = seat->requests;
     obs.state = seat->state;
+    obs.random = random;
     problem = ea_think(seat->workspace, &obs, 1, 0);
     for (k = 0; k < server->game->num_actions; k++) num_asked += seat->requests[k].num_actors > 0;
     if (!problem && num_asked && seat->agent->state_size) { /* as in training, only decisions */

@@ -696,9 +696,9 @@ function requireSpaces(spaces, schema) {
   const linesOf = (globals, entities, actions) => [
     `global features ${listed(globals)}`,
     ...entities.map(({ name, features }) => `entity ${name} with features ${listed(features)}`),
-    ...actions.map(({ name, kind, labels = [], low, high }) => {
+    ...actions.map(({ name, kind, labels = [], low, high, given = [] }) => {
       const bounds = (label, i) => (low === undefined ? label : `${label} from ${low[i]} to ${high[i]}`);
-      return `action ${name} (${kind}) with labels ${listed(labels.map(bounds))}`;
+      return `action ${name} (${kind}) with labels ${listed(labels.map(bounds))}${given.length ? ` after ${listed(given)}` : ""}`;
     }),
   ];
   const trained = linesOf(spaces.global_features, spaces.entities, spaces.actions);

@@ -13,12 +13,12 @@ from random import Random
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar, runtime_checkable
 
-from entity_env.authoring.action_type import ActionKey, ActionType
+from entity_env.authoring.action_type import ActionKey, ActionType, joined_answers
 from entity_env.authoring.agent import Agent, Answered, one_per_seat
 from entity_env.authoring.local_run import AgentRun, PastStep, Thoughts
 from entity_env.authoring.obs import Obs, answer_to
 from entity_env.authoring.schema import Schema
-from entity_env.core.action_request import Question, questions
+from entity_env.core.action_request import Question, chosen_values, questions
 from entity_env.core.observation import Action, Observation
 from entity_env.core.spaces import ActionName
 from entity_env.errors import ProtocolError, SchemaError
@@ -149,7 +149,7 @@ class PolicyAgent(Agent):
             return None
         answers = self._answers(obs, kinds, observation, decided)
         run.acted(observation, decided)
-        return answers[0] if len(kinds) == 1 else answers
+        return joined_answers(kinds, answers)
 
     def act_async(self, obs: Obs, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
         self._run.is_async = True
@@ -173,14 +173,11 @@ class PolicyAgent(Agent):
         kinds: list[ActionType[Any]],
         observation: Observation,
         decided: Mapping[ActionName, Action],
-    ) -> tuple[Any, ...]:
-        """Return values of `act`, after checking the choices."""
-        asked = {question.name: question for question in self.questions(observation)}
+    ) -> list[object]:
+        """The answers to the elements of the actions, after checking the choices."""
         try:
-            return tuple(
-                answer_to(kind, obs, iter(asked[kind.name].chosen(decided.get(kind.name))))
-                for kind in kinds
-            )
+            values = chosen_values(self.questions(observation), decided)
+            return [answer_to(kind, obs, iter(values[kind.name])) for kind in kinds]
         except SchemaError as error:
             raise SchemaError(f"{type(self).__name__} gave an illegal answer: {error}") from error
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.authoring.schema import Schema
-from entity_env.core.action_request import random_action as random_action
+from entity_env.core.action_request import random_action as random_action, random_answers
 from entity_env.core.observation import Action, Observation
 from entity_env.core.spaces import (
     ActionName,
@@ -18,6 +18,7 @@ from entity_env.core.spaces import (
     ContinuousActionSpace,
     SelectEntityActionSpace,
 )
+from entity_env.core.vec_actions import narrowed
 from entity_env.core.vec_obs import (
     VecActionMask,
     VecActions,
@@ -39,10 +40,7 @@ class RandomAgent(PolicyAgent):
         self._rng = np.random.default_rng(seed)
 
     def decide(self, observation: Observation) -> Mapping[ActionName, Action]:
-        return {
-            question.name: random_action(question, self._rng)
-            for question in self.questions(observation)
-        }
+        return random_answers(self.questions(observation), self._rng)
 
     def decide_batch(self, obs: VecObs, schema: Schema) -> VecActions:
         return random_actions(obs, schema.action_space(), self._rng)
@@ -56,10 +54,13 @@ def random_actions(
     Returns:
         A new array per action, one value per actor, as in `VecActions`.
     """
-    return {
-        name: _random_values(vec_obs.action_masks[name], space, rng)
-        for name, space in action_space.items()
-    }
+    chosen: dict[ActionName, NDArray[Any]] = {}
+    for name, space in action_space.items():
+        mask = vec_obs.action_masks[name]
+        if space.given:
+            mask = narrowed(mask, chosen[space.given[-1]])
+        chosen[name] = _random_values(mask, space, rng)
+    return chosen
 
 
 def _random_values(

@@ -8,8 +8,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import compress
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, NoneType
 from typing import Any, Final, TypeAlias
 
 from entity_env.agents.policy_agent import PolicyAgent
@@ -17,15 +18,19 @@ from entity_env.authoring.action_type import (
     ActionKey,
     ActionType,
     Categorical,
+    Composite,
     Continuous,
     GlobalCategorical,
+    GlobalComposite,
     SelectEntity,
+    action_type,
+    joined_answers,
 )
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game_traceback import summary_of
 from entity_env.authoring.load_module import load_module, nearest, split_file_name
-from entity_env.authoring.obs import Obs, answer_to, num_actors
-from entity_env.core.action_request import require_in_bounds
+from entity_env.authoring.obs import Obs, answer_to, has_targets, num_actors
+from entity_env.core.action_request import choose_in_order, require_in_bounds
 from entity_env.core.observation import Action, Observation
 from entity_env.core.spaces import ActionName
 from entity_env.errors import AnswerError, EntityEnvError, ProtocolError, SchemaError, UsageError
@@ -95,8 +100,7 @@ class ScriptedAgent(PolicyAgent):
         """
         kinds = self._run.kinds(actions)
         chosen = zip(kinds, self._chosen(obs, actions, kinds), strict=True)
-        answers = [answer_to(kind, obs, iter(values)) for kind, values in chosen]
-        return answers[0] if len(answers) == 1 else tuple(answers)
+        return joined_answers(kinds, [answer_to(kind, obs, iter(each)) for kind, each in chosen])
 
     @property
     def label(self) -> str:
@@ -111,31 +115,68 @@ class ScriptedAgent(PolicyAgent):
         kinds = self._run.kinds(actions)
         chosen = zip(kinds, self._chosen(obs, actions, kinds), strict=True)
         values = {kind.name: each for kind, each in chosen}
-        return {each.name: each.action(values[each.name]) for each in self.questions(observation)}
+        try:
+            return choose_in_order(self.questions(observation), lambda asked: values[asked.name])
+        except SchemaError as error:  # of a mask that depends on an earlier part
+            raise AnswerError(f"{self.label} gave an illegal answer: {error}") from None
 
     def _chosen(
         self, obs: Obs, actions: tuple[ActionKey, ...], kinds: Sequence[ActionType[Any]]
     ) -> list[list[Any]]:
         answer = self.choose(obs, *actions)
-        answers = [answer] if len(kinds) == 1 else answer
-        if not isinstance(answers, list | tuple) or len(answers) != len(kinds):
-            names = ", ".join(kind.name for kind in kinds)
+        answers = [answer] if len(actions) == 1 else answer
+        wholes = (
+            [kinds[0].whole or kinds[0]] if len(actions) == 1 else list(map(action_type, actions))
+        )
+        if not isinstance(answers, list | tuple) or len(answers) != len(wholes):
+            names = ", ".join(whole.name for whole in wholes)
             raise AnswerError(
-                f"{self.label} answered {_text(answer)}, expected a tuple of {len(kinds)} "
+                f"{self.label} answered {_text(answer)}, expected a tuple of {len(wholes)} "
                 f"answers, one each for {names}"
             )
         chosen = []
-        for kind, each in zip(kinds, answers, strict=True):
+        for whole, each in zip(wholes, answers, strict=True):
             try:
-                chosen.append(_values(kind, obs, each))
+                chosen += _parts_of(whole, obs, each)
             except SchemaError as error:
                 raise AnswerError(
-                    f"{self.label} answered {_text(each)} to the action {kind.name!r}: {error}"
+                    f"{self.label} answered {_text(each)} to the action {whole.name!r}: {error}"
                 ) from None
         return chosen
 
 
 # ------------------------------------------------------------------ answers as values
+
+
+def _parts_of(kind: ActionType[Any], obs: Obs, answer: object) -> list[list[Any]]:
+    """The values of every element of an action."""
+    if not isinstance(kind, Composite | GlobalComposite):
+        return [_values(kind, obs, answer)]
+    decisions: Any = [answer] if kind.is_global else answer
+    asked = has_targets(kind.elements[0], obs)
+    count = 1 if kind.is_global else num_actors(kind.elements[0], obs)
+    asked = [True] * count if asked is None else asked
+    if not isinstance(decisions, list | tuple) or len(decisions) != count:
+        raise SchemaError(f"expected a list of {count}, one {kind.cls.__name__} per actor")
+    for each, is_asked in zip(decisions, asked, strict=True):
+        if not isinstance(each, kind.cls if is_asked else NoneType):
+            wanted = f"a {kind.cls.__name__}" if is_asked else "None, for an actor without a target"
+            raise SchemaError(f"expected {wanted}, got {_text(each)}")
+    parts = []
+    for field, part in kind.parts.items():
+        given = [None if each is None else getattr(each, field) for each in decisions]
+        if isinstance(part, Continuous):
+            given = [[each] for each in given if each is not None]
+            parts.append(_numbers(part, len(given), given))
+            continue
+        rows = [obs.allowed(part)] if kind.is_global else obs.allowed(part)
+        mine = list(compress(zip(given, rows, strict=True), asked))
+        if isinstance(part, SelectEntity):
+            actees = obs.of_class(part.actee)
+            parts.append([_position(part, *each, actees, i) for i, each in enumerate(mine)])
+        elif isinstance(part, Categorical | GlobalCategorical):
+            parts.append([_index(part, *each, "") for each in mine])
+    return parts
 
 
 def _values(kind: ActionType[Any], obs: Obs, answer: object) -> list[Any]:

@@ -1,15 +1,17 @@
 """Action types: what a game requests, and from which actors.
 
 With an Enum, `agent.act(obs, Move)` requests one choice for the whole observation;
-`Categorical(Move)` one choice per actor; `SelectEntity(Cherry)` one observed entity per actor.
+`Categorical(Move)` one choice per actor; `SelectEntity(Cherry)` one observed entity per actor;
+`Composite(Send)` a decision in several parts per actor.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+import typing
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum, EnumType
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
@@ -23,6 +25,7 @@ from entity_env.core.spaces import (
     GlobalCategoricalActionSpace,
     SelectEntityActionSpace,
 )
+from entity_env.core.validation import Range
 from entity_env.errors import SchemaError
 from entity_env.lazy_imports import np
 
@@ -47,10 +50,17 @@ class ActionType(ABC, Generic[Answer]):
 
     Attributes:
         name: key of the action in spaces, batches and checkpoints.
+        whole: the decision of which this action is a part, or None.
     """
 
     name: ActionName
     space: ActionSpace
+    whole: AnyComposite | None = None
+
+    @property
+    def elements(self) -> tuple[ActionType[Any], ...]:
+        """The actions with a space of their own: the parts of a `Composite`, else this one."""
+        return (self,)
 
     @abstractmethod
     def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> Answer:
@@ -75,9 +85,10 @@ class GlobalCategorical(ActionType[Choice]):
     """Requests one choice for the whole observation.
 
     Args:
-        choices: an Enum; or a frozen dataclass whose fields are Enums, for all combinations, with
-            labels like `direction=Up,thrust=Full` (the last field varies fastest).
+        choices: an Enum; bool; or a frozen dataclass whose fields are Enums, for all combinations,
+            with labels like `direction=Up,thrust=Full` (the last field varies fastest).
         name: key of the action; default: the class name.
+        given: names of earlier actions on which this one depends, see `Composite`.
 
     Raises:
         SchemaError: `choices` is something else, or `name` is not text.
@@ -85,10 +96,12 @@ class GlobalCategorical(ActionType[Choice]):
 
     space: GlobalCategoricalActionSpace
 
-    def __init__(self, choices: type[Choice], name: str | None = None) -> None:
+    def __init__(
+        self, choices: type[Choice], name: str | None = None, given: Sequence[ActionName] = ()
+    ) -> None:
         self.choices = _choices_of(choices)
         self.name = _checked_name(self, name or choices.__name__)
-        self.space = GlobalCategoricalActionSpace(_labels_of(choices))
+        self.space = GlobalCategoricalActionSpace(_labels_of(choices), given)
 
     def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> Choice:
         choice: Choice = self.choices[chosen[0]]
@@ -103,10 +116,12 @@ class Categorical(ActionType[list[Choice]]):
 
     space: CategoricalActionSpace
 
-    def __init__(self, choices: type[Choice], name: str | None = None) -> None:
+    def __init__(
+        self, choices: type[Choice], name: str | None = None, given: Sequence[ActionName] = ()
+    ) -> None:
         self.choices = _choices_of(choices)
         self.name = _checked_name(self, name or choices.__name__)
-        self.space = CategoricalActionSpace(_labels_of(choices))
+        self.space = CategoricalActionSpace(_labels_of(choices), given)
 
     def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> list[Choice]:
         choices = self.choices
@@ -122,6 +137,7 @@ class SelectEntity(ActionType[list[Choice | None]]):
     Args:
         actee: class of the selectable entities: every observed instance.
         name: key of the action; default: `Select` followed by the class name.
+        given: names of earlier actions on which this one depends, see `Composite`.
 
     Raises:
         SchemaError: `actee` is not a class, or the name is not text.
@@ -129,12 +145,14 @@ class SelectEntity(ActionType[list[Choice | None]]):
 
     space: SelectEntityActionSpace
 
-    def __init__(self, actee: type[Choice], name: str | None = None) -> None:
+    def __init__(
+        self, actee: type[Choice], name: str | None = None, given: Sequence[ActionName] = ()
+    ) -> None:
         if not isinstance(actee, type):
             raise SchemaError(f"SelectEntity needs the class of an entity, got {actee!r}")
         self.name = _checked_name(self, name or f"Select{actee.__name__}")
         self.actee = actee
-        self.space = SelectEntityActionSpace()
+        self.space = SelectEntityActionSpace(given)
 
     def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> list[Choice | None]:
         return [actees[index] for index in chosen]
@@ -145,7 +163,7 @@ class Continuous(ActionType[_Floats]):
 
     Args:
         name: key of the action.
-        low, high, labels: as in `ContinuousActionSpace`.
+        low, high, labels, given: as in `ContinuousActionSpace`.
 
     Raises:
         SchemaError: a name that is not text, or invalid bounds.
@@ -160,12 +178,122 @@ class Continuous(ActionType[_Floats]):
         low: Sequence[float],
         high: Sequence[float],
         labels: Sequence[str] = (),
+        given: Sequence[ActionName] = (),
     ) -> None:
         self.name = _checked_name(self, name)
-        self.space = ContinuousActionSpace(tuple(low), tuple(high), tuple(labels))
+        self.space = ContinuousActionSpace(tuple(low), tuple(high), tuple(labels), given)
 
     def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> NDArray[np.float32]:
         return np.array(chosen, dtype=np.float32).reshape(-1, len(self.space))
+
+
+class _Parts(ActionType[Answer]):
+    """A decision in several parts, see `Composite`."""
+
+    is_global = False
+    cls: type
+
+    def __init__(self, cls: type, name: str | None = None) -> None:
+        kinds = _parts_of(cls)
+        self.cls = cls
+        self.name = _checked_name(self, name or cls.__name__)
+        self.parts: dict[str, ActionType[Any]] = {}
+        for field, kind in kinds.items():
+            given = tuple(part.name for part in self.parts.values())
+            part = _part(cls, field, kind, f"{self.name}.{field}", given, is_global=self.is_global)
+            part.whole = self  # type: ignore[assignment]  # of a subclass
+            self.parts[field] = part
+
+    @property
+    def elements(self) -> tuple[ActionType[Any], ...]:
+        return tuple(self.parts.values())
+
+    def __getattr__(self, field: str) -> ActionType[Any]:
+        parts = vars(self).get("parts", {})
+        if field in parts:
+            part: ActionType[Any] = parts[field]
+            return part
+        raise AttributeError(
+            f"{type(self).__name__} has no part {field!r}: it has {', '.join(parts)}"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        # Not by parts, which refer to this object.
+        return (
+            isinstance(other, _Parts)
+            and type(self) is type(other)
+            and (self.cls, self.name) == (other.cls, other.name)
+        )
+
+    __hash__ = ActionType.__hash__
+
+
+class Composite(_Parts[list[Choice | None]]):
+    """Requests one decision in several parts per actor; the result is a list of instances.
+
+    Each field is a part: an Enum or bool, a declared entity class (one of the observed entities),
+    or `Annotated[float, Range(low, high)]`. Parts are chosen in the order of the fields, and an
+    agent chooses each one knowing those before it. `SEND.target` is the action of the field
+    `target`, for `Obs.mask`; in spaces, its name is `Send.target`.
+
+    An actor that cannot choose any entity for some part is skipped, and its result is None.
+
+    Args:
+        cls: a frozen dataclass with at least one field.
+        name: prefix of the parts' names; default: the class name.
+
+    Raises:
+        SchemaError: `cls` is something else, a field has another type, or the name is not text.
+    """
+
+    def __init__(self, cls: type[Choice], name: str | None = None) -> None:
+        super().__init__(cls, name)
+
+    def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> list[Choice | None]:
+        """The decisions, given the answers to the parts: one list each."""
+        of_parts = [
+            [None if each is None else float(each[0]) for each in values]
+            if isinstance(part, Continuous)
+            else values
+            for part, values in zip(self.elements, chosen, strict=True)
+        ]
+        return [
+            None if any(part is None for part in parts) else self.cls(*parts)
+            for parts in zip(*of_parts, strict=True)
+        ]
+
+
+class GlobalComposite(_Parts[Choice]):
+    """Requests one decision in several parts for the whole observation; the result is an instance.
+
+    Args and Raises: as for `Composite`; fields are Enums or bools.
+    """
+
+    is_global = True
+
+    def __init__(self, cls: type[Choice], name: str | None = None) -> None:
+        super().__init__(cls, name)
+
+    def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> Choice:
+        decision: Choice = self.cls(*chosen)
+        return decision
+
+
+AnyComposite: TypeAlias = "Composite[Any] | GlobalComposite[Any]"
+"""A decision in several parts, of each actor or of the whole observation."""
+
+
+def joined_answers(kinds: Sequence[ActionType[Any]], answers: Sequence[Any]) -> Any:  # noqa: ANN401 - the result of `act`
+    """The result of `act`, given the answer to each element of the requested actions."""
+    if len(answers) == 1 and kinds[0].whole is None:
+        return answers[0]
+    joined: list[Any] = []
+    for whole, group in itertools.groupby(
+        zip(kinds, answers, strict=True), key=lambda pair: pair[0].whole
+    ):
+        parts = [answer for _, answer in group]
+        joined += parts if whole is None else [whole.decode(parts, ())]
+    return joined[0] if len(joined) == 1 else tuple(joined)
 
 
 def _checked_name(action: ActionType[Any], name: object) -> ActionName:
@@ -194,7 +322,8 @@ def kind_of_space(name: ActionName, space: ActionSpace) -> ActionType[Any]:
             Enum member can have.
     """
     if isinstance(space, ContinuousActionSpace):
-        return Continuous(name, low=space.low, high=space.high, labels=space.labels)
+        low, high = space.low, space.high
+        return Continuous(name, low=low, high=high, labels=space.labels, given=space.given)
     if isinstance(space, SelectEntityActionSpace):
         raise SchemaError(f"action {name!r} selects entities: use SelectEntity(cls, {name!r})")
     labels = {label: i for i, label in enumerate(space.index_to_label)}
@@ -203,16 +332,62 @@ def kind_of_space(name: ActionName, space: ActionSpace) -> ActionType[Any]:
     except (ValueError, TypeError) as error:
         raise SchemaError(f"action {name!r} has a label that cannot be used: {error}") from error
     is_global = isinstance(space, GlobalCategoricalActionSpace)
-    return GlobalCategorical(choices, name) if is_global else Categorical(choices, name)
+    return (GlobalCategorical if is_global else Categorical)(choices, name, space.given)
 
 
 @cache
 def _global_choice(cls: type) -> ActionType[Any]:
+    if dataclasses.is_dataclass(cls) and not _has_only_enums(cls):
+        return GlobalComposite(cls)
     return GlobalCategorical(cls)
 
 
+def _has_only_enums(cls: type) -> bool:
+    return all(isinstance(kind, EnumType) for kind in resolved_hints(cls).values())
+
+
+def _parts_of(cls: object) -> Mapping[str, Any]:
+    """Types of the fields of a decision in several parts."""
+    params = getattr(cls, "__dataclass_params__", None)
+    fields = dataclasses.fields(cls) if isinstance(cls, type) and params is not None else ()
+    if not isinstance(cls, type) or params is None or not params.frozen or not fields:
+        raise SchemaError(
+            f"a decision in several parts must be a frozen dataclass with fields, got {cls!r}"
+        )
+    hints = resolved_hints(cls)
+    return {field.name: hints[field.name] for field in fields}
+
+
+def _part(
+    cls: type,
+    field: str,
+    kind: Any,  # noqa: ANN401 - any annotation
+    name: ActionName,
+    given: Sequence[ActionName],
+    *,
+    is_global: bool,
+) -> ActionType[Any]:
+    """The action of one field."""
+    if kind is bool or isinstance(kind, EnumType):
+        choices: Any = kind
+        return (GlobalCategorical if is_global else Categorical)(choices, name, given)
+    is_entity = isinstance(kind, type) and dataclasses.is_dataclass(kind)
+    number, *marks = typing.get_args(kind) or (None,)
+    bounds = next((each for each in marks if isinstance(each, Range)), None)
+    if is_global or not (is_entity or (number is float and bounds is not None)):
+        more = "" if is_global else ", an entity class or Annotated[float, Range(low, high)]"
+        raise SchemaError(
+            f"decision {cls.__name__}: field {field!r} must be an Enum, bool{more}, got {kind!r}"
+        )
+    if bounds is None:
+        return SelectEntity(kind, name, given)
+    return Continuous(name, low=[bounds.least], high=[bounds.most], labels=[field], given=given)
+
+
 def _choices_of(cls: type[Choice]) -> tuple[Choice, ...]:
-    choices: object = cls
+    choices: Any = cls
+    if choices is bool:
+        return False, True  # type: ignore[return-value]  # Choice is bool
     if isinstance(choices, EnumType):
         members: tuple[Any, ...] = tuple(choices)
         return members
@@ -222,6 +397,8 @@ def _choices_of(cls: type[Choice]) -> tuple[Choice, ...]:
 
 
 def _labels_of(cls: type) -> tuple[str, ...]:
+    if cls is bool:
+        return "False", "True"
     if issubclass(cls, Enum):
         return tuple(member.name for member in cls)
     enums = _enums_of_fields(cls)

@@ -210,8 +210,8 @@ class AgentRun:
         if not actions:
             raise ProtocolError("act needs at least one action to ask for: agent.act(obs, Move)")
         if self.schema is None:
-            return [action_type(key) for key in actions]
-        return [self.schema.action(key) for key in actions]
+            return [each for key in actions for each in action_type(key).elements]
+        return list(self.schema.questions(tuple(actions)))
 
     def schema_of(self, obs: Obs, kinds: Sequence[ActionType[Any]]) -> Schema:
         """The schema of the game, or one derived from the observation."""

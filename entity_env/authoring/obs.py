@@ -10,13 +10,23 @@ from entity_env.authoring.action_type import (
     ActionKey,
     ActionType,
     Categorical,
+    Composite,
+    Continuous,
     GlobalCategorical,
+    GlobalComposite,
     SelectEntity,
     action_type,
 )
 from entity_env.authoring.entity_type import entity_type
 from entity_env.core.observation import BoolMask
-from entity_env.core.validation import is_number, mask_rows, must_be_number, rows_of_mask
+from entity_env.core.validation import (
+    is_nested,
+    is_number,
+    mask_rows,
+    must_be_number,
+    nested_mask,
+    rows_of_mask,
+)
 from entity_env.errors import SchemaError, shown
 from entity_env.lazy_imports import is_array, np
 
@@ -109,7 +119,7 @@ class Obs:
         """
         if self.actor_groups is None:
             self.actor_groups = []
-        performed = tuple(map(action_type, actions)) if actions else ()
+        performed = tuple(kind for key in actions for kind in action_type(key).elements)
         self.actor_groups.append((len(self.groups), performed))
         return self.entities(actors, of)
 
@@ -118,18 +128,32 @@ class Obs:
         self.global_features = features
         return self
 
-    def mask(self, action: ActionKey, mask: BoolMask) -> Obs:
+    def mask(self, action: ActionKey, mask: BoolMask, *, given: ActionKey | None = None) -> Obs:
         """Allows only some choices of an action.
 
         Args:
-            action: as in `agent.act`.
+            action: as in `agent.act`; of a `Composite`, one of its parts.
             mask: True = allowed. `(num_choices,)` for a global action; `(num_actors, num_choices)`
                 for `Categorical`; `(num_actors, num_actees)` for `SelectEntity`, where a row
                 without True means no target: the answer for that actor is None.
+            given: the part before this one, if the mask depends on it. `mask` then has a row for
+                every choice of that part: `(num_actors, num_earlier, num_choices)`, without the
+                first dimension for a global action.
+
+        Raises:
+            SchemaError: `action` has several parts, or `given` is not the part before it.
         """
         if self.masks is None:
             self.masks = {}
-        self.masks[action_type(action)] = mask
+        kind = action_type(action)
+        if isinstance(kind, Composite | GlobalComposite):
+            raise SchemaError(
+                f"{kind.name} has a mask for each part: obs.mask(action.{next(iter(kind.parts))}, "
+                "...)"
+            )
+        if given is not None:
+            mask = _depending(kind, action_type(given), mask)
+        self.masks[kind] = mask
         return self
 
     def visible(self, cls: type, visible: Sequence[bool] | NDArray[np.bool_]) -> Obs:
@@ -168,7 +192,7 @@ class Obs:
 
     def actors_of(self, action: ActionKey) -> list[Any]:
         """The entities that perform an action, in the order of its answers."""
-        kind, roles = action_type(action), dict(self.actor_groups or ())
+        kind, roles = action_type(action).elements[0], dict(self.actor_groups or ())
         return [
             entity
             for i, group in enumerate(self.groups)
@@ -180,6 +204,7 @@ class Obs:
         """The legal choices of an action: Enum members, or entities of the class it selects.
 
         One list for a global action, else one list per actor, empty for an actor without a target.
+        If the mask depends on an earlier part, a choice is listed if it is legal after any choice.
 
         Raises:
             SchemaError: a continuous action, or a mask of the wrong shape.
@@ -189,6 +214,9 @@ class Obs:
             choices = self.of_class(kind.actee)
         elif isinstance(kind, Categorical | GlobalCategorical):
             choices = list(kind.choices)
+        elif isinstance(kind, Composite | GlobalComposite):
+            part = next(iter(kind.parts))
+            raise SchemaError(f"{kind!r} has several parts: obs.allowed(action.{part}) lists one")
         else:
             raise SchemaError(f"{kind!r} asks for real numbers: it has no list of choices")
         is_global = isinstance(kind, GlobalCategorical)
@@ -200,9 +228,13 @@ class Obs:
             may_block = isinstance(kind, SelectEntity)
             shape = count, len(choices)
             try:
-                allowed = mask_rows(
-                    mask, shape, kind.name, may_block=may_block, is_global=is_global
-                )
+                allowed: list[list[bool]]
+                if is_nested(mask):
+                    allowed = np.any(nested_mask(mask, shape, kind.name), axis=1).tolist()
+                else:
+                    allowed = mask_rows(
+                        mask, shape, kind.name, may_block=may_block, is_global=is_global
+                    )
             except SchemaError as error:
                 raise mask_error(error, kind, self) from None
             rows = [list(compress(choices, row)) for row in allowed]
@@ -328,23 +360,95 @@ def answer_to(kind: ActionType[Any], obs: Obs, values: Iterator[Any]) -> object:
     if isinstance(kind, GlobalCategorical):
         return kind.decode([next(values)], ())
     count = num_actors(kind, obs)
-    if not isinstance(kind, SelectEntity):
+    actees = obs.of_class(kind.actee) if isinstance(kind, SelectEntity) else ()
+    if kind.whole is None and not isinstance(kind, SelectEntity):
         return kind.decode(list(islice(values, count)), ())
-    actees = obs.of_class(kind.actee)
-    if not actees:
-        return [None] * count
-    mask = None if obs.masks is None else obs.masks.get(kind)
+    asked = has_targets(kind, obs)
+    if asked is None:
+        return kind.decode(list(islice(values, count)), actees)
+    answers = iter(kind.decode(list(islice(values, sum(asked))), actees))
+    return [next(answers) if is_asked else None for is_asked in asked]
+
+
+def has_targets(kind: ActionType[Any], obs: Obs) -> list[bool] | None:
+    """Whether each actor can select an entity, in every part of a decision; None = all can.
+
+    Raises:
+        SchemaError: a mask of the wrong shape.
+    """
+    found: list[bool] | None = None
+    for each in (kind,) if kind.whole is None else kind.whole.elements:
+        some = _has_target(each, obs) if isinstance(each, SelectEntity) else None
+        if some is not None:
+            found = some if found is None else [a and b for a, b in zip(found, some, strict=True)]
+    return found
+
+
+def _has_target(kind: SelectEntity[Any], obs: Obs) -> list[bool] | None:
+    count, num_actees = num_actors(kind, obs), num_of_class(kind.actee, obs)
+    mask: Any = None if obs.masks is None else obs.masks.get(kind)
     if mask is None:
-        return kind.decode(list(islice(values, count)), actees)
-    # As in `of_selectors`, which has checked the mask.
-    if isinstance(mask, list | tuple):
-        has_target = list(map(any, rows_of_mask(mask)))
+        return None if num_actees else [False] * count
+    if not num_actees:
+        nested_mask(mask, (count, 0), kind.name, may_block=True)  # raises if it is not empty
+        return [False] * count
+    found: list[bool]
+    try:
+        if isinstance(mask, list | tuple) and not is_nested(mask):
+            found = list(map(any, rows_of_mask(mask)))
+        else:
+            found = np.any(np.reshape(mask, (count, -1)), axis=1).tolist()
+    except (TypeError, ValueError):
+        found = []
+    if len(found) != count:
+        nested_mask(mask, (count, num_actees), kind.name, may_block=True)  # raises
+    return None if all(found) else found
+
+
+def masks_of(kind: ActionType[Any], mask: Any, asked: Sequence[bool], obs: Obs) -> Any:  # noqa: ANN401 - a mask
+    """The rows of a mask that belong to actors with a target.
+
+    Raises:
+        SchemaError: the mask has the wrong shape.
+    """
+    if isinstance(kind, SelectEntity):
+        shape = len(asked), num_of_class(kind.actee, obs)
     else:
-        shaped = np.reshape(mask, (count, len(actees)))
-        has_target = np.logical_or.reduce(shaped, axis=1).tolist()
-    if all(has_target):
-        return kind.decode(list(islice(values, count)), actees)
-    return [actees[next(values)] if is_asked else None for is_asked in has_target]
+        shape = len(asked), len(kind.space)  # type: ignore[arg-type]  # a categorical action
+    if isinstance(mask, list | tuple) and not is_nested(mask):
+        return list(compress(mask_rows(mask, shape, kind.name, may_block=True), asked))
+    return nested_mask(mask, shape, kind.name, may_block=True)[np.array(asked, dtype=np.bool_)]
+
+
+def _depending(kind: ActionType[Any], given: ActionType[Any], mask: Any) -> Any:  # noqa: ANN401 - a mask
+    """A mask that depends on an earlier part, with three dimensions."""
+    before = kind.space.given[-1] if kind.space.given else None
+    if before != given.name or isinstance(given, Continuous):
+        hint = "reorder the fields of the dataclass"
+        if before is None:
+            hint = "there is none"
+        elif before == given.name:
+            hint = "which is a number, so it has no list of choices"
+        raise SchemaError(
+            f"the mask of {kind.name} can depend on the choice directly before it ({before}), got "
+            f"given={given.name}: {hint}"
+        )
+    if is_nested(mask):
+        return mask
+    if isinstance(kind, GlobalCategorical):
+        return mask[None] if hasattr(mask, "ndim") else [mask]
+    is_empty = not mask.size if is_array(mask) else _has_only_empty_rows(mask)
+    if is_empty:  # without actors, or without choices of the part before
+        return np.zeros((len(mask), 0, 0), dtype=np.bool_)
+    raise SchemaError(
+        f"the mask of {kind.name} depends on {given.name}, so it needs the shape "
+        f"(num_actors, num_earlier, num_choices), got {shown(mask)}"
+    )
+
+
+def _has_only_empty_rows(mask: object) -> bool:
+    rows = mask if isinstance(mask, list | tuple) else (mask,)
+    return all(hasattr(each, "__len__") and not len(each) for each in rows)
 
 
 def class_of(group: Group) -> type | None:

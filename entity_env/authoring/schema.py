@@ -14,6 +14,7 @@ from entity_env.core.spaces import (
     ObsSpace,
     entity_widths,
     has_global_entity,
+    require_given,
     require_names,
 )
 from entity_env.errors import SchemaError
@@ -47,17 +48,19 @@ class Schema:
         self.entities: tuple[EntityType, ...] = tuple(entity_type(cls) for cls in entities)
         self.globals = None if global_features is None else entity_type(global_features)
         self.actions: dict[ActionKey, ActionType[Any]] = {key: action_type(key) for key in actions}
-        self._kinds = frozenset(self.actions.values())
+        self.kinds = tuple(kind for whole in self.actions.values() for kind in whole.elements)
+        self._kinds = frozenset(self.kinds)
         self.index_of: dict[type, int] = {kind.cls: i for i, kind in enumerate(self.entities)}
         _require_distinct((kind.name for kind in self.entities), f"{game}: entities")
-        _require_distinct((kind.name for kind in self.actions.values()), f"{game}: actions")
+        _require_distinct((kind.name for kind in self.kinds), f"{game}: actions")
         self._require_selectable()
         self._obs_space = ObsSpace(
             global_features=self.globals.features if self.globals else (),
             entities={kind.name: Entity(kind.features) for kind in self.entities},
         )
-        self._action_space = {kind.name: kind.space for kind in self.actions.values()}
+        self._action_space = {kind.name: kind.space for kind in self.kinds}
         require_names(self._action_space, f"{game}: actions")
+        require_given(self._action_space)
         self.has_global_entity = has_global_entity(self._obs_space, self._action_space)
         self.widths = entity_widths(self._obs_space, self._action_space)
 
@@ -85,14 +88,14 @@ class Schema:
             ) from None
 
     def questions(self, keys: tuple[ActionKey, ...]) -> tuple[ActionType[Any], ...]:
-        """The declared actions for the arguments of `act`.
+        """The elements of the declared actions for the arguments of `act`.
 
         Raises:
             SchemaError: there are none, or one was not declared.
         """
         if not keys:
             raise SchemaError(f"{self.game}: act needs at least one action to ask for")
-        return tuple(self.action(key) for key in keys)
+        return tuple(kind for key in keys for kind in self.action(key).elements)
 
     def entity(self, cls: type) -> EntityType:
         """The declared entity for a class.
@@ -154,7 +157,7 @@ class Schema:
         )
 
     def _require_selectable(self) -> None:
-        for kind in self.actions.values():
+        for kind in self.kinds:
             actee = getattr(kind, "actee", None)
             if actee is not None and actee not in self.index_of:
                 raise SchemaError(

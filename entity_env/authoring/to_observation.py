@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import chain
+from itertools import chain, compress
 from typing import TYPE_CHECKING, Any
 
 from entity_env.authoring.action_type import (
     ActionType,
     Categorical,
+    Continuous,
     GlobalCategorical,
     SelectEntity,
 )
@@ -20,7 +21,9 @@ from entity_env.authoring.obs import (
     Rows,
     class_of,
     class_of_globals,
+    has_targets,
     mask_error,
+    masks_of,
     num_of_class,
 )
 from entity_env.authoring.schema import Schema
@@ -36,7 +39,7 @@ from entity_env.core.observation import (
     SelectEntityActionMask,
 )
 from entity_env.core.spaces import ActionName, EntityName
-from entity_env.core.validation import as_mask, mask_rows, of_selectors
+from entity_env.core.validation import is_nested, mask_rows, nested_mask
 from entity_env.errors import SchemaError, shown
 from entity_env.lazy_imports import np
 
@@ -142,7 +145,7 @@ def _globals(
 def _action_mask(kind: ActionType[Any], obs: Obs, schema: Schema, *, plain: bool) -> ActionMask:
     mask: BoolMask | None = (obs.masks or {}).get(kind)
     if isinstance(kind, GlobalCategorical):
-        if plain and mask is not None:
+        if plain and mask is not None and not is_nested(mask):
             mask = mask_rows(mask, (1, len(kind.choices)), kind.name, is_global=True)
         return GlobalCategoricalActionMask(mask)
     if obs.actor_groups is None:
@@ -163,37 +166,35 @@ def _mask_for(
     *,
     plain: bool,
 ) -> ActionMask:
-    if isinstance(kind, SelectEntity):
-        name = schema.entity(kind.actee).name
-        num_actees = num_of_class(kind.actee, obs)
-        split: Callable[..., Any] = _plain_selectors if plain else of_selectors
-        has_target, allowed = split(mask, len(actors), num_actees, kind.name)
-        if has_target is not None:
-            actors = [actor for actor, is_asked in zip(actors, has_target, strict=True) if is_asked]
-        return SelectEntityActionMask(actor_ids=actors, actee_types=[name], mask=allowed)
-    if isinstance(kind, Categorical):
-        if mask is not None and plain:
-            mask = mask_rows(mask, (len(actors), len(kind.choices)), kind.name)
-        elif mask is not None and _num_rows(mask) != len(actors):
-            # Raise now: the later check cannot name the actors' classes.
-            as_mask(mask, (len(actors), len(kind.choices)), kind.name)
-        return CategoricalActionMask(actor_ids=actors, mask=mask)
-    if mask is not None:
+    if mask is not None and isinstance(kind, Continuous):
         raise SchemaError(f"{schema.game}: {kind!r} takes no mask")
+    if isinstance(kind, SelectEntity) or kind.whole is not None:
+        asked = has_targets(kind, obs)
+        if asked is not None:
+            actors = list(compress(actors, asked))
+            mask = None if mask is None else masks_of(kind, mask, asked, obs)
+    if isinstance(kind, SelectEntity):
+        if mask is not None:
+            shape = len(actors), num_of_class(kind.actee, obs)
+            mask = _checked(mask, shape, kind.name, plain=plain)
+        name = schema.entity(kind.actee).name
+        return SelectEntityActionMask(actor_ids=actors, actee_types=[name], mask=mask)
+    if isinstance(kind, Categorical):
+        if mask is not None and (plain or _num_rows(mask) != len(actors)):
+            # Raise now: the later check cannot name the actors' classes.
+            mask = _checked(mask, (len(actors), len(kind.choices)), kind.name, plain=plain)
+        return CategoricalActionMask(actor_ids=actors, mask=mask)
     return ContinuousActionMask(actor_ids=actors)
 
 
-def _plain_selectors(
-    mask: BoolMask | None, num_actors: int, num_actees: int, action: ActionName
-) -> tuple[list[bool] | None, list[list[bool]] | None]:
-    """`of_selectors` as lists."""
-    if mask is None:
-        return (None if num_actees else [False] * num_actors), None
-    rows = mask_rows(mask, (num_actors, num_actees), action, may_block=True)
-    has_target = list(map(any, rows))
-    if all(has_target):
-        return None, rows
-    return has_target, [row for row in rows if any(row)]
+def _checked(
+    mask: BoolMask, shape: tuple[int, int], action: ActionName, *, plain: bool
+) -> BoolMask:
+    """A mask of bools; lists if `plain`."""
+    if plain and not is_nested(mask):
+        return mask_rows(mask, shape, action)
+    allowed = nested_mask(mask, shape, action)
+    return allowed.tolist() if plain else allowed
 
 
 def _num_rows(mask: BoolMask) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -18,7 +18,7 @@ from entity_env.core.spaces import (
     GlobalCategoricalActionSpace,
     SelectEntityActionSpace,
 )
-from entity_env.core.validation import as_mask
+from entity_env.core.validation import nested_mask
 from entity_env.errors import SchemaError
 
 
@@ -47,7 +47,14 @@ class ActionBuffer:
 
     A group of actors is `(row, type, first, count)`: `count` consecutive entities of one type.
     `first` is the index of the first among all entities of its type in the batch.
+
+    Attributes:
+        depends: whether masks can depend on the choices of another action.
+        where: maps a row to its name, for errors.
     """
+
+    depends: bool = False
+    where: Callable[[int], str] = staticmethod("observation {}".format)
 
     def __init__(self, name: ActionName, *, may_block: bool = False) -> None:
         self.name = name
@@ -128,6 +135,21 @@ class ActionBuffer:
             base += np.add.reduce(entities.lengths[:kind])
         np.add(np.repeat(base, counts), np.arange(self.num_actors), out=out)
 
+    def _repeated(self, row: int, mask: NDArray[np.bool_], per_actor: int) -> NDArray[np.bool_]:
+        """A mask of `(num_actors, per_actor, num_choices)`, also if it depends on no other action.
+
+        Raises:
+            SchemaError: it has another number of choices of the other action.
+        """
+        if mask.ndim == 2:
+            return np.repeat(mask[:, None], per_actor, axis=1)
+        if mask.shape[1] != per_actor and len(mask):
+            raise SchemaError(
+                f"{self.where(row)}: the mask of action {self.name!r} needs {per_actor} rows per "
+                f"actor, one for each choice of the action before: got {mask.shape[1]}"
+            )
+        return mask
+
     def _all_groups(self, entities: EntityOffsets) -> NDArray[np.int64]:
         """`(num_groups, 4)` in row order."""
         groups = np.empty((len(self._groups) // 4, 4), dtype=np.int64)
@@ -152,6 +174,9 @@ class _MaskedBuffer(ActionBuffer):
         super().__init__(name, may_block=may_block)
         self.num_choices = num_choices
         self._masks: list[tuple[int, NDArray[np.bool_]]] = []
+        """First actor of each mask, and `(num_actors, num_choices)`, or with three dimensions if it
+        depends on another action.
+        """
 
     def clear(self) -> None:
         super().clear()
@@ -161,11 +186,12 @@ class _MaskedBuffer(ActionBuffer):
         """Sets the mask of the last `num_actors` actors added; None allows everything."""
         if mask is None:
             return
-        allowed = as_mask(
+        allowed = nested_mask(
             mask,
             (num_actors, self.num_choices),
             self.name,
             may_block=self._may_block,
+            depends=self.depends,
             is_global=self.is_global,
         )
         self._masks.append((self.num_actors - num_actors, allowed))
@@ -176,11 +202,22 @@ class _MaskedBuffer(ActionBuffer):
         self.write_actors(where.actors, frame.lengths[where.row], entities, frame, memory)
         if not self._masks:
             return
-        flat = frame.slots[where.mask.index] = memory.allocate(where.mask, self.num_actors)
-        allowed = flat.reshape(self.num_actors, self.num_choices)
+        per_actor = where.per_actor(frame.lengths)
+        count = self.num_actors if per_actor is None else int(where.mask_sizes(frame.lengths).sum())
+        flat = frame.slots[where.mask.index] = memory.allocate(where.mask, count)
+        allowed = flat.reshape(count, self.num_choices)
         allowed[:] = True
+        if per_actor is None:
+            for first, mask in self._masks:
+                allowed[first : first + len(mask)] = mask
+            return
+        lengths = frame.lengths[where.row]
+        starts = np.cumsum(lengths) - lengths
+        offsets = np.cumsum(lengths * per_actor) - lengths * per_actor
         for first, mask in self._masks:
-            allowed[first : first + len(mask)] = mask
+            row = int(np.searchsorted(starts, first, side="right")) - 1
+            rows = self._repeated(row, mask, int(per_actor[row])).reshape(-1, self.num_choices)
+            allowed[offsets[row] : offsets[row] + len(rows)] = rows
 
 
 class GlobalCategoricalBuffer(_MaskedBuffer):
@@ -254,11 +291,10 @@ class SelectEntityBuffer(ActionBuffer):
             )
         if mask is not None:
             shape = num_actors, num_actees
-            self.add_allowed(row, as_mask(mask, shape, self.name, may_block=self._may_block))
-
-    def add_allowed(self, row: int, allowed: NDArray[np.bool_]) -> None:
-        """Sets an observation's mask, which is not checked again."""
-        self._masks.append((row, allowed.reshape(-1)))
+            allowed = nested_mask(
+                mask, shape, self.name, may_block=self._may_block, depends=self.depends
+            )
+            self._masks.append((row, allowed))
 
     def write(
         self, where: ActionSlots, entities: EntityOffsets, frame: Frame, memory: FrameMemory
@@ -268,26 +304,37 @@ class SelectEntityBuffer(ActionBuffer):
         self._actees.write_actors(where.actees, actee_lengths, entities, frame, memory)
         if not self._masks:
             return
-        sizes = frame.lengths[where.row] * actee_lengths
+        sizes, per_actor = where.mask_sizes(frame.lengths), where.per_actor(frame.lengths)
         starts = np.cumsum(sizes) - sizes
         allowed = frame.slots[where.mask.index] = memory.allocate(where.mask, int(sizes.sum()))
         allowed[:] = True
-        for row, mask in self._masks:
-            allowed[starts[row] : starts[row] + len(mask)] = mask
+        for row, each in self._masks:
+            mask = each if per_actor is None else self._repeated(row, each, int(per_actor[row]))
+            allowed[starts[row] : starts[row] + mask.size] = mask.reshape(-1)
 
 
-def action_buffer(name: ActionName, space: ActionSpace, *, may_block: bool = False) -> ActionBuffer:
+def action_buffer(
+    name: ActionName,
+    space: ActionSpace,
+    where: Callable[[int], str],
+    *,
+    may_block: bool = False,
+    depends: bool = False,
+) -> ActionBuffer:
     """Makes the buffer for an action.
 
     With `may_block`, masks may leave an actor without a choice, as in final observations; otherwise
     that is a `SchemaError`.
     """
+    buffer: ActionBuffer
     match space:
         case GlobalCategoricalActionSpace():
-            return GlobalCategoricalBuffer(name, len(space), may_block=may_block)
+            buffer = GlobalCategoricalBuffer(name, len(space), may_block=may_block)
         case CategoricalActionSpace():
-            return CategoricalBuffer(name, len(space), may_block=may_block)
+            buffer = CategoricalBuffer(name, len(space), may_block=may_block)
         case SelectEntityActionSpace():
-            return SelectEntityBuffer(name, may_block=may_block)
+            buffer = SelectEntityBuffer(name, may_block=may_block)
         case ContinuousActionSpace():
-            return ContinuousBuffer(name)
+            buffer = ContinuousBuffer(name)
+    buffer.where, buffer.depends = where, depends
+    return buffer

@@ -17,10 +17,12 @@ from entity_env.authoring.entity_type import fits_float32
 from entity_env.authoring.speedups import FINITE, NO_NUMBER, pack_floats, pack_ints
 from entity_env.batching.action_buffers import ActionBuffer, EntityOffsets, action_buffer
 from entity_env.batching.frame import Frame, FrameLayout, FrameMemory, LocalMemory, Slot
+from entity_env.core.action_request import no_choice_after, other_actors
 from entity_env.core.episode import Episode
 from entity_env.core.observation import BoolMask
 from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, ActionSpace, EntityName, ObsSpace
 from entity_env.core.validation import metric_problem
+from entity_env.core.vec_actions import choices_without_next
 from entity_env.core.vec_obs import Metric, VecObs
 from entity_env.errors import SchemaError
 
@@ -168,9 +170,17 @@ class Batcher:
         self._has_strides = strides.count(1) < len(strides)
         self.buffers = {name: EntityBuffer(name, fs, where) for name, fs in features.items()}
         self.actions: dict[ActionName, ActionBuffer] = {
-            name: action_buffer(name, space, may_block=is_final)
+            name: action_buffer(
+                name,
+                space,
+                where,
+                may_block=is_final,
+                depends=self.layout.actions[name].given is not None,
+            )
             for name, space in action_space.items()
         }
+        self._has_dependent = any(space.given for space in action_space.values())
+        self._is_final = is_final
         self._row_ends = [(b.ends.append, b.pending) for b in self.buffers.values()]
         self._memory = LocalMemory()
         self._metrics: list[tuple[int, Mapping[str, float]]] = []
@@ -249,7 +259,32 @@ class Batcher:
         entities = EntityOffsets(lengths[: layout.num_local_types])
         for name, action in self.actions.items():
             action.write(layout.actions[name], entities, frame, memory)
+        if self._has_dependent:
+            self._require_same_actors(frame)
+            if not self._is_final:
+                self._require_choice_after(frame)
         return memory.written(frame)
+
+    def _require_same_actors(self, frame: Frame) -> None:
+        """Raises `SchemaError` if an action and one on which it depends have other actors."""
+        for name, where in self.layout.actions.items():
+            for other in where.space.given:
+                before = self.layout.actions[other]
+                if (row := frame.differing_actors(where, before)) is not None:
+                    counts = (int(frame.lengths[each.row, row]) for each in (where, before))
+                    raise SchemaError(f"{self.where(row)}: {other_actors(name, other, *counts)}")
+
+    def _require_choice_after(self, frame: Frame) -> None:
+        """Raises `SchemaError` if a legal choice leaves no choice of a dependent action."""
+        for name, where in self.layout.actions.items():
+            if where.given is None or frame.slots[where.mask.index] is None:
+                continue
+            mask, before = frame.mask_of(where), frame.mask_of(where.given)
+            for actor, choice in choices_without_next(mask, before):
+                row = int(mask.actors.row_index[actor])
+                place = actor - int(mask.actors.offsets[row])
+                error = no_choice_after(name, where.space, place, where.given.space, choice)
+                raise SchemaError(f"{self.where(row)}: {error}")
 
     def _write_entities(self, frame: Frame, memory: FrameMemory) -> None:
         counts = frame.lengths[: self.layout.num_types]

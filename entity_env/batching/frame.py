@@ -6,10 +6,10 @@ A batch is a matrix of lengths, with one column per observation, and flat arrays
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import is_
+from operator import is_, itemgetter
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -68,6 +68,31 @@ class ActionSlots(NamedTuple):
     actee_row: int
     """Row of the actees in the matrix of lengths; only select actions have it."""
     actees: Slot
+    given: ActionSlots | None
+    """The action whose choices the mask depends on, if it has choices."""
+
+    def per_actor(self, lengths: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """`(num_rows,)`: mask rows of each actor; None = one row.
+
+        Args:
+            lengths: the matrix of lengths.
+        """
+        if self.given is None:
+            return None
+        if isinstance(self.given.space, SelectEntityActionSpace):
+            counts: NDArray[np.int64] = lengths[self.given.actee_row]
+            return counts
+        return np.full(lengths.shape[1], self.given.mask.width)
+
+    def mask_sizes(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """`(num_rows,)`: rows of the mask slot of each observation."""
+        sizes: NDArray[np.int64] = lengths[self.row]
+        per_actor = self.per_actor(lengths)
+        if per_actor is not None:
+            sizes = sizes * per_actor
+        if isinstance(self.space, SelectEntityActionSpace):
+            sizes = sizes * lengths[self.actee_row]
+        return sizes
 
 
 class FrameLayout:
@@ -83,13 +108,18 @@ class FrameLayout:
         self.num_types = len(self.entities)
         self.num_local_types = self.num_types - (GLOBAL_ENTITY in self.entities)
         self.num_lengths = self.num_types
-        self.actions = {name: self._action(space) for name, space in action_space.items()}
+        self.actions: dict[ActionName, ActionSlots] = {}
+        for name, space in action_space.items():
+            self.actions[name] = self._action(space)
 
     def _action(self, space: ActionSpace) -> ActionSlots:
         is_select = isinstance(space, SelectEntityActionSpace)
         row = self.num_lengths
         self.num_lengths += 2 if is_select else 1
         width = 1 if isinstance(space, SelectEntityActionSpace) else len(space)
+        given = self.actions[space.given[-1]] if space.given else None
+        if given is not None and isinstance(given.space, ContinuousActionSpace):
+            given = None
         return ActionSlots(
             space,
             row,
@@ -97,6 +127,7 @@ class FrameLayout:
             self._slot(np.bool_, width),
             row + 1,
             self._slot(np.int64),
+            given,
         )
 
     def _slot(self, dtype: type[np.generic], width: int = 1) -> Slot:
@@ -217,7 +248,7 @@ class Frame:
 
     @cached_property
     def action_masks(self) -> dict[ActionName, VecActionMask]:
-        return {name: self._action_mask(where) for name, where in self.layout.actions.items()}
+        return {name: self.mask_of(where) for name, where in self.layout.actions.items()}
 
     @cached_property
     def has_actors(self) -> NDArray[np.bool_]:
@@ -226,7 +257,19 @@ class Frame:
         has_actors: NDArray[np.bool_] = np.add.reduce(self.lengths[rows]) > 0
         return has_actors
 
-    def _action_mask(self, where: ActionSlots) -> VecActionMask:
+    def differing_actors(self, where: ActionSlots, other: ActionSlots) -> int | None:
+        """The first row with other actors of one action than of another; None = all are equal."""
+        wrong = self.lengths[where.row] != self.lengths[other.row]
+        if not wrong.any():
+            actors, others = self.slots[where.actors.index], self.slots[other.actors.index]
+            if actors is None or others is None or np.array_equal(actors, others):
+                return None
+            rows = np.repeat(np.arange(len(wrong)), self.lengths[where.row])
+            return int(rows[np.flatnonzero(actors != others)[0]])
+        return int(np.flatnonzero(wrong)[0])
+
+    def mask_of(self, where: ActionSlots) -> VecActionMask:
+        """The actors and the mask of an action."""
         lengths = self.lengths[where.row]
         mask = self.slots[where.mask.index]
         if isinstance(where.space, GlobalCategoricalActionSpace):
@@ -235,15 +278,19 @@ class Frame:
             actors = RaggedArray.unchecked(self._rows(where.actors, np.int64), lengths)
         if isinstance(where.space, ContinuousActionSpace):
             return VecContinuousActionMask(actors)
-        if not isinstance(where.space, SelectEntityActionSpace):
-            allowed = None if mask is None else mask.reshape(-1, where.mask.width)
-            return VecCategoricalActionMask(
-                actors, None if allowed is None else RaggedArray.unchecked(allowed, lengths)
-            )
+        is_select = isinstance(where.space, SelectEntityActionSpace)
+        allowed = per_actor = None
+        if mask is not None:
+            rows = mask if is_select else mask.reshape(-1, where.mask.width)
+            allowed = RaggedArray.unchecked(rows, where.mask_sizes(self.lengths))
+        counts = where.per_actor(self.lengths)
+        if counts is not None:
+            per_actor = RaggedArray.unchecked(counts, np.ones_like(counts))
+        if not is_select:
+            return VecCategoricalActionMask(actors, allowed, per_actor)
         actee_lengths = self.lengths[where.actee_row]
         actees = RaggedArray.unchecked(self._rows(where.actees, np.int64), actee_lengths)
-        pairs = None if mask is None else RaggedArray.unchecked(mask, lengths * actee_lengths)
-        return VecSelectEntityActionMask(actors, actees, pairs)
+        return VecSelectEntityActionMask(actors, actees, allowed, per_actor)
 
     def _global_actors(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """Index of each requested global actor, after the last entity of its observation."""
@@ -282,9 +329,9 @@ def concat_frames(
     gathered = Frame(layout, lengths, join.slots.copy())
     # A frame without an array of actors has no actors, so only flags must be filled in.
     for where in layout.entities.values():
-        _fill_partial(gathered, frames, where.visible, where.row)
+        _fill_partial(gathered, frames, where.visible, itemgetter(where.row))
     for action in layout.actions.values():
-        _fill_partial(gathered, frames, action.mask, action.row, action)
+        _fill_partial(gathered, frames, action.mask, action.mask_sizes)
     return gathered
 
 
@@ -292,18 +339,18 @@ def _fill_partial(
     gathered: Frame,
     frames: Sequence[Frame],
     slot: Slot,
-    row: int,
-    action: ActionSlots | None = None,
+    sizes: Callable[[NDArray[np.int64]], NDArray[np.int64]],
 ) -> None:
-    """Concatenates flags that only some frames have; those without the array get all True."""
+    """Concatenates flags that only some frames have; those without the array get all True.
+
+    `sizes` computes the rows of each observation from the matrix of lengths.
+    """
     parts = [frame.slots[slot.index] for frame in frames]
     num_absent = sum(part is None for part in parts)
     if num_absent in (0, len(parts)):
         return
     filled: list[NDArray[Any]] = []
     for frame, part in zip(frames, parts, strict=True):
-        count = int(frame.lengths[row].sum()) * slot.width
-        if action is not None and isinstance(action.space, SelectEntityActionSpace):
-            count = int(frame.lengths[row] @ frame.lengths[action.actee_row])
+        count = int(sizes(frame.lengths).sum()) * slot.width
         filled.append(np.ones(count, dtype=slot.dtype) if part is None else part)
     gathered.slots[slot.index] = np.concatenate(filled)

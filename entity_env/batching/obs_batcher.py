@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import compress
 from typing import Any, Final, TypeAlias
 
 from entity_env.authoring.action_type import ActionType, SelectEntity
 from entity_env.authoring.entity_type import EntityType, Writer
-from entity_env.authoring.obs import Obs, Rows, class_of_globals, mask_error, num_of_class
+from entity_env.authoring.obs import (
+    Obs,
+    Rows,
+    class_of_globals,
+    has_targets,
+    mask_error,
+    masks_of,
+    num_of_class,
+)
 from entity_env.authoring.schema import Schema
 from entity_env.authoring.speedups import gather, set_obs_class
 from entity_env.batching.action_buffers import (
@@ -18,7 +27,6 @@ from entity_env.batching.action_buffers import (
 from entity_env.batching.entity_buffer import Batcher, EntityBuffer
 from entity_env.core.observation import BoolMask
 from entity_env.core.spaces import GLOBAL_ENTITY
-from entity_env.core.validation import of_selectors
 from entity_env.errors import SchemaError
 
 set_obs_class(Obs)
@@ -215,48 +223,39 @@ class ObsBatcher(Batcher):
 
     def _add_actors(self, action: ActionType[Any], obs: Obs, actors: Sequence[_Actors]) -> None:
         buffer = self.actions[action.name]
-        row = self.num_rows
+        row, num_actees = self.num_rows, 0
         mask = None if obs.masks is None else obs.masks.get(action)
         if isinstance(buffer, SelectEntityBuffer) and isinstance(action, SelectEntity):
             column = self._columns[action.actee]
             num_actees = num_of_class(action.actee, obs)
             first_actee = column.buffer.num_entities - num_actees
             buffer.add_actees(row, column.index, first_actee, num_actees)
-            if mask is not None or not num_actees:
-                self._add_selectors(action, buffer, mask, actors, num_actees)
-                return
+        asked = None
+        if action.whole is not None or (
+            isinstance(buffer, SelectEntityBuffer) and (mask is not None or not num_actees)
+        ):
+            asked = has_targets(action, obs)
         num_actors = 0
         for performs, index, first, count in actors:
-            if not performs or action in performs:
+            if performs and action not in performs:
+                continue
+            if asked is None:
                 buffer.add_group(row, index, first, count)
                 num_actors += count
-        if mask is not None:
-            if not isinstance(buffer, CategoricalBuffer):
-                raise SchemaError(f"{self.schema.game}: {action!r} takes no mask")
+                continue
+            for i in compress(range(count), asked[num_actors : num_actors + count]):
+                buffer.add_group(row, index, first + i, 1)
+            num_actors += count
+        if mask is None:
+            return
+        if asked is not None:
+            mask, num_actors = masks_of(action, mask, asked, obs), sum(asked)
+        if isinstance(buffer, SelectEntityBuffer):
+            buffer.add_mask(row, mask, num_actors, num_actees)
+        elif isinstance(buffer, CategoricalBuffer):
             buffer.add_mask(mask, num_actors)
-
-    def _add_selectors(
-        self,
-        action: ActionType[Any],
-        buffer: SelectEntityBuffer,
-        mask: object,
-        actors: Sequence[_Actors],
-        num_actees: int,
-    ) -> None:
-        """Adds the actors that have a target, and their mask."""
-        mine = [
-            (index, first + i)
-            for performs, index, first, count in actors
-            if not performs or action in performs
-            for i in range(count)
-        ]
-        has_target, allowed = of_selectors(mask, len(mine), num_actees, action.name)
-        asked = [True] * len(mine) if has_target is None else has_target.tolist()
-        for (index, entity), is_asked in zip(mine, asked, strict=True):
-            if is_asked:
-                buffer.add_group(self.num_rows, index, entity, 1)
-        if allowed is not None:
-            buffer.add_allowed(self.num_rows, allowed)
+        else:
+            raise SchemaError(f"{self.schema.game}: {action!r} takes no mask")
 
     # --------------------------------------------------------------------------------- bulk path
 

@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 import numpy as np
 from greenlet import getcurrent, greenlet
 
-from entity_env.authoring.action_type import ActionKey, ActionType
+from entity_env.authoring.action_type import ActionKey, ActionType, joined_answers
 from entity_env.authoring.agent import Agent, Pending
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import is_a, line_of_frame
@@ -39,7 +39,7 @@ from entity_env.check.violations import (
     observation_violations,
     snapshot,
 )
-from entity_env.core.action_request import questions, random_action
+from entity_env.core.action_request import chosen_values, questions, random_answers
 from entity_env.core.observation import Observation
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.errors import GameExit, SchemaError
@@ -425,7 +425,7 @@ class DirectPlay:
         if not actions:
             self._violations.add("act needs at least one action to ask for: agent.act(obs, Move)")
         try:
-            return [self._game.schema.action(key) for key in actions]
+            return list(self._game.schema.questions(actions))
         except SchemaError as error:
             self._violations.add(str(error))
             return []
@@ -552,9 +552,8 @@ def random_answer(
 ) -> object:
     """A random legal result of `act` for these actions."""
     asked = questions(observation, schema.obs_space(), schema.action_space())
-    chosen = {question.name: question.chosen(random_action(question, rng)) for question in asked}
-    answers = tuple(answer_to(kind, obs, iter(chosen[kind.name])) for kind in kinds)
-    return answers[0] if len(answers) == 1 else answers
+    chosen = chosen_values(asked, random_answers(asked, rng))
+    return joined_answers(kinds, [answer_to(kind, obs, iter(chosen[kind.name])) for kind in kinds])
 
 
 def _frame_of_play(game: Game, frame: FrameType) -> FrameType:

@@ -18,7 +18,7 @@ from entity_env.check.violations import (
     require_same,
     snapshot,
 )
-from entity_env.core.action_request import questions, random_action
+from entity_env.core.action_request import questions, random_answers
 from entity_env.core.environment import Environment
 from entity_env.core.observation import Action, Observation
 from entity_env.core.seeding import EpisodeSeeds
@@ -210,7 +210,7 @@ class _EnvCheck(SourceCheck[Environment]):
         self, observation: Observation, rng: np.random.Generator
     ) -> dict[ActionName, Action]:
         asked = questions(observation, self._obs_space, self._action_space)
-        return {question.name: random_action(question, rng) for question in asked}
+        return random_answers(asked, rng)
 
     def _at(self, number: int, step: int) -> None:
         self._violations.place = f"episode {number} (seed {self._seeds[number]}), step {step}"

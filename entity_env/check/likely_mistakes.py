@@ -45,7 +45,7 @@ class Score(NamedTuple):
 
 def missing_choices(schema: Schema) -> Iterator[str]:
     """Sentences about names in action Enums that no agent can choose."""
-    for action in schema.actions.values():
+    for action in schema.kinds:
         choices = getattr(action, "choices", ())
         for enum in _enums_of(choices[0]) if choices else ():
             listed = {member.name for member in enum}

@@ -15,7 +15,7 @@ from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
 from entity_env.check.direct_play import CheckPlan
-from entity_env.core.action_request import random_action
+from entity_env.core.action_request import random_answers
 from entity_env.core.observation import Action, Observation
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import ActionName
@@ -108,7 +108,7 @@ class _Leaving(PolicyAgent):
         is_last = next(self._answers_left, None) is None
         if is_last or self._run.num_steps >= self._plan.max_steps:
             return None
-        return {q.name: random_action(q, self._rng) for q in self.questions(observation)}
+        return random_answers(self.questions(observation), self._rng)
 
 
 class _Writer(ReplayWriter):

@@ -376,11 +376,15 @@ def _in_actions(
             known = ", ".join(action_space) or "none"
             yield f"action {name!r} is not in the action space, which has {known}"
             continue
+        given = set(action_space[name].given) & observation.actions.keys()
         alone = Observation(
-            reward=0.0, features=observation.features, ids=observation.ids, actions={name: mask}
+            reward=0.0,
+            features=observation.features,
+            ids=observation.ids,
+            actions={**{other: observation.actions[other] for other in given}, name: mask},
         )
         try:
-            [question] = questions(alone, obs_space, action_space)
+            question = questions(alone, obs_space, action_space)[-1]
         except SchemaError as error:
             yield str(error)
             continue

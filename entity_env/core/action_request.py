@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, repeat
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -31,7 +31,7 @@ from entity_env.core.spaces import (
     ObsSpace,
     SelectEntityActionSpace,
 )
-from entity_env.core.validation import as_mask, is_index
+from entity_env.core.validation import is_index, is_nested, nested_mask
 from entity_env.errors import SchemaError
 from entity_env.lazy_imports import is_array, np
 
@@ -58,8 +58,9 @@ class Question:
     Args:
         actors: ids of the actors; `(None,)` for a global action.
         actees: ids of the selectable entities; empty unless it is a select action.
-        allowed: `(num_actors, num_choices) bool`, True = allowed; all True if continuous. Lists if
-            the observation is a `PlainObservation`.
+        allowed: `(num_actors, num_choices) bool`, True = allowed; all True if continuous. If the
+            mask depends on an earlier action, `(num_actors, num_earlier, num_choices)`, see
+            `after`. Lists if the observation is a `PlainObservation`.
     """
 
     name: ActionName
@@ -105,9 +106,28 @@ class Question:
             return self._plain_action(chosen)
         return next(actions_of(self.name, self.space, [(0, self.actors, self.actees)], chosen))
 
+    def after(self, earlier: Mapping[ActionName, Sequence[Any]]) -> Question:
+        """The question once the earlier actions are chosen: `allowed` has two dimensions.
+
+        Args:
+            earlier: by action, the values that are chosen, one per actor; those of the actions in
+                `space.given`.
+        """
+        if not self.space.given or not is_nested(self.allowed):
+            return self
+        chosen = earlier[self.space.given[-1]]
+        if len(chosen) != len(self.actors):
+            raise other_actors(self.name, self.space.given[-1], len(self.actors), len(chosen))
+        rows: Any = [row[int(i)] for row, i in zip(self.allowed, chosen, strict=True)]
+        if is_array(self.allowed):
+            rows = np.array(rows, dtype=np.bool_).reshape(len(rows), self.allowed.shape[2])
+        return Question(self.name, self.space, self.actors, self.actees, rows)
+
     def legal(self, actor: int) -> list[int]:
         """Indices of the choices allowed to the actor at a position."""
-        row = self.allowed[actor]
+        row: Any = self.allowed[actor]
+        if is_nested(self.allowed):
+            return [i for i in range(len(self.choices)) if any(each[i] for each in row)]
         if is_array(row):
             return list(np.flatnonzero(row).tolist())
         return [i for i, is_allowed in enumerate(row) if is_allowed]
@@ -221,19 +241,129 @@ def questions(
             f"action {unknown[0]!r} is not in the action space, which has "
             f"{', '.join(action_space) or 'none'}"
         )
-    return [
+    asked = [
         _question(name, space, observation, obs_space)
         for name, space in action_space.items()
         if name in observation.actions
     ]
+    if any(each.space.given or is_nested(each.allowed) for each in asked):
+        _require_choice_after({question.name: question for question in asked})
+    return asked
+
+
+def _require_choice_after(asked: Mapping[ActionName, Question]) -> None:
+    """Raises `SchemaError` if an actor has no legal choice after a legal choice before.
+
+    Also raises it if an action is requested of other actors than those on which it depends.
+    """
+    for question in asked.values():
+        for other in question.space.given:
+            actors = asked[other].actors if other in asked else ()
+            if list(actors) != list(question.actors):
+                raise other_actors(question.name, other, len(question.actors), len(actors))
+        if not is_nested(question.allowed):
+            continue
+        before = asked[question.space.given[-1]] if question.space.given else None
+        if before is None or isinstance(before.space, ContinuousActionSpace):
+            shape = len(question.actors), len(question.choices)
+            nested_mask(question.allowed, shape, question.name, depends=False)  # raises
+            continue
+        for actor, rows in enumerate(question.allowed):
+            if len(rows) != len(before.choices):
+                raise SchemaError(
+                    f"the mask of action {question.name!r} needs {len(before.choices)} rows "
+                    f"per actor, one for each choice of {before.name!r}: got {len(rows)}"
+                )
+            for choice in before.legal(actor):
+                if not any(rows[choice]):
+                    raise no_choice_after(
+                        question.name, question.space, actor, before.space, choice
+                    )
+
+
+def other_actors(
+    action: ActionName, before: ActionName, num_actors: int, num_before: int
+) -> SchemaError:
+    """Error for an action whose actors are not those of an action on which it depends."""
+    return SchemaError(
+        f"action {action!r} depends on {before!r}, so both must be requested of the same actors, "
+        f"in the same order: {num_actors} actors of {action!r}, {num_before} of {before!r}"
+    )
+
+
+def no_choice_after(
+    action: ActionName, space: ActionSpace, actor: int, before: ActionSpace, choice: int
+) -> SchemaError:
+    """Error for a mask that forbids everything after a legal choice of the action before.
+
+    Args:
+        before: the space of that action.
+    """
+    labels = getattr(before, "index_to_label", None)
+    words = f"target {choice}" if labels is None else repr(labels[choice])
+    return SchemaError(
+        f"action {action!r}: actor {actor} has no legal choice after {words} of "
+        f"{space.given[-1]!r}: forbid that choice, or allow something after it"
+    )
+
+
+def choose_in_order(
+    asked: Iterable[Question], choose: Callable[[Question], Sequence[Any] | NDArray[Any]]
+) -> dict[ActionName, Action]:
+    """The actions of an observation, each chosen after those on which it depends.
+
+    Args:
+        choose: the values of a question, one per actor, as in `VecActions`.
+
+    Raises:
+        SchemaError: a choice that is not allowed.
+    """
+    values: dict[ActionName, Any] = {}
+    actions: dict[ActionName, Action] = {}
+    for each in asked:
+        question = each.after(values)
+        values[each.name] = chosen = choose(question)
+        actions[each.name] = question.action(chosen)
+    return actions
+
+
+def chosen_values(
+    asked: Iterable[Question], actions: Mapping[ActionName, Action]
+) -> dict[ActionName, list[Any]]:
+    """The values of all actions, one per actor, see `Question.chosen`, which also says the errors.
+
+    Checks each action with the mask that follows from the others.
+    """
+    values: dict[ActionName, list[Any]] = {}
+    for question in asked:
+        values[question.name] = question.after(values).chosen(actions.get(question.name))
+    return values
 
 
 def random_action(question: Question, rng: np.random.Generator) -> Action:
-    """A legal action, drawn uniformly."""
+    """A legal action, drawn uniformly.
+
+    Raises:
+        SchemaError: its mask depends on an earlier action: use `random_answers` for all questions.
+    """
+    return question.action(_random_values(question, rng))
+
+
+def random_answers(asked: Iterable[Question], rng: np.random.Generator) -> dict[ActionName, Action]:
+    """A legal action for every question, each part drawn uniformly after those before it."""
+    return choose_in_order(asked, lambda question: _random_values(question, rng))
+
+
+def _random_values(question: Question, rng: np.random.Generator) -> Sequence[Any] | NDArray[Any]:
     if isinstance(question.space, ContinuousActionSpace):
         shape = (len(question.actors), len(question.space))
-        return question.action(rng.uniform(question.space.low, question.space.high, size=shape))
-    return question.action([int(rng.choice(np.flatnonzero(row))) for row in question.allowed])
+        return rng.uniform(question.space.low, question.space.high, size=shape)
+    if is_nested(question.allowed):
+        raise SchemaError(
+            f"the mask of action {question.name!r} depends on {question.space.given[-1]!r}: "
+            "choose that first, then call question.after"
+        )
+    return [int(rng.choice(np.flatnonzero(row))) for row in question.allowed]
 
 
 def actions_of(
@@ -355,5 +485,5 @@ def _question(
     if given is None:
         return Question(name, space, actors, actees, np.ones(shape, dtype=np.bool_))
     is_global = isinstance(mask, GlobalCategoricalActionMask)
-    allowed = as_mask(given, shape, name, is_global=is_global)
+    allowed = nested_mask(given, shape, name, is_global=is_global)
     return Question(name, space, actors, actees, allowed)

@@ -17,9 +17,13 @@ EntityID: TypeAlias = Hashable
 Features: TypeAlias = "NDArray[np.floating] | NDArray[np.integer] | Sequence[Sequence[float]]"
 """`(num_entities, num_features)`: an array of any numeric dtype, or a sequence of rows."""
 BoolMask: TypeAlias = (
-    "NDArray[np.bool_] | NDArray[np.integer] | Sequence[int] | Sequence[Sequence[int]]"
+    "NDArray[np.bool_] | NDArray[np.integer] | Sequence[int] | Sequence[Sequence[int]] | "
+    "Sequence[Sequence[Sequence[int]]]"
 )
-"""True (or 1) = allowed. Bools and numbers of any dtype are accepted if all are 0 or 1."""
+"""True (or 1) = allowed. Bools and numbers of any dtype are accepted if all are 0 or 1.
+
+A mask with three dimensions has a row for every choice of the action before, on which it depends.
+"""
 
 
 @dataclass(frozen=True, init=False)

@@ -77,6 +77,7 @@ class ObsSpace:
 @dataclass(frozen=True)
 class _Labelled:
     index_to_label: Sequence[str]
+    given: Sequence[ActionName] = ()
 
     def __post_init__(self) -> None:
         if not len(self.index_to_label):
@@ -88,16 +89,23 @@ class _Labelled:
 
 
 class CategoricalActionSpace(_Labelled):
-    """Each actor chooses one label."""
+    """Each actor chooses one label.
+
+    Args:
+        given: names of earlier actions of the same actors, in order: an actor makes those choices
+            first, and this one depends on them. A mask may depend on the last of them.
+    """
 
 
 class GlobalCategoricalActionSpace(_Labelled):
-    """The agent chooses one label for the whole observation."""
+    """The agent chooses one label for the whole observation; `given` names global actions."""
 
 
 @dataclass(frozen=True)
 class SelectEntityActionSpace:
-    """Each actor selects one entity."""
+    """Each actor selects one entity; `given` as in `CategoricalActionSpace`."""
+
+    given: Sequence[ActionName] = ()
 
 
 @dataclass(frozen=True)
@@ -108,11 +116,13 @@ class ContinuousActionSpace:
         low: smallest allowed value per label, finite.
         high: largest allowed value per label, finite, above `low`.
         labels: a name per number; default `("0", "1", ...)`.
+        given: as in `CategoricalActionSpace`.
     """
 
     low: Sequence[float]
     high: Sequence[float]
     labels: Sequence[str] = ()
+    given: Sequence[ActionName] = ()
 
     def __post_init__(self) -> None:
         if not self.labels:
@@ -147,6 +157,29 @@ ActionSpace: TypeAlias = (
     | ContinuousActionSpace
 )
 """Any kind of action space."""
+
+
+def require_given(action_space: Mapping[ActionName, ActionSpace]) -> None:
+    """Raises SchemaError unless each action depends on earlier actions of the same kind of actor.
+
+    An action may not depend on a later one or on itself, and a global action only on global ones.
+    """
+    earlier: dict[ActionName, bool] = {}
+    for name, space in action_space.items():
+        is_global = isinstance(space, GlobalCategoricalActionSpace)
+        for other in space.given:
+            if other not in earlier:
+                raise SchemaError(
+                    f"action {name!r} depends on {other!r}, which must be an earlier action: "
+                    f"earlier are {', '.join(earlier) or 'none'}"
+                )
+            if earlier[other] != is_global:
+                raise SchemaError(
+                    f"action {name!r} depends on {other!r}, but only one of them is global: both "
+                    "need the same actors"
+                )
+        _require_unique(space.given, "actions that another depends on")
+        earlier[name] = is_global
 
 
 def has_global_entity(obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> bool:
@@ -234,6 +267,7 @@ def spaces_from_json(data: object) -> tuple[ObsSpace, dict[ActionName, ActionSpa
     )
     action_space = {_name(item): _action_from_json(item) for item in actions}
     require_names(action_space, "actions")
+    require_given(action_space)
     if len(obs_space.entities) != len(entities) or len(action_space) != len(actions):
         raise SchemaError("spaces in JSON name an entity or an action more than once")
     return obs_space, action_space
@@ -313,6 +347,7 @@ def _action_differences(
         )
         return
     yield from _list_differences("the label", where, _labels(expected), _labels(got), names)
+    yield from _list_differences("the earlier action", where, expected.given, got.given, names)
     if isinstance(expected, ContinuousActionSpace) and isinstance(got, ContinuousActionSpace):
         bounds = [(_floats(space.low), _floats(space.high)) for space in (expected, got)]
         if bounds[0] != bounds[1]:
@@ -334,17 +369,20 @@ def _action_to_json(space: ActionSpace) -> dict[str, object]:
         data["labels"] = list(_labels(space))
     if isinstance(space, ContinuousActionSpace):
         data |= {"low": _floats(space.low), "high": _floats(space.high)}
+    if space.given:
+        data["given"] = list(space.given)
     return data
 
 
 def _action_from_json(data: Mapping[str, object]) -> ActionSpace:
     kind = data.get("kind")
+    given = _strings(data, "given") if "given" in data else ()
     readers: dict[str, Callable[[], ActionSpace]] = {
-        "categorical": lambda: CategoricalActionSpace(_strings(data, "labels")),
-        "global_categorical": lambda: GlobalCategoricalActionSpace(_strings(data, "labels")),
-        "select_entity": SelectEntityActionSpace,
+        "categorical": lambda: CategoricalActionSpace(_strings(data, "labels"), given),
+        "global_categorical": lambda: GlobalCategoricalActionSpace(_strings(data, "labels"), given),
+        "select_entity": lambda: SelectEntityActionSpace(given),
         "continuous": lambda: ContinuousActionSpace(
-            _numbers(data, "low"), _numbers(data, "high"), _strings(data, "labels")
+            _numbers(data, "low"), _numbers(data, "high"), _strings(data, "labels"), given
         ),
     }
     if not isinstance(kind, str) or kind not in readers:

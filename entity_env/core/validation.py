@@ -36,24 +36,6 @@ MISFIT: Final = -1
 """Returned by a kernel that cannot use its arguments and has changed nothing."""
 
 
-def of_selectors(
-    mask: object, num_actors: int, num_actees: int, action: ActionName
-) -> tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None]:
-    """Splits the `(num_actors, num_actees)` mask of a select action; None = everything is allowed.
-
-    Returns `(num_actors,) bool`, True = the actor has a target, None if all have one; and the mask
-    rows of the actors with a target, None if `mask` is None. Raises `SchemaError` for a wrong shape
-    or value.
-    """
-    if mask is None:
-        return (None if num_actees else np.zeros(num_actors, dtype=np.bool_)), None
-    allowed = as_mask(mask, (num_actors, num_actees), action, may_block=True)
-    has_target = np.asarray(allowed.any(axis=1))
-    if has_target.all():
-        return None, allowed
-    return has_target, allowed[has_target]
-
-
 def as_mask(
     mask: object,
     shape: tuple[int, int],
@@ -105,6 +87,59 @@ def as_mask(
             f"{other}"
         )
     return allowed
+
+
+def nested_mask(
+    mask: object,
+    shape: tuple[int, int],
+    action: ActionName,
+    *,
+    may_block: bool = False,
+    is_global: bool = False,
+    depends: bool = True,
+) -> NDArray[np.bool_]:
+    """Like `as_mask`; a mask with three dimensions depends on another action.
+
+    Its shape is `(num_actors, num_earlier, num_choices)`, where `num_earlier` is the number of
+    choices of that action. It may allow nothing after some of them, which may be illegal. Without
+    `depends` there is no such action, and a mask with three dimensions is refused.
+    """
+    if not is_nested(mask):
+        return as_mask(mask, shape, action, may_block=may_block, is_global=is_global)
+    if not depends:
+        raise SchemaError(
+            f"the mask of action {action!r} has three dimensions, but the action before has no "
+            f"choices on which it could depend: it needs the shape (num_actors, num_choices) = "
+            f"{shape}"
+        )
+    needed = f"(num_actors, num_earlier, num_choices) = ({shape[0]}, num_earlier, {shape[1]})"
+    try:
+        array = np.asarray(mask)
+    except ValueError as error:  # rows of different lengths
+        raise SchemaError(
+            f"the mask of action {action!r} needs the shape {needed}: got {shown(mask)}"
+        ) from error
+    num_earlier = array.shape[1] if array.ndim == 3 else -1
+    if array.shape != (shape[0], num_earlier, shape[1]) and not (
+        array.ndim == 3 and len(array) == shape[0] and not num_earlier * shape[1]
+    ):
+        raise SchemaError(
+            f"the mask of action {action!r} needs the shape {needed}: got {array.shape}"
+        )
+    rows = shape[0] * num_earlier, shape[1]
+    return as_mask(array.reshape(rows), rows, action, may_block=True).reshape(
+        shape[0], num_earlier, shape[1]
+    )
+
+
+def is_nested(mask: object) -> bool:
+    """Whether a mask, of arrays, lists or lists of arrays, has three dimensions."""
+    left = 3
+    while left > 1 and isinstance(mask, list | tuple) and mask:
+        mask, left = mask[0], left - 1
+    if hasattr(mask, "ndim"):
+        return bool(mask.ndim == left)
+    return left == 1 and isinstance(mask, list | tuple)
 
 
 def mask_rows(

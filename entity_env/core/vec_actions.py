@@ -1,8 +1,9 @@
-"""Checks of the actions of a whole batch before any is performed."""
+"""Masks and actions of a whole batch: what is legal, before anything is performed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -21,11 +22,164 @@ from entity_env.core.vec_obs import (
     VecActionMask,
     VecActions,
     VecCategoricalActionMask,
+    VecContinuousActionMask,
     VecSelectEntityActionMask,
 )
 from entity_env.errors import SchemaError
 
 _INT64: Final = np.dtype(np.int64)
+
+
+def narrowed(mask: VecActionMask, earlier: NDArray[Any]) -> VecActionMask:
+    """The mask after the choices of the action on which it depends, without `per_actor`.
+
+    Args:
+        earlier: `(num_actors,)` int64 choices of that action, by the same actors.
+    """
+    if isinstance(mask, VecContinuousActionMask) or mask.per_actor is None:
+        return mask
+    if mask.mask is None:
+        return replace(mask, per_actor=None)
+    rows = mask.actors.row_index
+    if len(earlier) != len(rows):
+        raise SchemaError(
+            f"an action that depends on another needs the same actors: got {len(rows)}, but "
+            f"{len(earlier)} of the other"
+        )
+    counts = mask.per_actor.values[rows]
+    place = np.cumsum(counts) - counts + earlier
+    values, lengths = mask.mask.values, mask.actors.lengths
+    if isinstance(mask, VecSelectEntityActionMask):
+        widths = mask.actees.lengths[rows]
+        lengths = lengths * mask.actees.lengths
+        sizes = counts * widths
+        starts = np.cumsum(sizes) - sizes + earlier * widths
+        ends = np.cumsum(widths)
+        place = np.repeat(starts - ends + widths, widths) + np.arange(int(widths.sum()))
+    return replace(mask, mask=RaggedArray.unchecked(values[place], lengths), per_actor=None)
+
+
+def choices_without_next(mask: VecActionMask, before: VecActionMask) -> Iterator[tuple[int, int]]:
+    """Legal choices of an action after which the mask of the next one allows nothing.
+
+    Args:
+        mask: of the next action, with `per_actor`.
+        before: of the action on which it depends.
+
+    Yields:
+        The actor, an index into `actors.values`, and its choice.
+    """
+    if isinstance(mask, VecContinuousActionMask) or mask.mask is None or mask.per_actor is None:
+        return
+    counts, values = mask.per_actor.values[mask.actors.row_index], mask.mask.values
+    if isinstance(mask, VecSelectEntityActionMask):
+        widths = np.repeat(mask.actees.lengths[mask.actors.row_index], counts)
+        place = np.repeat(np.arange(len(widths)), widths)
+        is_stuck = np.bincount(place[values], minlength=len(widths)) == 0
+    else:
+        is_stuck = np.logical_not(values.any(axis=1))
+    legal = getattr(after_any_choice(before), "mask", None)
+    if legal is not None:
+        is_stuck &= legal.values.reshape(-1)
+    ends = np.cumsum(counts)
+    for stuck in np.flatnonzero(is_stuck).tolist():
+        actor = int(np.searchsorted(ends, stuck, side="right"))
+        yield actor, stuck - int(ends[actor] - counts[actor])
+
+
+def after_any_choice(mask: VecActionMask) -> VecActionMask:
+    """The mask that allows what is legal after at least one choice before, without `per_actor`."""
+    if isinstance(mask, VecContinuousActionMask) or mask.per_actor is None:
+        return mask
+    if mask.mask is None:
+        return replace(mask, per_actor=None)
+    found, lengths = _num_before(mask) > 0, mask.actors.lengths
+    if isinstance(mask, VecSelectEntityActionMask):
+        lengths = lengths * mask.actees.lengths
+    return replace(mask, mask=RaggedArray.unchecked(found, lengths), per_actor=None)
+
+
+def _num_before(
+    mask: VecCategoricalActionMask | VecSelectEntityActionMask,
+) -> NDArray[np.int64]:
+    """Number of choices before after which a choice is legal, in the shape of a plain mask."""
+    rows = mask.actors.row_index
+    counts, values = mask.per_actor.values[rows], mask.mask.values  # type: ignore[union-attr]
+    if isinstance(mask, VecCategoricalActionMask):
+        sums = np.zeros((len(values) + 1, values.shape[1]), np.int64)
+        np.cumsum(values, axis=0, out=sums[1:])
+        ends = np.cumsum(counts)
+        return np.asarray(sums[ends] - sums[ends - counts])
+    widths = mask.actees.lengths[rows]
+    return np.bincount(_plain_places(counts, widths)[values], minlength=int(widths.sum()))
+
+
+def _plain_places(counts: NDArray[np.int64], widths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each flag of a mask with `counts` rows of `widths` per actor, its index in a plain mask.
+
+    Arguments are `(num_actors,)`.
+    """
+    sizes = counts * widths
+    within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    starts = np.cumsum(widths) - widths
+    return np.asarray(np.repeat(starts, sizes) + within % np.repeat(widths, sizes))
+
+
+def repeated(
+    action: ActionName, mask: VecActionMask, per_actor: NDArray[np.int64] | None
+) -> VecActionMask:
+    """The mask with a row for every choice before, whatever that choice is.
+
+    Args:
+        per_actor: `(num_rows,)` number of these choices; None = the mask depends on none.
+
+    Raises:
+        SchemaError: the mask has another `per_actor`.
+    """
+    if isinstance(mask, VecContinuousActionMask):
+        return mask
+    given = None if mask.per_actor is None else mask.per_actor.values
+    if given is not None and not (per_actor is not None and np.array_equal(given, per_actor)):
+        wanted = "None" if per_actor is None else f"{per_actor[:8].tolist()}..."
+        raise SchemaError(
+            f"action {action!r}: per_actor of its mask must be the number of choices of the action "
+            f"on which it depends, {wanted}: got {given[:8].tolist()}..."
+        )
+    if given is not None or per_actor is None:
+        return mask
+    counts = RaggedArray.unchecked(per_actor, np.ones_like(per_actor))
+    if mask.mask is None:
+        return replace(mask, per_actor=counts)
+    rows = mask.actors.row_index
+    widths, lengths = np.ones_like(rows), mask.actors.lengths * per_actor
+    if isinstance(mask, VecSelectEntityActionMask):
+        widths, lengths = mask.actees.lengths[rows], lengths * mask.actees.lengths
+    values = mask.mask.values[_plain_places(per_actor[rows], widths)]
+    return replace(mask, mask=RaggedArray.unchecked(values, lengths), per_actor=counts)
+
+
+def independent(action: ActionName, mask: VecActionMask, library: str) -> VecActionMask:
+    """The mask without `per_actor`, for a library whose masks cannot depend on other choices.
+
+    Raises:
+        SchemaError: what is legal depends on the choice before.
+    """
+    plain = after_any_choice(mask)
+    if isinstance(mask, VecContinuousActionMask) or mask.per_actor is None or mask.mask is None:
+        return plain
+    counts = mask.per_actor.values[mask.actors.row_index]
+    if isinstance(mask, VecSelectEntityActionMask):
+        counts = np.repeat(counts, mask.actees.lengths[mask.actors.row_index])
+    num_before = _num_before(mask)
+    if num_before.ndim == 2:
+        counts = counts[:, None]
+    if ((num_before > 0) & (num_before < counts)).any():
+        raise SchemaError(
+            f"what is legal for action {action!r} depends on the choice before it, and {library} "
+            "has no such masks: expected a mask without given=...; allow all combinations, and "
+            "let the game handle those that make no sense"
+        )
+    return plain
 
 
 def checked_vec_actions(
@@ -52,10 +206,13 @@ def checked_vec_actions(
             f"action {unknown[0]!r} is not in the action space, which has "
             f"{', '.join(action_space) or 'none'}"
         )
-    return {
-        name: _checked(name, actions.get(name), masks[name], space, where)
-        for name, space in action_space.items()
-    }
+    checked: dict[ActionName, NDArray[Any]] = {}
+    for name, space in action_space.items():
+        mask = masks[name]
+        if space.given:
+            mask = narrowed(mask, checked[space.given[-1]])
+        checked[name] = _checked(name, actions.get(name), mask, space, where)
+    return checked
 
 
 def _checked(

@@ -28,10 +28,14 @@ class VecCategoricalActionMask:
             which are in observation space order. A global action has at most one actor: the
             `GLOBAL_ENTITY` row, whose index follows the last entity's.
         mask: per observation `(num_actors, num_choices)` bool, True = allowed; None = all allowed.
+            With `per_actor`, `(num_actors * per_actor, num_choices)`, see `narrowed`.
+        per_actor: one int64 per observation: number of choices of the action on which this one
+            depends, and so of mask rows for each actor. None = the mask does not depend on others.
     """
 
     actors: RaggedArray[np.int64]
     mask: RaggedArray[np.bool_] | None = None
+    per_actor: RaggedArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +47,14 @@ class VecSelectEntityActionMask:
         actees: per observation, the index of each selectable entity. An action is a position in
             this list, not an entity index.
         mask: per observation `num_actors * num_actees` bool in row-major order, True = allowed;
-            None = all allowed.
+            None = all allowed. With `per_actor`, `num_actors * per_actor * num_actees`.
+        per_actor: as in `VecCategoricalActionMask`.
     """
 
     actors: RaggedArray[np.int64]
     actees: RaggedArray[np.int64]
     mask: RaggedArray[np.bool_] | None = None
+    per_actor: RaggedArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +111,12 @@ def merge_metrics(into: dict[str, Metric], more: Mapping[str, Metric]) -> None:
 
 
 class MaskTensors(NamedTuple):
-    """An action mask as tensors; `actees` and `mask` are None if the action mask has none."""
+    """An action mask as tensors; all but `actors` are None if the action mask has none."""
 
     actors: RaggedTensor
     actees: RaggedTensor | None
     mask: RaggedTensor | None
+    per_actor: RaggedTensor | None = None
 
 
 class ObsTensors(NamedTuple):
@@ -180,7 +187,8 @@ class EntityBatch:
         masks = {}
         for name, mask in self.action_masks.items():
             parts = {part: each.to_torch(device) for part, each in _parts(mask)}
-            masks[name] = MaskTensors(parts["actors"], parts.get("actees"), parts.get("mask"))
+            rest = (parts.get(part) for part in MaskTensors._fields[1:])
+            masks[name] = MaskTensors(parts["actors"], *rest)
         return ObsTensors(
             {name: each.to_torch(device) for name, each in self.features.items()},
             {name: each.to_torch(device) for name, each in self.visible.items()},
@@ -233,8 +241,11 @@ def _space_names(batch: EntityBatch) -> tuple[set[str], ...]:
         f"entity {name} with {each.values.shape[1]} features"
         for name, each in batch.features.items()
     }
-    kinds = {name: type(mask).__name__ for name, mask in batch.action_masks.items()}
-    return entities, {f"action {name} with a {kind}" for name, kind in kinds.items()}
+    return entities, {
+        f"action {name} with a {type(mask).__name__}"
+        + (" and per_actor" if getattr(mask, "per_actor", None) is not None else "")
+        for name, mask in batch.action_masks.items()
+    }
 
 
 def _parts(mask: VecActionMask) -> list[tuple[str, RaggedArray[Any]]]:
@@ -261,23 +272,28 @@ def _concat_masks(masks: Sequence[VecActionMask]) -> VecActionMask:
     if width is not None:
         filled = RaggedArray.concat(
             [
-                _all_true(_num_masked(mask), width) if each is None else each
+                _all_true(num_mask_rows(mask), width) if each is None else each
                 for mask, each in zip(masks, allowed, strict=True)
             ]
         )
     if isinstance(masks[0], VecContinuousActionMask):
         return VecContinuousActionMask(actors)
+    counts = [each for mask in masks if (each := getattr(mask, "per_actor", None)) is not None]
+    per_actor = RaggedArray.concat(counts) if counts else None
     if isinstance(masks[0], VecCategoricalActionMask):
-        return VecCategoricalActionMask(actors, filled)
+        return VecCategoricalActionMask(actors, filled, per_actor)
     actees = [mask.actees for mask in masks if isinstance(mask, VecSelectEntityActionMask)]
-    return VecSelectEntityActionMask(actors, RaggedArray.concat(actees), filled)
+    return VecSelectEntityActionMask(actors, RaggedArray.concat(actees), filled, per_actor)
 
 
-def _num_masked(mask: VecActionMask) -> NDArray[np.int64]:
+def num_mask_rows(mask: VecActionMask) -> NDArray[np.int64]:
     """`(num_rows,)`: mask rows of each observation."""
+    count = mask.actors.lengths
+    if not isinstance(mask, VecContinuousActionMask) and mask.per_actor is not None:
+        count = count * mask.per_actor.values
     if isinstance(mask, VecSelectEntityActionMask):
-        return mask.actors.lengths * mask.actees.lengths
-    return mask.actors.lengths
+        return count * mask.actees.lengths
+    return count
 
 
 @dataclass(slots=True)

@@ -31,8 +31,8 @@ from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import chain_of, summary_of, traceback_of
 from entity_env.authoring.load_module import load_module
 from entity_env.authoring.local_run import Turn, Watch
-from entity_env.core.action_request import Question
-from entity_env.core.observation import Action, ContinuousAction, Observation
+from entity_env.core.action_request import Question, choose_in_order
+from entity_env.core.observation import Action, Observation
 from entity_env.core.spaces import ActionName, ContinuousActionSpace
 
 PACKAGE: Final = __name__.partition(".")[0]
@@ -244,15 +244,14 @@ class _Visitor(PolicyAgent):
 
     def decide(self, observation: Observation) -> Mapping[ActionName, Action]:
         self._limit.count()
-        return {each.name: self._action(each) for each in self.questions(observation)}
+        return choose_in_order(self.questions(observation), self._values)
 
-    def _action(self, question: Question) -> Action:
+    def _values(self, question: Question) -> list[Any]:
         space, count = question.space, len(question.actors)
         if isinstance(space, ContinuousActionSpace):
             bounds = list(zip(space.low, space.high, strict=True))
-            rows: Any = [[self._rng.uniform(*each) for each in bounds] for _ in range(count)]
-            return ContinuousAction(question.actors, rows)
-        return question.action([self._rng.choice(question.legal(i)) for i in range(count)])
+            return [[self._rng.uniform(*each) for each in bounds] for _ in range(count)]
+        return [self._rng.choice(question.legal(i)) for i in range(count)]
 
 
 def _drawing(game: Game) -> Watch:

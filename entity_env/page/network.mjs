@@ -13,7 +13,10 @@
 //   visible   {TYPE: [boolean, ...]}: optional, false hides an entity from the policy
 //   actions   {NAME: {actors: [index, ...], actees: [index, ...], mask: [[boolean, ...], ...]}}:
 //             requested actions. Only select actions have `actees`. Global actions need no actors.
-//             `mask` is optional: a row per actor, true = allowed.
+//             `mask` is optional: a row per actor, true = allowed. If it depends on the action directly
+//             before, an actor has a list with a row per choice of that action.
+//   chosen    {NAME: choices}: optional, choices already made, as `choose` returns them. Actions that
+//             depend on others (`given`) read these; `think` takes the most probable for those that lack.
 //   state     what the network remembers: an array of `network.stateSize` numbers, 0 at the start of
 //             an episode. `choose` replaces them by the state after the observation, which `think`
 //             returns, if there is an actor. Without the array, nothing is remembered.
@@ -230,7 +233,16 @@ const OPERATIONS = {
 
   join(_, ...parts) {
     const y = new Matrix(parts.reduce((width, part) => width + part.width, 0));
-    return [y, () => join(parts, y, 1)];
+    return [y, () => {
+      const data = y.resize(parts[0].rows);
+      let at = 0;
+      for (let row = 0; row < y.rows; row++) {
+        for (const {width, data: from} of parts) {
+          data.set(from.subarray(row * width, (row + 1) * width), at);
+          at += width;
+        }
+      }
+    }];
   },
 
   positions,
@@ -297,6 +309,23 @@ const OPERATIONS = {
   actors: ({action, state}, x) => rowsOfAction(action, "actors", state, x),
   actees: ({action, state}, x) => rowsOfAction(action, "actees", state, x),
 
+  choice({action, state}, distribution, x) {
+    const {kind, low, high} = state.spaceOf(action), isSelect = kind === "select_entity";
+    const y = new Matrix(isSelect ? x.width : distribution.width);
+    return [y, () => {
+      const chosen = state.requests[action] ? state.decide(action) : [];
+      if (isSelect) return gather(x.data, y, chosen.map(i => state.isVector ? 0 : state.requests[action].actees[i]));
+      const data = y.resize(chosen.length).fill(0);
+      chosen.forEach((each, row) => {
+        if (low) each.forEach((x, i) => {
+          const half = high[i] / 2 - low[i] / 2;
+          data[row * y.width + i] = Math.max(-1, Math.min(1, (x - low[i]) / half - 1));
+        });
+        else data[row * y.width + each] = 1;
+      });
+    }];
+  },
+
   compare({action}, actors, actees) {
     const y = new Matrix(0);
     return [y, () => {
@@ -310,7 +339,9 @@ const OPERATIONS = {
     const request = state.requests[action];
     if (!request) return;
     state.probabilities[action] = rowsOf(x.rows, row => {
-      const allowed = request.mask?.[row];
+      let allowed = request.mask?.[row];
+      if (isNested(allowed)) allowed = allowed[state.decide(request.before)[row]];
+      if (allowed && !allowed.some(Boolean)) fail(`expected a choice of ${action} after that of ${request.before}, got none`);
       const logits = rowsOf(x.width, i => allowed?.[i] ?? true ? x.data[row * x.width + i] / state.temperature : -Infinity);
       softmax(logits, x.width);
       return logits;
@@ -557,17 +588,27 @@ function translator(options, types) {
   });
 }
 
+// Whether an actor's mask has a row per choice of the action before.
+const isNested = row => row?.[0]?.length >= 0;
+
 // The requested actions, by name.
 function requestsOf(observation, actions) {
   const requests = Object.create(null);
-  for (const [name, given] of Object.entries(observation.actions ?? {})) {
-    const {kind, labels} = named(actions, name);
-    const {actors, actees, mask} = kind === "global_categorical" ? {...given, actors: [undefined]} : given;
+  for (const [name, asked] of Object.entries(observation.actions ?? {})) {
+    const {kind, labels, given = []} = named(actions, name);
+    const {actors, actees, mask} = kind === "global_categorical" ? {...asked, actors: [undefined]} : asked;
     const {length} = kind === "select_entity" ? actees : labels;
-    if (mask ? mask.length !== actors.length || mask.some(row => row.length !== length || !row.some(Boolean)) : actors.length && !length) {
+    requests[name] = {actors, actees, mask, length, given, before: given.at(-1)};
+  }
+  for (const name in requests) {
+    const {actors, mask, length, given, before} = requests[name], count = requests[before]?.length;
+    const other = given.find(each => requests[each]?.actors.length !== actors.length);
+    if (other !== undefined) fail(`expected ${actors.length} actors of ${other}, on which ${name} depends, got ${requests[other]?.actors.length ?? 0}`);
+    const isWrong = row => isNested(row) ? row.length !== count || row.some(each => each.length !== length) :
+      row.length !== length || !row.some(Boolean);
+    if (mask ? mask.length !== actors.length || mask.some(isWrong) : actors.length && !length) {
       fail(`expected ${length} choices per actor of ${name}, one allowed, got ${JSON.stringify(mask)}`);
     }
-    requests[name] = {actors, actees, mask};
   }
   return requests;
 }
@@ -581,7 +622,7 @@ function memoryOf(given, size) {
 function networkOf({spaces, net, operations}, tensor) {
   if (!operations) fail('the agent file lists no operations: export it again with "entity-env export"');
   const {entities, actions} = spaces;
-  const state = {types: new Map(), isVector: "hidden" in net, size: 0};
+  const state = {types: new Map(), isVector: "hidden" in net, size: 0, spaceOf: name => named(actions, name), decide};
   const [buffers, read] = inputsOf(spaces, net, state);
   const buffer = name => buffers.get(name) ?? damaged(`nothing computes ${name}`);
   const recurs = [];
@@ -600,14 +641,15 @@ function networkOf({spaces, net, operations}, tensor) {
 
   // {NAME: rows} per actor: `probabilities` of choices, or `means` of numbers with `deviations`. `value` is
   // null if the file has none; `state` is that after the observation. `attention`, on request, has weights by head, query and key of every layer.
-  function think({past, ...observation}, {temperature = 1, attention = false} = {}) {
+  function think({past, ...observation}, {temperature = 1, attention = false, greedy = true, random} = {}) {
     if (past) {
       return {without: statesWithoutEach(past, observation.state).map(memory => think({...observation, state: memory}, {temperature}))};
     }
     if (!(temperature >= 1e-6)) fail(`expected a temperature from 1e-6, got ${temperature}`);
     for (const name in observation.features) named(entities, name);
     const [probabilities, means, deviations] = rowsOf(3, () => Object.create(null)), requests = requestsOf(observation, actions);
-    Object.assign(state, {requests, temperature, probabilities, means, deviations, attention: attention && []});
+    const chosen = Object.assign(Object.create(null), observation.chosen);
+    Object.assign(state, {requests, temperature, probabilities, means, deviations, chosen, greedy, random, attention: attention && []});
     read(observation);
     state.memory = memoryOf(observation.state, state.size);
     for (const step of steps) step();
@@ -634,29 +676,35 @@ function networkOf({spaces, net, operations}, tensor) {
     return states;
   }
 
+  // The choices of an action's actors, in units of the action. Makes them unless they were made.
+  function decide(name) {
+    const {probabilities, means, deviations, greedy, random, chosen} = state, rows = probabilities[name] ?? means[name];
+    const isMade = (row, made) => probabilities[name] ? Number.isInteger(made) && row[made] >= 0 : row.every((_, i) => Number.isFinite(made?.[i]));
+    if (!rows) damaged(`a choice of ${name} before its distribution`);
+    if (chosen[name] && (chosen[name].length !== rows.length || !rows.every((row, i) => isMade(row, chosen[name][i])))) {
+      fail(`expected choices of ${rows.length} actors of ${name}, got ${JSON.stringify(chosen[name])}`);
+    }
+    return chosen[name] ??= probabilities[name] ? rows.map(row => {
+      let rest = random?.();
+      // Up to rounding, as in Python: equal entities have equal probabilities.
+      const least = Math.max(...row) - 1e-5;
+      const index = greedy ? -1 : row.findIndex(each => (rest -= each) < 0);
+      return index < 0 ? row.findIndex(each => each >= least) : index;
+    }) : rows.map(row => row.map((mean, i) => {
+      const {low, high} = state.spaceOf(name);
+      const normal = greedy ? 0 : Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
+      return Math.max(low[i], Math.min(high[i], mean + deviations[name][i] * normal));
+    }));
+  }
+
   // A choice per actor, {NAME: choices}: the index of a label or actee, or numbers.
   function choose(observation, {greedy = false, temperature = 1, random = Math.random} = {}) {
-    const {probabilities, means, deviations, state: after} = think(observation, {temperature});
-    const chosen = {...probabilities, ...means};
-    const isAsked = Object.values(chosen).some(rows => rows.length);
+    const {probabilities, means, state: after} = think(observation, {temperature, greedy, random});
+    const found = {...probabilities, ...means};
+    const isAsked = Object.values(found).some(rows => rows.length);
     after.forEach((x, i) => { if (isAsked && observation.state) observation.state[i] = x; });
-    for (const name in probabilities) {
-      chosen[name] = chosen[name].map(row => {
-        let rest = random();
-        // Up to rounding, as in Python: equal entities have equal probabilities.
-        const least = Math.max(...row) - 1e-5;
-        const index = greedy ? -1 : row.findIndex(each => (rest -= each) < 0);
-        return index < 0 ? row.findIndex(each => each >= least) : index;
-      });
-    }
-    for (const name in means) {
-      const {low, high} = named(actions, name);
-      chosen[name] = chosen[name].map(row => row.map((mean, i) => {
-        const normal = greedy ? 0 : Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
-        return Math.max(low[i], Math.min(high[i], mean + deviations[name][i] * normal));
-      }));
-    }
-    return chosen;
+    for (const name in found) found[name] = decide(name);
+    return found;
   }
 
   return {spaces, think, choose, stateSize: state.size};

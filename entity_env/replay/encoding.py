@@ -6,6 +6,7 @@ import math
 from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from zlib import crc32
@@ -34,7 +35,7 @@ from entity_env.core.spaces import (
     ObsSpace,
     Spaces,
 )
-from entity_env.core.validation import rows_of_mask
+from entity_env.core.validation import is_nested, rows_of_mask
 from entity_env.errors import SchemaError, shown
 from entity_env.lazy_imports import is_array, np
 
@@ -149,7 +150,9 @@ def _bits_of(mask: Any) -> bytes:  # noqa: ANN401 - an array, bools or rows of b
     """Bools as bits, highest bit first, padded with zeros to whole bytes."""
     if is_array(mask):
         return np.packbits(np.asarray(mask, dtype=np.bool_)).tobytes()
-    bits = "".join(map(_digits, rows_of_mask(mask)))
+    bits = "".join(
+        map(_digits, chain.from_iterable(mask) if is_nested(mask) else rows_of_mask(mask))
+    )
     size = -(-len(bits) // 8)
     return int(bits.ljust(8 * size, "0") or "0", 2).to_bytes(size, "big")
 
@@ -208,11 +211,13 @@ def actions_from_json(
             f"requested: {', '.join(asked) or 'no action'}, recorded: {', '.join(data) or 'none'}"
         )
     made: dict[str, Action] = {}
+    chosen: dict[str, list[Any]] = {}
     for name, question in asked.items():
         values = data[name] if isinstance(data[name], list) else [data[name]]
         if isinstance(observation.actions[name], SelectEntityActionMask):
             values = _positions(values, observation.entity_ids(spaces[0]), question.actees)
-        made[name] = question.action(values)
+        chosen[name] = values
+        made[name] = question.after(chosen).action(values)
     return made
 
 
@@ -295,9 +300,13 @@ def _mask_to_json(
         data["actees"] = list(observation.actee_positions(name, obs_space))
     allowed = getattr(mask, "mask", None)
     if allowed is not None:
-        # One text of 0 and 1 per actor takes half the space of a list.
-        rows = allowed.tolist() if is_array(allowed) else allowed
-        data["mask"] = list(map(_digits, rows_of_mask(rows)))
+        # One text of 0 and 1 per actor takes half the space of a list. If the mask depends on an
+        # earlier action, each actor has a list of texts, one per choice of that action.
+        rows: Any = allowed.tolist() if is_array(allowed) else allowed
+        if is_nested(rows):
+            data["mask"] = [list(map(_digits, each)) for each in rows]
+        else:
+            data["mask"] = list(map(_digits, rows_of_mask(rows)))
     return data
 
 
@@ -365,13 +374,21 @@ def _mask_from_json(data: Json, space: ActionSpace, count: int, name: str) -> Ac
             len(actees) if is_selecting else len(space),  # type: ignore[arg-type]  # not a select action
         )
         rows = given["mask"]
+        num_earlier = None
+        if space.given and isinstance(rows, list) and rows and isinstance(rows[0], list):
+            num_earlier = len(rows[0])
+            are_equal = all(isinstance(each, list) and len(each) == num_earlier for each in rows)
+            rows = list(chain.from_iterable(rows)) if are_equal else None
+        num_texts = shape[0] * (1 if num_earlier is None else num_earlier)
         is_text = isinstance(rows, list) and all(isinstance(row, str) for row in rows)
         lists = [[int(each in "1") for each in row] for row in rows] if is_text else None
-        if lists is None or len(lists) != shape[0] or any(len(row) != shape[1] for row in lists):
+        if lists is None or len(lists) != num_texts or any(len(row) != shape[1] for row in lists):
             raise SchemaError(
-                f"{where} needs {shape[0]} texts of {shape[1]} digits 0 or 1, got {shown(rows)}"
+                f"{where} needs {shape[0]} texts of {shape[1]} digits 0 or 1, or lists of them if "
+                f"it depends on an earlier action: got {shown(given['mask'])}"
             )
-        mask = np.array(lists, dtype=np.bool_).reshape(shape)
+        mask = np.array(lists, dtype=np.bool_)
+        mask = mask.reshape(shape if num_earlier is None else (shape[0], num_earlier, shape[1]))
     if is_global:
         return GlobalCategoricalActionMask(mask)
     if isinstance(space, CategoricalActionSpace):

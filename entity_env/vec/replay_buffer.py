@@ -19,6 +19,7 @@ from entity_env.core.vec_obs import (
     VecContinuousActionMask,
     VecObs,
     VecSelectEntityActionMask,
+    num_mask_rows,
     require_same_spaces,
 )
 from entity_env.errors import SchemaError, UsageError
@@ -242,15 +243,20 @@ def _tables(obs: VecObs, actions: ActionArrays) -> Iterator[_Table]:
         columns = {"actors": mask.actors.values}
         if name in actions and len(actions[name].values):  # without rows, the width may be unknown
             columns["chosen"] = actions[name].values
+        is_plain = isinstance(mask, VecCategoricalActionMask) and mask.per_actor is None
         allowed: _Columns = {}
         if not isinstance(mask, VecContinuousActionMask) and mask.mask is not None:
             allowed["mask"] = mask.mask.values
-        if not isinstance(mask, VecSelectEntityActionMask):
-            yield _Table(("actors", name), mask.actors.lengths, {**columns, **allowed})
+        own = {**columns, **allowed} if is_plain else columns  # one row of the mask per actor
+        yield _Table(("actors", name), mask.actors.lengths, own)
+        if is_plain or isinstance(mask, VecContinuousActionMask):
             continue
-        yield _Table(("actors", name), mask.actors.lengths, columns)
-        yield _Table(("actees", name), mask.actees.lengths, {"actees": mask.actees.values})
-        yield _Table(("pairs", name), mask.actors.lengths * mask.actees.lengths, allowed)
+        if isinstance(mask, VecSelectEntityActionMask):
+            yield _Table(("actees", name), mask.actees.lengths, {"actees": mask.actees.values})
+        if mask.per_actor is not None:
+            counts = mask.per_actor
+            yield _Table(("per_actor", name), counts.lengths, {"per_actor": counts.values})
+        yield _Table(("allowed", name), num_mask_rows(mask), allowed)
 
 
 class _ObsRing:
@@ -316,12 +322,14 @@ class _ObsRing:
             actions[name] = acting.get("chosen", actors)  # without actors both are empty
             if kind is VecContinuousActionMask:
                 obs.action_masks[name] = VecContinuousActionMask(actors)
-            elif kind is VecCategoricalActionMask:
-                obs.action_masks[name] = VecCategoricalActionMask(actors, acting.get("mask"))
+                continue
+            counts = found.get(("per_actor", name), {}).get("per_actor")
+            rest = found.get(("allowed", name), acting).get("mask"), counts
+            if kind is VecCategoricalActionMask:
+                obs.action_masks[name] = VecCategoricalActionMask(actors, *rest)
             else:
                 actees = found["actees", name]["actees"]
-                allowed = found["pairs", name].get("mask")
-                obs.action_masks[name] = VecSelectEntityActionMask(actors, actees, allowed)
+                obs.action_masks[name] = VecSelectEntityActionMask(actors, actees, *rest)
         return obs, actions
 
 

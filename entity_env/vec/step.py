@@ -19,6 +19,8 @@ from entity_env.core.vec_obs import (
     EntityBatch,
     Metric,
     VecActionMask,
+    VecCategoricalActionMask,
+    VecContinuousActionMask,
     VecObs,
     VecSelectEntityActionMask,
     concat_entities,
@@ -238,6 +240,10 @@ def _final_obs(batch: EntityBatch, ended: FinishedEpisodes, env_id: NDArray[np.i
 def without_actors(mask: VecActionMask, num_rows: int = 1) -> VecActionMask:
     """A mask of the same kind, for rows without actors."""
     empty = RaggedArray.unchecked(np.zeros(0, dtype=np.int64), np.zeros(num_rows, dtype=np.int64))
+    if isinstance(mask, VecContinuousActionMask):
+        return VecContinuousActionMask(empty)
+    ones = np.ones(num_rows, dtype=np.int64)
+    counts = None if mask.per_actor is None else RaggedArray.unchecked(ones, ones)
     if isinstance(mask, VecSelectEntityActionMask):
-        return VecSelectEntityActionMask(empty, empty)
-    return type(mask)(empty)
+        return VecSelectEntityActionMask(empty, empty, per_actor=counts)
+    return VecCategoricalActionMask(empty, per_actor=counts)

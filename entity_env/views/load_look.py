@@ -73,7 +73,7 @@ def _with_words(look: Look, game: Game) -> Look:
         look = replace(look, describe=partial(_own_words, own))
     labels: dict[str, Mapping[str, str]] = {}
     moves: dict[str, Mapping[str, tuple[float, float]]] = {}
-    for kind in game.schema.actions.values():
+    for kind in game.schema.kinds:
         choices = getattr(kind, "choices", ())
         named = list(zip(getattr(kind.space, "index_to_label", ()), choices, strict=True))
         if choices and _has_own_words(type(choices[0])):

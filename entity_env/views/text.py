@@ -13,7 +13,7 @@ import numpy as np
 from rich.text import Text
 
 from entity_env.authoring.local_run import PastStep, Turn
-from entity_env.core.action_request import Question, questions
+from entity_env.core.action_request import Question, chosen_values, questions
 from entity_env.core.spaces import (
     GLOBAL_ENTITY,
     ActionName,
@@ -350,13 +350,13 @@ def thoughts_of(
     except SchemaError:
         return  # a final observation may request nothing
     full = "#" if ascii_only else "█"
+    values = chosen_values(asked, turn.actions) if turn.actions else {}
     for question in asked:
         given = turn.thoughts.probabilities.get(question.name)
         if given is None:
             continue
         words = _choices(question, turn, obs_space, look)
-        action = turn.actions.get(question.name)
-        chosen = [] if action is None else question.chosen(action)
+        chosen = values.get(question.name, [])
         for actor, row in islice(enumerate(np.asarray(given)), _MAX_ACTORS):
             best = np.argsort(-row, kind="stable")[:_MAX_CHOICES].tolist()
             if len(question.actors) > 1:

@@ -70,7 +70,7 @@ def assert_same(first: VecObs, second: VecObs) -> None:
 
 def assert_same_mask(first: VecActionMask, second: VecActionMask) -> None:
     assert type(first) is type(second)
-    for part in ("actors", "actees", "mask"):
+    for part in ("actors", "actees", "mask", "per_actor"):
         one, two = getattr(first, part, None), getattr(second, part, None)
         assert (one is None) == (two is None), part
         if one is not None and two is not None:

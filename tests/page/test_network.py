@@ -22,6 +22,7 @@ from benchmarks.peers.network_vectors import (
     NETWORK,
     NODE,
     NetworkInNode,
+    dependent_vectors,
     episode_vectors,
     network_in_node,
     random_weights,
@@ -435,6 +436,204 @@ def test_random_positions_have_the_same_effect(
     weights = random_weights((PLACED, ACTIONS), placed(relpos), seeds[0])
     shown = [observed((PLACED, ACTIONS), seed, is_radial=relpos.radial) for seed in seeds]
     require_equal(node.compare(weights, vectors_of(weights, shown)))
+
+
+# ---------------------------------------------------------------- actions that depend on others
+
+DEPENDENT: dict[str, ActionSpace] = {
+    "target": SelectEntityActionSpace(),
+    "share": CategoricalActionSpace(("low", "mid", "high"), given=("target",)),
+    "next": SelectEntityActionSpace(given=("target", "share")),
+    "push": ContinuousActionSpace((-1.0, 5.0), (1.0, 6.5), ("l", "r"), given=("share", "next")),
+    "turn": CategoricalActionSpace(("a", "b"), given=("push", "next")),
+    "mode": GlobalCategoricalActionSpace(("on", "off")),
+    "free": CategoricalActionSpace(("x", "y")),
+    "pair": GlobalCategoricalActionSpace(("x", "y", "z"), given=("mode",)),
+    "last": GlobalCategoricalActionSpace(("x", "y"), given=("mode", "pair")),
+}
+FLAT_DEPENDENT = {name: DEPENDENT[name] for name in ("mode", "pair", "last")}
+FLAT_NUMBERS: dict[str, ActionSpace] = {
+    "push": ContinuousActionSpace((-1.0, 5.0), (1.0, 6.5), ("l", "r")),
+    "move": CategoricalActionSpace(("a", "b", "c"), given=("push",)),
+}
+DEPENDENT_CONFIGS: dict[str, tuple[ObsSpace, Mapping[str, ActionSpace], NetConfig]] = {
+    "entities": (OBS, DEPENDENT, SMALL()),
+    "no layer": (OBS, DEPENDENT, SMALL(n_layer=0)),
+    "separate value": (OBS, DEPENDENT, SMALL(separate_value=True)),
+    "pooling": (OBS, DEPENDENT, SMALL(pooling="meanmax")),
+    "memory": (OBS, DEPENDENT, SMALL(memory=5)),
+    "positions": (PLACED, DEPENDENT, placed(Relpos((3, 4)))),
+    "MLP": (FLAT, FLAT_DEPENDENT, MLPConfig((16, 8))),
+    "MLP with numbers": (FLAT, FLAT_NUMBERS, MLPConfig((16,), memory=3)),
+    "CNN": (SCREEN, FLAT_DEPENDENT, CNNConfig()),
+}
+
+
+def dependent_observation(spaces: Spaces, seed: int) -> Observation:
+    """A random observation that asks the same actors for every action, with masks.
+
+    Masks allow all, or do or do not depend on the action before.
+    """
+    rng = np.random.default_rng(seed)
+    obs_space, actions = spaces
+    counts = {
+        name: 1 if entity.is_single else int(rng.integers(1, 5))
+        for name, entity in obs_space.entities.items()
+    }
+    features = {
+        name: rng.normal(size=(count, len(obs_space.entities[name].features))).astype(np.float32)
+        for name, count in counts.items()
+    }
+    ids = [(name, i) for name, count in counts.items() for i in range(count)]
+    actors = [ids[i] for i in rng.permutation(len(ids))[:3]]
+    num_choices: dict[str, int] = {}
+    asked: dict[str, Any] = {}
+    for name, space in actions.items():
+        is_global = isinstance(space, GlobalCategoricalActionSpace)
+        actees = [ids[i] for i in rng.permutation(len(ids))[: rng.integers(1, 5)]]
+        is_select = isinstance(space, SelectEntityActionSpace)
+        count = len(actees) if is_select else len(space)  # type: ignore[arg-type]  # has labels
+        num_actors = 1 if is_global else len(actors)
+        before = num_choices.get(space.given[-1]) if space.given else None
+        rows = [before] if before is not None and rng.random() < 0.7 else []
+        mask = rng.random((num_actors, *rows, count)) < 0.5
+        mask[..., rng.integers(count)] = True
+        given_mask = mask if rng.random() < 0.8 else None
+        if is_global:
+            asked[name] = GlobalCategoricalActionMask(given_mask)
+        elif isinstance(space, ContinuousActionSpace):
+            asked[name] = ContinuousActionMask(actor_ids=actors)
+            continue
+        elif is_select:
+            asked[name] = SelectEntityActionMask(
+                actor_ids=actors, actee_ids=actees, mask=given_mask
+            )
+        else:
+            asked[name] = CategoricalActionMask(actor_ids=actors, mask=given_mask)
+        num_choices[name] = count
+    return Observation(
+        reward=0.0,
+        features=features,
+        global_features=rng.normal(size=len(obs_space.global_features)),
+        actions=asked,
+        visible={name: rng.random(count) < 0.7 for name, count in counts.items() if seed % 3},
+    )
+
+
+@st.composite
+def dependent_spaces(draw: st.DrawFn) -> Spaces:
+    """An entity type or more, and actions that depend on random earlier ones."""
+    obs_space = draw(obs_spaces().filter(lambda space: space.entities))
+    actions: dict[str, ActionSpace] = {}
+    for name, space in draw(action_spaces()).items():
+        is_global = isinstance(space, GlobalCategoricalActionSpace)
+        earlier = [
+            other
+            for other, each in actions.items()
+            if isinstance(each, GlobalCategoricalActionSpace) == is_global
+        ]
+        chosen = draw(st.lists(st.sampled_from(earlier), unique=True)) if earlier else []
+        actions[name] = replace(space, given=tuple(chosen))
+    return obs_space, actions
+
+
+@pytest.mark.parametrize("name", DEPENDENT_CONFIGS)
+def test_choices_decide_what_follows(name: str, node: NetworkInNode) -> None:
+    obs_space, actions, config = DEPENDENT_CONFIGS[name]
+    weights = random_weights((obs_space, actions), config, seed=len(name))
+    shown = [dependent_observation((obs_space, actions), seed) for seed in range(8)]
+    require_equal(node.compare(weights, dependent_vectors(weights, shown, 5)), 8)
+
+
+@given(spaces=dependent_spaces(), config=configs(), seed=st.integers(0, 999))
+def test_choices_decide_what_follows_in_random_games(
+    spaces: Spaces, config: RogueNetConfig, seed: int, node: NetworkInNode
+) -> None:
+    weights = random_weights(spaces, config, seed)
+    shown = [dependent_observation(spaces, seed + i) for i in range(2)]
+    require_equal(node.compare(weights, dependent_vectors(weights, shown, seed)))
+
+
+_IN_ORDER = """
+import {readFileSync} from "node:fs";
+import {readAgent} from %s;
+const network = readAgent(readFileSync(0)), observation = %s;
+const found = [0, 0.3, 0.6, 0.9].map(at => network.choose(observation, {random: () => at}));
+found.push(network.choose(observation, {greedy: true}));
+const thoughts = found.map(chosen => network.think({...observation, chosen}).probabilities);
+console.log(JSON.stringify({found, thoughts, plain: network.think(observation).probabilities}));
+"""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_choices_are_made_in_order(seed: int) -> None:
+    """Every choice is drawn from the distribution that follows from the choices before."""
+    weights = random_weights((OBS, DEPENDENT), SMALL(), seed)
+    [vector] = dependent_vectors(weights, [dependent_observation((OBS, DEPENDENT), seed)], 0)
+    asked = {**vector["observation"], "state": None}
+    del asked["chosen"]
+    script = _IN_ORDER % (json.dumps(NETWORK.as_uri()), json.dumps(asked))
+    done = subprocess.run(
+        [str(NODE), "--input-type=module", "--eval", script],
+        input=agent_bytes(weights),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    for draw, chosen, thoughts in zip(
+        (0, 0.3, 0.6, 0.9, None), found["found"], found["thoughts"], strict=True
+    ):
+        assert set(chosen) == set(DEPENDENT)
+        for action, rows in thoughts.items():
+            for row, index in zip(rows, chosen[action], strict=True):
+                if draw is None:
+                    assert row[index] >= max(row) - 2e-5
+                    continue
+                at = int((np.cumsum(row) <= draw).sum())
+                assert index == at if at < len(row) else row[index] == max(row)
+    assert found["plain"] == found["thoughts"][-1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"next": None}, "expected 2 actors of next, on which push depends, got 0"),
+        ({"share": {"actors": [0]}}, "expected 1 actors of target, on which share depends, got 2"),
+        ({"share": {"actors": [0, 1], "mask": [[[True] * 3]] * 2}}, "3 choices per actor of share"),
+        ({"share": {"actors": [0, 1], "mask": [[[True]] * 2] * 2}}, "3 choices per actor of share"),
+        ({"target": {"actors": [0, 1], "actees": [0], "mask": [[[True]]] * 2}}, "actor of target"),
+        (
+            {"share": {"actors": [0, 1], "mask": [[[False] * 3] * 2] * 2}},
+            "expected a choice of share after that of target, got none",
+        ),
+    ],
+)
+def test_wrong_dependent_requests_are_refused(
+    changes: Mapping[str, Any], message: str, node: NetworkInNode
+) -> None:
+    content = agent_bytes(random_weights((OBS, DEPENDENT), SMALL()))
+    vector = {"probabilities": {}, "numbers": {}, "value": 0.0, "attention": None}
+    asked: dict[str, Any] = {
+        name: {"actors": [0, 1], "actees": [0, 1]} for name in DEPENDENT if name != "last"
+    }
+    good = {"features": {"A": [[1, 2], [3, 4]]}, "globals": [0], "actions": asked}
+    assert "error" not in node.compare(content, [{**vector, "observation": good}])
+    changed_actions = {name: each for name, each in {**asked, **changes}.items() if each}
+    wrong = {**good, "actions": changed_actions}
+    error = node.compare(content, [{**vector, "observation": wrong}])["error"]
+    assert message in error
+    assert "\n" not in error
+
+
+@pytest.mark.parametrize("made", [[5], [0, 5], [0, -1], [0, 0.5], [0, "0"], [0, None]])
+def test_wrong_choices_are_refused(made: list[Any], node: NetworkInNode) -> None:
+    content = agent_bytes(random_weights((OBS, DEPENDENT), SMALL()))
+    vector = {"probabilities": {}, "numbers": {}, "value": 0.0, "attention": None}
+    asked = {name: {"actors": [0, 1], "actees": [0, 1]} for name in DEPENDENT}
+    observation = {"features": {"A": [[1, 2], [3, 4]]}, "globals": [0], "actions": asked}
+    wrong = {**observation, "chosen": {"target": made}}
+    error = node.compare(content, [{**vector, "observation": wrong}])["error"]
+    assert "expected choices of 2 actors of target, got" in error
 
 
 # ---------------------------------------------------------------- files

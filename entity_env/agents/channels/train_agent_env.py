@@ -9,12 +9,12 @@ from typing import Self
 
 from entity_env.agents.channels.channel import Transport
 from entity_env.agents.channels.game_runner import GameRunner, TrainAgent
-from entity_env.authoring.action_type import ActionKey
+from entity_env.authoring.action_type import ActionKey, joined_answers
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import refuse_exit
 from entity_env.authoring.obs import Obs, actions_at_truncation, answer_to, obs_problem
 from entity_env.authoring.to_observation import to_observation
-from entity_env.core.action_request import Question, questions
+from entity_env.core.action_request import Question, chosen_values, questions
 from entity_env.core.environment import Environment
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, Observation
@@ -242,11 +242,9 @@ class TrainAgentEnv(Environment):
                 f"{self._host.name}: action {unasked[0]!r} was not requested; "
                 f"requested: {', '.join(asked)}"
             )
-        answers = tuple(
-            answer_to(kind, obs, iter(asked[kind.name].chosen(actions.get(kind.name))))
-            for kind in agent.kinds
-        )
-        return answers[0] if len(answers) == 1 else answers
+        values = chosen_values(asked.values(), actions)
+        answers = [answer_to(kind, obs, iter(values[kind.name])) for kind in agent.kinds]
+        return joined_answers(agent.kinds, answers)
 
     def _require_open(self) -> None:
         if self._host.is_closed:

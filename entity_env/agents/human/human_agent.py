@@ -23,7 +23,7 @@ from entity_env.agents.human.prompt import (
     numbered_choices,
 )
 from entity_env.agents.policy_agent import PolicyAgent
-from entity_env.core.action_request import Question
+from entity_env.core.action_request import Question, choose_in_order
 from entity_env.core.observation import Action, EntityID, Observation
 from entity_env.core.spaces import ActionName, ContinuousActionSpace, SelectEntityActionSpace
 from entity_env.views.describe import describe_entity, describe_number, describe_observation
@@ -116,12 +116,12 @@ class HumanAgent(PolicyAgent):
         try:
             if self._board is None:
                 (self._show or self._list)(observation)
-            return {
-                question.name: self._answer(
-                    self._asking(question, observation), is_last=question is asked[-1]
-                )
-                for question in asked
-            }
+            return choose_in_order(
+                asked,
+                lambda question: self._answer(
+                    self._asking(question, observation), is_last=question.name == asked[-1].name
+                ),
+            )
         except (UserQuit, KeyboardInterrupt):
             return None
 
@@ -137,7 +137,7 @@ class HumanAgent(PolicyAgent):
         draw = partial(self._board.show, agent_id, observation)
         return _Asking(question, words, places, lambda asked: draw(asked=asked))
 
-    def _answer(self, asking: _Asking, *, is_last: bool) -> Action:
+    def _answer(self, asking: _Asking, *, is_last: bool) -> list[Any]:
         """Asks actor by actor; an actor gets the default if its time expires, or after `.`."""
         chosen: list[Any] = []
         is_asked = True
@@ -154,7 +154,7 @@ class HumanAgent(PolicyAgent):
                     pass
             chosen.append(value)
             self._keep(asking, actor, value)
-        return asking.question.action(chosen)
+        return chosen
 
     def _ask(
         self,

@@ -46,11 +46,12 @@ from entity_env.core.vec_obs import (
     VecContinuousActionMask,
     VecSelectEntityActionMask,
     concat_entities,
+    num_mask_rows,
 )
 from entity_env.errors import SchemaError, UsageError
 
 _MAX_RECORDINGS: Final = 1000
-_PARTS: Final = "actors", "actees", "mask"
+_PARTS: Final = "actors", "actees", "mask", "per_actor"
 _TOLERANCE: Final = 1e-5
 """Tolerance for sums of float32 rewards, relative to the larger of 1 and the largest absolute
 sum."""
@@ -314,8 +315,9 @@ class Dataset:
 
         Flat columns are `episode`, `agent_id`, `step`, `reward`, `terminated`, `truncated`, and
         `seed` if known. Ragged columns are `features/ENTITY`, `visible/ENTITY`, `actors/ACTION`,
-        `actees/ACTION`, `mask/ACTION` and `chosen/ACTION`; `visible` and `mask` exist only if
-        something is hidden or forbidden. Final observations have the prefix `final/`.
+        `actees/ACTION`, `mask/ACTION`, `per_actor/ACTION` and `chosen/ACTION`; `visible` and `mask`
+        exist only if something is hidden or forbidden, and `per_actor` only for actions whose masks
+        can depend on others. Final observations have the prefix `final/`.
         """
         found: dict[str, Column] = {**self._flat_columns()}
         found |= _columns_of(self.obs)
@@ -410,7 +412,9 @@ def _batch(
         if prefix:  # a final observation may show nothing but a score
             ones = np.minimum(found.lengths, ones)
         _require_lengths(f"{prefix}features/{GLOBAL_ENTITY}", found, ones)
-    masks = {name: _mask(name, space, ragged, counts, prefix) for name, space in spaces[1].items()}
+    masks: dict[ActionName, VecActionMask] = {}
+    for name in spaces[1]:
+        masks[name] = _mask(name, spaces[1], ragged, counts, prefix, masks)
     return EntityBatch(features, visible, masks)
 
 
@@ -467,14 +471,26 @@ def _require_lengths(name: str, values: RaggedArray[Any], lengths: NDArray[np.in
 
 def _mask(
     name: ActionName,
-    space: ActionSpace,
+    action_space: Mapping[ActionName, ActionSpace],
     ragged: Mapping[str, RaggedArray[Any]],
     counts: NDArray[np.int64],
     prefix: str,
+    earlier: Mapping[ActionName, VecActionMask],
 ) -> VecActionMask:
-    """The actors and legal choices of an action; `counts` are entities per decision."""
-    of_actors, of_actees, of_mask = (f"{prefix}{part}/{name}" for part in _PARTS)
-    actors, mask = ragged[of_actors], ragged.get(of_mask)
+    """The actors and legal choices of an action.
+
+    Args:
+        counts: entities per decision.
+        earlier: masks of the earlier actions.
+    """
+    space = action_space[name]
+    of_actors, of_actees, of_mask, of_counts = (f"{prefix}{part}/{name}" for part in _PARTS)
+    actors, mask, per_actor = ragged[of_actors], ragged.get(of_mask), ragged.get(of_counts)
+    for other in space.given:
+        if earlier[other].actors != actors:
+            raise SchemaError(
+                f"column {of_actors!r} needs the actors of {other!r}, on which {name!r} depends"
+            )
     _require_entities(of_actors, actors, counts)
     if isinstance(space, GlobalCategoricalActionSpace) and not np.array_equal(
         actors.values, counts[actors.row_index] - 1
@@ -482,15 +498,38 @@ def _mask(
         raise SchemaError(f"column {of_actors!r} has an actor other than the last entity")
     if isinstance(space, ContinuousActionSpace):
         return VecContinuousActionMask(actors)
-    if not isinstance(space, SelectEntityActionSpace):
-        if mask is not None:
-            _require_lengths(of_mask, mask, actors.lengths)
-        return VecCategoricalActionMask(actors, mask)
-    actees = ragged[of_actees]
-    _require_entities(of_actees, actees, counts)
+    if per_actor is not None:
+        _require_per_actor(
+            of_counts, per_actor, action_space[space.given[-1]], earlier[space.given[-1]]
+        )
+    found: VecCategoricalActionMask | VecSelectEntityActionMask
+    found = VecCategoricalActionMask(actors, mask, per_actor)
+    if isinstance(space, SelectEntityActionSpace):
+        actees = ragged[of_actees]
+        _require_entities(of_actees, actees, counts)
+        found = VecSelectEntityActionMask(actors, actees, mask, per_actor)
     if mask is not None:
-        _require_lengths(of_mask, mask, actors.lengths * actees.lengths)
-    return VecSelectEntityActionMask(actors, actees, mask)
+        _require_lengths(of_mask, mask, num_mask_rows(found))
+    return found
+
+
+def _require_per_actor(
+    name: str, per_actor: RaggedArray[np.int64], space: ActionSpace, mask: VecActionMask
+) -> None:
+    """Requires the number of choices of the action with this space and mask."""
+    ones = np.ones(len(per_actor), np.int64)
+    _require_lengths(name, per_actor, ones)
+    if isinstance(mask, VecSelectEntityActionMask):
+        wanted = mask.actees.lengths
+    else:
+        wanted = ones * len(space)  # type: ignore[arg-type]  # categorical
+    wrong = np.flatnonzero(per_actor.values != wanted)
+    if len(wrong):
+        row = int(wrong[0])
+        raise SchemaError(
+            f"column {name!r} has {per_actor.values[row]} choices in decision {row}, expected "
+            f"{wanted[row]}"
+        )
 
 
 def _require_entities(name: str, values: RaggedArray[np.int64], counts: NDArray[np.int64]) -> None:

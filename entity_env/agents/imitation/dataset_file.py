@@ -102,6 +102,8 @@ def shown_columns(spaces: Spaces) -> dict[str, ColumnKind]:
             found[f"mask/{name}"] = ColumnKind(np.bool_, None, True)
         else:
             found[f"mask/{name}"] = ColumnKind(np.bool_, len(space), True)
+        if space.given and not isinstance(spaces[1][space.given[-1]], ContinuousActionSpace):
+            found[f"per_actor/{name}"] = ColumnKind(np.int64, None, True)
     return found
 
 

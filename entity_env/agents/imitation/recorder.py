@@ -18,7 +18,7 @@ from entity_env.authoring.game import Game
 from entity_env.authoring.identity import all_settings, identity_of
 from entity_env.authoring.local_run import Turn, Watch
 from entity_env.batching.observation_batcher import ObservationBatcher
-from entity_env.core.action_request import questions
+from entity_env.core.action_request import chosen_values, questions
 from entity_env.core.observation import Observation
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import EpisodeSeeds
@@ -159,7 +159,7 @@ class DatasetRecorder:
         asked = [each for each in questions(observation, *self._spaces) if len(each.actors)]
         if not asked:  # there is no decision
             return
-        chosen = {each.name: each.chosen(turn.actions.get(each.name)) for each in asked}
+        chosen = chosen_values(asked, turn.actions)
         self._obs.add(observation)
         for name, values in chosen.items():
             self._chosen[name] += values

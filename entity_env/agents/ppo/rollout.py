@@ -179,7 +179,7 @@ class Collector:
         """Adds a rollout and its decisions to the statistics."""
         self._clock.advance(trajectories.done)
         self._num_steps += len(trajectories.rewards)
-        self.meter.add(trajectories, obs.action_masks)
+        self.meter.add(trajectories, obs.action_masks, samples)
         rewards = trajectories.rewards[trajectories.is_ready[:-1]]
         self.meter.add_decisions(obs, samples, rewards)
 

@@ -16,7 +16,9 @@ from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.rogue_net.checkpoints.folder import CONFIG, find_checkpoint
 from entity_env.agents.rogue_net.memory import Past
 from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint, save_checkpoint
+from entity_env.agents.rogue_net.torch_net.distributions import given_samples
 from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy, evaluation_of
+from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
 from entity_env.agents.training.peers import Peers
 from entity_env.agents.training.rollout_buffer import Minibatch, Rollout, evaluate
 from entity_env.agents.training.schedule import values_of
@@ -125,6 +127,10 @@ def evaluate_beside(teacher: Policy | None, net: Policy, minibatch: Minibatch) -
     with torch.no_grad():
         theirs, *_ = teacher.recalled(minibatch.obs, minibatch.teacher_past)
     distributions, values, _ = net.recalled(minibatch.obs, minibatch.past)
+    chosen = {name: as_tensor(each, values.device) for name, each in minibatch.samples.items()}
+    distributions = given_samples(distributions, chosen)
+    with torch.no_grad():
+        theirs = given_samples(theirs, chosen)
     teacher_kl, agreed, counts = (torch.zeros_like(values) for _ in range(3))
     for name, own in distributions.items():
         rows = own.rows

@@ -40,6 +40,11 @@ class Actees:
     def num_rows(self) -> int:
         return len(self.mask.actors)
 
+    def picked(self, rows: Ints, choices: Ints) -> Ints:
+        """Packed index of the actees that actors of some observations have chosen."""
+        index: Ints = self.packed[self.mask.actees.offsets[rows] + choices]
+        return index
+
     @cached_property
     def max_actors(self) -> int:
         return int(self.mask.actors.lengths.max(initial=0))

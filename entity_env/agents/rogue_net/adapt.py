@@ -86,12 +86,13 @@ def renamed(weights: Weights, names: Mapping[str, str]) -> Weights:
         return replace(old, features=all_to(old.features))
 
     def action(old: ActionSpace) -> ActionSpace:
+        given = all_to(old.given)
         match old:
             case CategoricalActionSpace() | GlobalCategoricalActionSpace():
-                return replace(old, index_to_label=all_to(old.index_to_label))
+                return replace(old, index_to_label=all_to(old.index_to_label), given=given)
             case ContinuousActionSpace():
-                return replace(old, labels=all_to(old.labels))
-        return old
+                return replace(old, labels=all_to(old.labels), given=given)
+        return replace(old, given=given)
 
     old_obs, old_actions = weights.obs_space, weights.action_space
     entities = zip(all_to([*old_obs.entities]), map(entity, old_obs.entities.values()), strict=True)

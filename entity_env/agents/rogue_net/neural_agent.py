@@ -28,6 +28,7 @@ from entity_env.authoring.local_run import AgentRun, PastStep, Thoughts
 from entity_env.authoring.obs import Obs
 from entity_env.authoring.schema import Schema
 from entity_env.batching.observation_batcher import ObservationBatcher
+from entity_env.core.action_request import choose_in_order
 from entity_env.core.observation import (
     Action,
     CategoricalAction,
@@ -241,12 +242,8 @@ class TrainedAgent(PolicyAgent):
         if self._width:
             has_actor = any(len(question.actors) for question in questions)
             self._memory.add(observation, self._after, has_actor=has_actor)
-        return {
-            question.name: _with_probs(
-                question.action(chosen[question.name]), probs.get(question.name)
-            )
-            for question in questions
-        }
+        actions = choose_in_order(questions, lambda question: chosen[question.name])
+        return {name: _with_probs(each, probs.get(name)) for name, each in actions.items()}
 
     def think(self, observation: Observation) -> Thoughts:
         """See `PolicyAgent.think`; probabilities are at the temperature of `decide`.

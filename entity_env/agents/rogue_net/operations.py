@@ -29,6 +29,7 @@ changes decisions belongs in here.
 | `flatten` | each picture as a vector, channel by channel |
 | `join` | columns of both inputs |
 | `actors`, `actees` | rows of the `action`'s actors or actees; in an MLP or CNN, of observations |
+| `choice` | what actors chose of the `action`: one-hot labels, numbers, or rows of the entities |
 | `compare` | dot products of actors and actees, divided by the square root of their width |
 | `categorical` | a distribution over the allowed choices of the `action`, from logits |
 | `gaussian` | normal, from means and `log_std`, in units where -1 is `low` and 1 is `high` |
@@ -171,10 +172,34 @@ def _normalize(layer: str, x: str, y: str, width: int) -> Operation:
     return _operation("normalize", (x,), y, layer, shapes)
 
 
-def _label_head(action: ActionName, space: ActionSpace, x: str, width: int) -> Iterator[Operation]:
+def _actors(action: ActionName, actions: Actions, x: str, width: int) -> Iterator[Operation]:
+    """Operations from entities to the vectors of an action's actors.
+
+    If the action depends on others, the vectors depend on what was chosen.
+    """
+    at, layer = f"actors/{action}", f"conditionings.{action}."
+    given = actions[action].given
+    for i, other in enumerate(given):
+        space, part = actions[other], "context" if i == 0 else "more"
+        is_select = isinstance(space, SelectEntityActionSpace)
+        num_inputs = width if is_select else len(space)  # type: ignore[arg-type]  # has labels
+        yield _operation("choice", (f"action/{other}", x), "choice", action=other)
+        yield _linear(f"{layer}choices.{other}.", "choice", part, num_inputs, width)
+        if i:
+            yield _operation("add", ("context", "more"), "context")
+    yield _operation("actors", (x,), at, action=action)  # whose mask may depend on the choices
+    if given:
+        yield _operation("join", (at, "context"), "context")
+        yield _linear(f"{layer}hidden.", "context", "context", 2 * width, width, "gelu")
+        yield _linear(f"{layer}out.", "context", "context", width, width)
+        yield _operation("add", (at, "context"), at)
+
+
+def _label_head(action: ActionName, actions: Actions, x: str, width: int) -> Iterator[Operation]:
     layer, at, out = f"action_heads.{action}.", f"actors/{action}", f"action/{action}"
+    space = actions[action]
     num_labels = 0 if isinstance(space, SelectEntityActionSpace) else len(space)
-    yield _operation("actors", (x,), at, action=action)
+    yield from _actors(action, actions, x, width)
     yield _linear(f"{layer}proj.", at, at, width, num_labels)
     if isinstance(space, ContinuousActionSpace):
         constants = {"action": action, "low": [*space.low], "high": [*space.high]}
@@ -210,9 +235,9 @@ def _rogue_net(
         yield from _block(f"backbone.blocks.{i}.", config)
     for action, space in action_space.items():
         if isinstance(space, SelectEntityActionSpace):
-            yield from _select_head(action, config)
+            yield from _select_head(action, action_space, config)
         else:
-            yield from _label_head(action, space, "x", width)
+            yield from _label_head(action, action_space, "x", width)
     if config.separate_value:
         for each in _rogue_net(obs_space, {}, replace(config, separate_value=False)):
             constants = each.constants
@@ -313,10 +338,15 @@ def _attention(layer: str, config: RogueNetConfig) -> Iterator[Operation]:
     yield _linear(f"{layer}proj.", "mixed", "mixed", width, width)
 
 
-def _select_head(action: ActionName, config: RogueNetConfig) -> Iterator[Operation]:
+def _select_head(
+    action: ActionName, actions: Actions, config: RogueNetConfig
+) -> Iterator[Operation]:
     layer, read = f"action_heads.{action}.", (f"actors/{action}", f"actees/{action}")
-    for who, part, at in zip(("actors", "actees"), ("query", "key"), read, strict=True):
-        yield _operation(who, ("x",), at, action=action)
+    for part, at in zip(("query", "key"), read, strict=True):
+        if part == "query":
+            yield from _actors(action, actions, "x", config.d_model)
+        else:
+            yield _operation("actees", ("x",), at, action=action)
         yield _linear(f"{layer}{part}_proj.", at, at, config.d_model, config.d_qk)
     yield _operation("compare", read, read[0], action=action)
     yield _operation("categorical", read[:1], f"action/{action}", action=action)
@@ -365,8 +395,8 @@ def _layers(net: str, x: str, y: str, sizes: Sequence[int], activation: str) -> 
 
 
 def _flat_heads(action_space: Actions, x: str, of_value: str, width: int) -> Iterator[Operation]:
-    for action, space in action_space.items():
-        yield from _label_head(action, space, x, width)
+    for action in action_space:
+        yield from _label_head(action, action_space, x, width)
     yield _linear("value_head.", of_value, "value", width, 1)
     yield _value_scale("value_scale.")
 

@@ -26,12 +26,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.rogue_net.config import (
-    CNNConfig,
-    MLPConfig,
-    RogueNetConfig,
-    state_width,
-)
+from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, RogueNetConfig, state_width
 from entity_env.agents.rogue_net.features import DISTANCE_FEATURE, Inputs
 from entity_env.agents.rogue_net.operations import RELPOS, VALUE_NET, Picture, projections
 from entity_env.agents.rogue_net.weights import MEMORY_GATES, Tensors, Weights, value_head
@@ -136,6 +131,10 @@ def _action_changes(name: ActionName, old: ActionSpace, new: ActionSpace) -> Ite
         f"{one} {{}} of {name}",
         f"the {one}s of {name}",
         "starts untrained" if continuous else "starts as likely as the others are on average",
+    )
+    earlier = _Names(old.given, new.given)
+    yield from earlier.sentences(
+        f"the dependence of {name} on {{}}", f"the actions on which {name} depends", _NO_EFFECT
     )
     if isinstance(old, ContinuousActionSpace) and isinstance(new, ContinuousActionSpace):
         yield from (
@@ -484,7 +483,29 @@ def _head(name: ActionName, old: Weights, fresh: Weights) -> dict[str, NDArray[A
             mine = _numbers(before, mine, labels, theirs, space)
         else:
             mine = {part: _choices(before[part], labels) for part in parts}
-    return {prefix + part: np.array(each) for part, each in mine.items()}
+    found = {prefix + part: np.array(each) for part, each in mine.items()}
+    return found | _conditioning(name, old, fresh)
+
+
+def _conditioning(name: ActionName, old: Weights, fresh: Weights) -> dict[str, NDArray[Any]]:
+    """Tensors for earlier choices; new choices and actions have no effect at first."""
+    prefix, given = f"conditionings.{name}.", fresh.action_space[name].given
+    layers = [f"{prefix}{layer}.{part}" for layer in ("hidden", "out") for part in _LINEAR]
+    found = {each: old.tensors.get(each, fresh.tensors[each]) for each in layers if given}
+    if f"{prefix}out.weight" not in old.tensors:
+        found |= {each: np.zeros_like(found[each]) for each in found if ".out." in each}
+    for other in given:
+        weight, bias = (f"{prefix}choices.{other}.{part}" for part in _LINEAR)
+        space, theirs = fresh.action_space[other], old.action_space.get(other)
+        found |= {each: np.zeros_like(fresh.tensors[each]) for each in (weight, bias)}
+        if theirs is None or not _is_same_kind(theirs, space) or weight not in old.tensors:
+            continue
+        found[bias] = old.tensors[bias]
+        source = np.arange(found[weight].shape[1])
+        if not isinstance(space, SelectEntityActionSpace):
+            source = np.array(_Names(_labels(theirs), _labels(space)).source)
+        found[weight][:, source >= 0] = old.tensors[weight][:, source[source >= 0]]
+    return {each: np.array(tensor) for each, tensor in found.items()}
 
 
 def _choices(before: Floats, labels: _Names) -> Floats:

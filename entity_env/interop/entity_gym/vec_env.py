@@ -27,6 +27,7 @@ from entity_env.core.spaces import (
     GlobalCategoricalActionSpace,
     SelectEntityActionSpace,
 )
+from entity_env.core.vec_actions import independent
 from entity_env.core.vec_obs import (
     VecActionMask,
     VecCategoricalActionMask,
@@ -228,7 +229,7 @@ class EntityGymVecEnv(_Spaces, theirs.VecEnv):  # type: ignore[misc]  # untyped
         return shown
 
     def _their_mask(self, name: ActionName, mask: VecActionMask, counts: NDArray[np.int64]) -> Any:  # noqa: ANN401 - untyped
-        space = self._actions[name]
+        space, mask = self._actions[name], independent(name, mask, "entity-gym")
         if isinstance(mask, VecSelectEntityActionMask):
             if mask.mask is not None and not mask.mask.values.all():
                 raise SchemaError(
@@ -479,7 +480,7 @@ class EntityGymEnvironment(_Spaces, theirs.Environment):  # type: ignore[misc]  
 
     def _their_mask(self, name: ActionName, mask: VecActionMask) -> Any:  # noqa: ANN401 - untyped
         actors = mask.actors.values.tolist()
-        space = self._actions[name]
+        space, mask = self._actions[name], independent(name, mask, "entity-gym")
         if isinstance(mask, VecSelectEntityActionMask):
             allowed = None
             if mask.mask is not None:

@@ -49,7 +49,9 @@ concatenated in the order of the game's `obs_space()`. Actions of padded actors 
 `action_space.sample(mask)`, as a tuple for a `MultiDiscrete`. All zeros = no action is needed. For
 a truncated episode, `info` or `final_info` has the mask of the last observation, to compute a
 target over legal actions. An illegal choice raises `SchemaError`. For agents that cannot use masks,
-`illegal_actions="next"` replaces it with the next legal choice, wrapping around.
+`illegal_actions="next"` replaces it with the next legal choice, wrapping around. The parts of a
+`Composite` are several actions. A mask that depends on an earlier part raises `SchemaError`,
+because these masks cannot show it.
 
 **Seeds**: `reset(seed=s)` starts at episode `s * 2**31` of the run with seed 0; later resets
 continue from there. `info["episode_seed"]` is the seed of the current episode. `Game.play_episode`

@@ -22,6 +22,7 @@ from entity_env.core.spaces import (
     SelectEntityActionSpace,
 )
 from entity_env.core.validation import checked_count
+from entity_env.core.vec_actions import independent
 from entity_env.core.vec_obs import (
     VecActionMask,
     VecActions,
@@ -275,7 +276,8 @@ class PaddedActions:
         return spaces.Dict({action.name: action.gym_space() for action in self._actions})
 
     def masks(self, obs: VecObs) -> Masks:
-        """Action masks; `SchemaError` for too many actors in a row."""
+        """Action masks; `SchemaError` for too many actors in a row, or a mask that depends on an
+        earlier choice."""
         return {
             action.name: self._allowed(action, obs)
             for action in self._actions
@@ -383,7 +385,7 @@ class PaddedActions:
         return np.asarray(found, dtype=np.int64)
 
     def _allowed(self, action: _Action, obs: VecObs) -> NDArray[np.bool_]:
-        mask = obs.action_masks[action.name]
+        mask = independent(action.name, obs.action_masks[action.name], "Gymnasium")
         present = action.present(mask, obs)
         allowed = np.zeros((*present.shape, action.num_choices), dtype=np.bool_)
         if isinstance(mask, VecSelectEntityActionMask):

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from entity_env.agents.policy_agent import TIE, EpisodeMemory, PolicyAgent, past_steps
 from entity_env.authoring.local_run import AgentRun, PastStep, Thoughts
 from entity_env.authoring.obs import Obs
-from entity_env.core.action_request import Question
+from entity_env.core.action_request import Question, choose_in_order
 from entity_env.core.observation import Action, Observation
 from entity_env.core.spaces import ActionName, ContinuousActionSpace, SelectEntityActionSpace
 
@@ -38,12 +38,10 @@ class RandomPlayer(PolicyAgent):
         self._rng = Random(seed)
 
     def decide(self, observation: Observation) -> Mapping[ActionName, Action]:
-        return {
-            question.name: question.action(
-                [self._chosen(question, actor) for actor in range(len(question.actors))]
-            )
-            for question in self.questions(observation)
-        }
+        return choose_in_order(
+            self.questions(observation),
+            lambda asked: [self._chosen(asked, actor) for actor in range(len(asked.actors))],
+        )
 
     def _chosen(self, question: Question, actor: int) -> int | list[float]:
         space = question.space
@@ -86,11 +84,17 @@ class NetworkPlayer(PolicyAgent):
             self._remember(observation)
 
     def decide(self, observation: Observation) -> Mapping[ActionName, Action]:
+        before = self._memory.state
+        chosen: dict[ActionName, Sequence[Any]] = {}
         found = self._remember(observation)
-        return {
-            question.name: question.action(self._choose(question, found))
-            for question in self.questions(observation)
-        }
+
+        def choose(question: Question) -> Sequence[Any]:
+            depends = bool(question.space.given)  # on choices that the network has yet to read
+            read = self._thoughts(observation, before, chosen) if depends else found
+            values = chosen[question.name] = self._choose(question, read)
+            return values
+
+        return choose_in_order(self.questions(observation), choose)
 
     def _remember(self, observation: Observation) -> dict[str, Any]:
         found = self._thoughts(observation, self._memory.state)
@@ -115,8 +119,16 @@ class NetworkPlayer(PolicyAgent):
         changes = [_change(whole, each) for each in without]
         return past_steps(steps, changes, [each["value"] for each in without])
 
-    def _thoughts(self, observation: Observation, state: list[float] | None) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self._think(json.dumps(self._given(observation, state))))
+    def _thoughts(
+        self,
+        observation: Observation,
+        state: list[float] | None,
+        chosen: Mapping[ActionName, Sequence[Any]] | None = None,
+    ) -> dict[str, Any]:
+        given = self._given(observation, state)
+        if chosen:
+            given["chosen"] = chosen
+        found: dict[str, Any] = json.loads(self._think(json.dumps(given)))
         return found
 
     def _given(self, observation: Observation, state: list[float] | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from entity_env.agents.human.prompt import keyed_choices
-from entity_env.core.action_request import Question, require_in_bounds
+from entity_env.core.action_request import Question, choose_in_order, require_in_bounds
 from entity_env.core.observation import Action
 from entity_env.core.spaces import ActionName, ContinuousActionSpace, SelectEntityActionSpace
 from entity_env.core.validation import is_number
@@ -49,8 +49,15 @@ class TurnAnswers:
 
     @property
     def open_question(self) -> tuple[Question, int]:
-        """The first question without an answer, and the position of its actor."""
-        return self._order[len(self._values)]
+        """The first question without an answer, and the position of its actor.
+
+        Its mask for this actor is the one after the actor's answers so far.
+        """
+        question, actor = self._order[len(self._values)]
+        earlier: dict[ActionName, list[Json]] = {}
+        for answered, place, value in self:
+            earlier.setdefault(answered.name, [0] * len(answered.actors))[place] = value
+        return question.after(earlier), actor
 
     @property
     def progress(self) -> tuple[int, int] | None:
@@ -80,7 +87,7 @@ class TurnAnswers:
         chosen: dict[ActionName, list[Json]] = {each.name: [] for each in self._questions}
         for question, _, value in self:
             chosen[question.name].append(value)
-        return {each.name: each.action(chosen[each.name]) for each in self._questions}
+        return choose_in_order(self._questions, lambda asked: chosen[asked.name])
 
 
 def question_as_json(

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from entity_env.agents import Agent
 from entity_env.agents.policy_agent import thoughts_to_show
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
-from entity_env.core.action_request import Question, questions
+from entity_env.core.action_request import Question, chosen_values, questions
 from entity_env.core.observation import Action, EntityID, SelectEntityAction
 from entity_env.core.spaces import ActionName, SelectEntityActionSpace
 from entity_env.page.live.questions import Check, Json, question_as_json
@@ -176,9 +176,9 @@ class ShownObservation:
 
     def marks(self, actions: Actions) -> Iterator[list[Json]]:
         """Where actions for this observation point to."""
+        values = chosen_values(self.questions, actions) if actions else {}
         for question in self.questions if actions else ():
-            values = question.chosen(actions.get(question.name))
-            for actor, value in enumerate(values[:_MAX_ACTORS]):
+            for actor, value in enumerate(values[question.name][:_MAX_ACTORS]):
                 if mark := self.mark(question, actor, value):
                     yield mark
 
@@ -217,12 +217,12 @@ class ShownObservation:
         found: list[Json] = []
         if thoughts.value is not None:
             found.append([f"value {describe_number(round(float(thoughts.value), 2))}", [], 0])
+        values = chosen_values(self.questions, actions) if actions else {}
         for question in self.questions:
             rows = thoughts.probabilities.get(question.name)
             if rows is None:
                 continue
-            action = actions.get(question.name)
-            chosen: Sequence[Any] = [] if action is None else question.chosen(action)
+            chosen = values.get(question.name, [])
             labels = self.labels(question)
             for actor, row in enumerate(number_rows(rows)[:_MAX_ACTORS]):
                 legal = question.legal(actor)

@@ -17,6 +17,7 @@ from entity_env.core.episode_stats import NO_EPISODES, EpisodeCollector, Finishe
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import Run
 from entity_env.core.spaces import GlobalCategoricalActionSpace, Spaces
+from entity_env.core.vec_actions import repeated
 from entity_env.core.vec_obs import (
     EntityBatch,
     VecContinuousActionMask,
@@ -156,6 +157,7 @@ def write_frame(obs: EntityBatch, num_rows: int, layout: FrameLayout, memory: Fr
     for name, action in layout.actions.items():
         mask = obs.action_masks[name]
         lengths[action.row] = mask.actors.lengths
+        mask = repeated(name, mask, action.per_actor(lengths))
         if not isinstance(action.space, GlobalCategoricalActionSpace):
             put(action.actors, mask.actors)
         if isinstance(mask, VecSelectEntityActionMask):

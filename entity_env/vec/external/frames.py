@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from entity_env.batching.frame import ActionSlots, Frame, FrameLayout, Slot
+from entity_env.core.action_request import no_choice_after, other_actors
 from entity_env.core.spaces import (
     GLOBAL_ENTITY,
     ActionSpace,
@@ -20,6 +21,7 @@ from entity_env.core.spaces import (
     GlobalCategoricalActionSpace,
     SelectEntityActionSpace,
 )
+from entity_env.core.vec_actions import choices_without_next
 from entity_env.errors import shown
 from entity_env.vec.external.messages import (
     ALIGNMENT,
@@ -300,22 +302,48 @@ class StepParser:
             actors = slots[action.actors.index] = cursor.array(_INT, num_actors)
             what = f"the actors of {name!r}"
             checks.append(partial(self._check_indices, actors, lengths, action.row, what))
+        for other in action.space.given:
+            self._require_same_lengths(name, other, lengths, place)
+            checks.append(partial(self._check_same_actors, slots, name, other))
         widths = lengths[action.actee_row] if is_select else None
         if is_present[action.mask.index]:
-            if widths is None:
-                size = num_actors * action.mask.width
-            else:
-                # As floats, because the product of two lengths may exceed an int64.
-                size = int(lengths[action.row].astype(np.float64) @ widths)
+            per_actor = action.per_actor(lengths)
+            size = num_actors * action.mask.width
+            if widths is not None or per_actor is not None:
+                # As floats, because the product of lengths may exceed an int64.
+                sizes = lengths[action.row].astype(np.float64) * action.mask.width
+                for each in (widths, per_actor):
+                    sizes = sizes if each is None else sizes * each
+                size = int(sizes.sum())
                 if size > MAX_BYTES:
                     place.refuse(f"action {name!r}: a mask of {size} flags is too large")
             mask = cursor.flags(size, f"the mask of {name!r}", checks)
             slots[action.mask.index] = mask
-            checks.append(
-                partial(self._check_mask, mask, lengths[action.row], widths, name, action)
-            )
+            if per_actor is None:
+                checks.append(
+                    partial(self._check_mask, mask, lengths[action.row], widths, name, action)
+                )
+            elif action.given is not None:
+                frame = Frame(self._layout, lengths, slots)
+                checks.append(partial(_check_choices_after, frame, name, action, action.given))
         if widths is not None:
             self._read_actees(cursor, name, action, lengths, slots, checks)
+
+    def _require_same_lengths(
+        self, name: str, other: str, lengths: NDArray[np.int64], place: Place
+    ) -> None:
+        one, two = (lengths[self._layout.actions[each].row] for each in (name, other))
+        wrong = np.flatnonzero(one != two)
+        if len(wrong):
+            row = wrong[0]
+            place.refuse(str(other_actors(name, other, int(one[row]), int(two[row]))))
+
+    def _check_same_actors(
+        self, slots: Sequence[NDArray[Any] | None], name: str, other: str, place: Place
+    ) -> None:
+        one, two = (slots[self._layout.actions[each].actors.index] for each in (name, other))
+        if one is not None and two is not None and not np.array_equal(one, two):
+            place.refuse(str(other_actors(name, other, len(one), len(two))))
 
     def _read_actees(
         self,
@@ -425,6 +453,14 @@ def _is_required(layout: FrameLayout, slot: Slot) -> bool:
         if slot is action.actees:
             return isinstance(action.space, SelectEntityActionSpace)
     return False
+
+
+def _check_choices_after(
+    frame: Frame, name: str, action: ActionSlots, given: ActionSlots, place: Place
+) -> None:
+    """Refuses a mask that forbids everything after a legal choice of the action before."""
+    for actor, choice in choices_without_next(frame.mask_of(action), frame.mask_of(given)):
+        place.refuse(str(no_choice_after(name, action.space, actor, given.space, choice)))
 
 
 def _require_finite(

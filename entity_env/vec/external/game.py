@@ -34,6 +34,7 @@ from entity_env.core.spaces import (
     ObsSpace,
     SelectEntityActionSpace,
 )
+from entity_env.core.vec_obs import VecActionMask
 from entity_env.errors import SchemaError, UsageError, WorkerError
 from entity_env.vec.external.frames import (
     FAILED,
@@ -129,7 +130,7 @@ class ExternalGame(Game):
             else None
         )
         kinds = [
-            SelectEntity(classes[self.ready.selects[name]], name)
+            SelectEntity(classes[self.ready.selects[name]], name, space.given)
             if isinstance(space, SelectEntityActionSpace)
             else kind_of_space(name, space)
             for name, space in action_space.items()
@@ -443,12 +444,7 @@ class _Loop:
         for kind in kinds:
             allowed = getattr(masks[kind.name], "mask", None)
             if allowed is not None:
-                mask = allowed[row].copy()
-                if _is_global(kind):
-                    mask = mask.reshape(-1)
-                elif isinstance(kind.space, SelectEntityActionSpace):
-                    mask = mask.reshape(len(masks[kind.name].actors[row]), -1)
-                obs.mask(kind, mask)
+                obs.mask(kind, _mask_of(kind, masks[kind.name], allowed[row].copy(), row))
         for name, value in zip(self._ready.metrics, metrics.tolist(), strict=True):
             if value == value:  # not NaN
                 obs.metric(name, value)
@@ -472,13 +468,29 @@ def _add_groups(
         begin = end
 
 
+def _mask_of(
+    kind: ActionType[Any], mask: VecActionMask, allowed: NDArray[np.bool_], row: int
+) -> NDArray[np.bool_]:
+    """The flags of one row as a mask for `Obs.mask`; three dimensions if it depends on others."""
+    per_actor = getattr(mask, "per_actor", None)
+    num_actors = len(mask.actors[row])
+    if per_actor is not None:
+        return allowed.reshape(num_actors, int(per_actor.values[row]), -1)
+    return allowed.reshape(-1) if _is_global(kind) else allowed.reshape(num_actors, -1)
+
+
 def _is_global(kind: ActionType[Any]) -> bool:
     return isinstance(kind, GlobalCategorical)
 
 
 def _key_of(kind: ActionType[Any]) -> ActionKey:
-    """Argument of `act` for an action: the Enum of a global action, as in games in Python."""
-    return type(kind.choices[0]) if isinstance(kind, GlobalCategorical) else kind
+    """Argument of `act` for an action: the Enum of a global action, as in games in Python.
+
+    An action that depends on others is its own key, because the Enum does not name these.
+    """
+    if isinstance(kind, GlobalCategorical) and not kind.space.given:
+        return type(kind.choices[0])
+    return kind
 
 
 def _values_of(kind: ActionType[Any], answer: Any) -> list[Any]:  # noqa: ANN401

@@ -268,6 +268,7 @@ def checksum_of(ready: ReadyMessage) -> str:
     for item in described:
         lines.append(f"action {item['name']} {item['kind']}")
         lines += [f"label {label}" for label in item.get("labels", ())]
+        lines += [f"given {other}" for other in item.get("given", ())]
         if item["name"] in ready.selects:
             lines.append(f"selects {ready.selects[item['name']]}")
     state = 0xCBF29CE484222325

@@ -11,7 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.channels.game_runner import GameRunner, OnEnd, TrainAgent
-from entity_env.authoring.action_type import ActionType, Categorical, GlobalCategorical
+from entity_env.authoring.action_type import (
+    ActionType,
+    Categorical,
+    GlobalCategorical,
+    joined_answers,
+)
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import line_of_frame
 from entity_env.authoring.obs import Obs, actions_at_truncation, answer_to, obs_problem
@@ -107,7 +112,7 @@ class GameBatch(LocalBatch):
         if len(values) == 1 and len(self._waiting) == self.num_envs * self.num_agents:
             [(name, chosen)] = values.items()
             kind = self._waiting[0].kinds[0]
-            if isinstance(kind, Categorical | GlobalCategorical):
+            if isinstance(kind, Categorical | GlobalCategorical) and kind.whole is None:
                 return self._choices(kind, chosen, self.layout.actions[name].row)
         given = {name: iter(chosen) for name, chosen in values.items()}
         return (_answer(agent, given) for agent in self._waiting)
@@ -228,8 +233,9 @@ class GameBatch(LocalBatch):
 
 def _answer(agent: TrainAgent, given: Mapping[ActionName, Iterator[Any]]) -> object:
     obs = agent.obs or Obs()
-    decoded = tuple(answer_to(kind, obs, given[kind.name]) for kind in agent.kinds)
-    return decoded[0] if len(decoded) == 1 else decoded
+    return joined_answers(
+        agent.kinds, [answer_to(kind, obs, given[kind.name]) for kind in agent.kinds]
+    )
 
 
 def _last_reward(agent: TrainAgent, obs: Obs) -> float:

@@ -201,7 +201,7 @@ def test_draws_of_real_numbers_have_their_mean_and_deviation() -> None:
         *(torch.from_numpy(a) for a in (ours.rows, ours.mean, ours.log_std, low, high))
     )
     generator = torch.Generator().manual_seed(1)
-    drawn = sample_actions({"x": theirs}, greedy=False, generator=generator)["x"]
+    drawn = sample_actions({"x": theirs}, greedy=False, generator=generator)[0]["x"]
     half, middle = (high - low) / 2, (high + low) / 2
     for samples in (
         (ours.choose(False, np.random.default_rng(1)) - middle) / half,

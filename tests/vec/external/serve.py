@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from entity_env.agents.channels.game_runner import GameRunner, TrainAgent
-from entity_env.authoring.action_type import SelectEntity
+from entity_env.authoring.action_type import SelectEntity, joined_answers
 from entity_env.authoring.game import Game
 from entity_env.authoring.identity import all_settings
 from entity_env.authoring.obs import Obs, actions_at_truncation, answer_to
@@ -141,7 +141,7 @@ class Server:
         given = {k: v for k, v in start["settings"].items() if k in known and known[k] != v}
         self.game = self.game.with_settings(**given)
         spaces: Any = spaces_to_json(self.game.obs_space(), self.game.action_space())
-        kinds = {each.name: each for each in self.game.schema.actions.values()}
+        kinds = {each.name: each for each in self.game.schema.kinds}
         for item in spaces["actions"]:
             chosen = kinds[item["name"]]
             if isinstance(chosen, SelectEntity):
@@ -203,8 +203,8 @@ class Server:
             obs = agent.obs
             if obs is None:
                 continue
-            decoded = tuple(answer_to(kind, obs, given[kind.name]) for kind in agent.kinds)
-            agent.give(decoded[0] if len(decoded) == 1 else decoded)
+            decoded = [answer_to(kind, obs, given[kind.name]) for kind in agent.kinds]
+            agent.give(joined_answers(agent.kinds, decoded))
 
     def message(self, ids: list[int]) -> bytes:
         shown: list[Obs | None] = []

@@ -245,6 +245,7 @@ static int decide(Forward *self, PyObject *const *arguments, double temperature)
     Py_buffer *state = NULL;
     int state_size = ea_state_size(self->agent);
     ea_obs obs;
+    obs.random = NULL;
     if (arguments[5] != Py_None || state_size) {
         state = view_of(self, arguments[5], 'f', 1, state_size, 1);
         if (state == NULL) return 0;

@@ -15,6 +15,7 @@ from entity_env.agents.rogue_net.memory import Past
 from entity_env.agents.rogue_net.neural_agent import Choosing, TrainedAgent
 from entity_env.agents.rogue_net.numpy_net.distributions import (
     CategoricalArrays,
+    Chooser,
     Distribution,
     bounds,
     choose_label,
@@ -121,8 +122,8 @@ class NumpyAgent(TrainedAgent):
         return self._net.recall(obs, past)[2]
 
     def choose_rows(self, obs: Batch, past: Past | None) -> tuple[VecActions, Floats | None]:
-        distributions, states = self._distributions(obs, past)
-        return self._sample(distributions), states
+        chooser, states = self._chosen(obs, past)
+        return chooser.chosen, states
 
     def _numbers(self, name: ActionName, means: Floats) -> Floats:
         low, high, deviation = self._gaussians[name]
@@ -134,16 +135,20 @@ class NumpyAgent(TrainedAgent):
     def _choose_from_batch(self, observation: Observation) -> Choice:
         """`choose` with a batch of one observation, which converts and checks everything."""
         batch = self._batch_of(observation)
-        distributions, self._after = self._distributions(batch, self._past())
-        return self._sample(distributions), _probs_of(distributions)
+        chooser, self._after = self._chosen(batch, self._past())
+        return chooser.chosen, _probs_of(chooser.distributions)
 
-    def _distributions(
-        self, obs: Batch, past: Past | None
-    ) -> tuple[dict[ActionName, Distribution], Floats | None]:
+    def _chosen(self, obs: Batch, past: Past | None) -> tuple[Chooser, Floats | None]:
+        choosing = self.choosing
+        chooser = Chooser(self._rng, greedy=choosing.greedy, temperature=choosing.temperature)
+        states = None
         if past is None:
-            return self._tempered(self._net.distributions(obs)[0]), None
-        distributions, _, states = self._net.recall(obs, past)
-        return self._tempered(distributions), states
+            distributions, _ = self._net.distributions(obs, chooser)
+        else:
+            distributions, _, states = self._net.recall(obs, past, chooser)
+        for name, each in distributions.items():
+            chooser.choose(name, each)
+        return chooser, states
 
     def _tempered(
         self, distributions: dict[ActionName, Distribution]
@@ -152,12 +157,6 @@ class NumpyAgent(TrainedAgent):
         if temperature == 1.0:
             return distributions
         return {name: each.at_temperature(temperature) for name, each in distributions.items()}
-
-    def _sample(
-        self, distributions: Mapping[ActionName, Distribution]
-    ) -> dict[ActionName, Samples]:
-        greedy = self.choosing.greedy
-        return {name: each.choose(greedy, self._rng) for name, each in distributions.items()}
 
 
 def _probs_of(distributions: Mapping[ActionName, Distribution]) -> dict[ActionName, Floats]:

@@ -140,8 +140,48 @@ class GaussianArrays:
         """The density to the power of `1 / temperature`, normalized."""
         return replace(self, log_std=self.log_std + np.float32(0.5 * math.log(temperature)))
 
+    def units(self, actions: Floats) -> Floats:
+        """Inverse of `actions`, from -1 to 1."""
+        low, half = self.low, np.float32(0.5) * self.high - np.float32(0.5) * self.low
+        return np.clip((actions - low) / half - np.float32(1.0), -1.0, 1.0)
+
 
 Distribution: TypeAlias = CategoricalArrays | GaussianArrays
+
+
+class Chooser:
+    """Chooses the values of actions, and remembers them.
+
+    Args:
+        greedy: the most probable choice, or the mean, instead of a sample.
+        temperature: see `at_temperature`.
+    """
+
+    def __init__(
+        self,
+        rng: np.random.Generator | None = None,
+        *,
+        greedy: bool = True,
+        temperature: float = 1.0,
+    ) -> None:
+        self._rng, self._greedy, self._temperature = rng or _NO_DRAWS, greedy, temperature
+        self.chosen: dict[str, NDArray[np.int64] | Floats] = {}
+        self.distributions: dict[str, Distribution] = {}
+        """Those that the choices are from, at the temperature."""
+
+    def choose(self, action: str, distribution: Distribution) -> NDArray[np.int64] | Floats:
+        """`(num_actors,)` choices or `(num_actors, num_labels)` numbers, in units of the space."""
+        found = self.chosen.get(action)
+        if found is None:
+            if self._temperature != 1.0:
+                distribution = distribution.at_temperature(self._temperature)
+            self.distributions[action] = distribution
+            found = self.chosen[action] = distribution.choose(self._greedy, self._rng)
+        return found
+
+
+_NO_DRAWS: Final = np.random.default_rng(0)
+"""Not drawn from."""
 
 
 def choose_label(probs: Floats, greedy: bool, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -22,6 +22,7 @@ from entity_env.agents.rogue_net.features import FlatFeatures, Inputs
 from entity_env.agents.rogue_net.memory import Past, recur, recur_without_each
 from entity_env.agents.rogue_net.numpy_net.distributions import (
     CategoricalArrays,
+    Chooser,
     Distribution,
     GaussianArrays,
 )
@@ -31,6 +32,7 @@ from entity_env.agents.rogue_net.operations import Operation, Picture
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.core.ragged import Floats
 from entity_env.core.spaces import ActionName, EntityName
+from entity_env.core.vec_actions import narrowed
 from entity_env.errors import SchemaError
 
 _Step: TypeAlias = tuple[Callable[..., Any], Sequence[str], str]
@@ -54,6 +56,8 @@ class NumpyNet:
         self._width = state_width(weights.config)
         self._reader = _Reader(weights)
         self._steps = [_bound(each, weights.tensors) for each in weights.operations()]
+        given = {name: each.given for name, each in weights.action_space.items()}
+        self._before = {name: others[-1] for name, others in given.items() if others}
         memories = [i for i, each in enumerate(weights.operations()) if each.kind == "recur"]
         self._num_until_states = memories[-1] + 1 if memories else 0
         self._norms = [each for each, _, _ in self._steps if isinstance(each, InputScale)]
@@ -63,21 +67,25 @@ class NumpyNet:
         for norm in self._norms:
             norm.read()
 
-    def distributions(self, batch: Batch) -> tuple[dict[ActionName, Distribution], Floats]:
+    def distributions(
+        self, batch: Batch, chooser: Chooser | None = None
+    ) -> tuple[dict[ActionName, Distribution], Floats]:
         """The distribution of every action, and the `(num_rows,)` values.
+
+        `chooser` makes the choices on which other actions depend; None = the most probable ones.
 
         A network with memory remembers nothing: every row begins an episode.
 
         Raises:
             SchemaError: an actor without an allowed choice, or an index out of range.
         """
-        return self._run(_Run(batch, self._width))
+        return self._run(_Run(batch, self._width, None, chooser, self._before))
 
     def recall(
-        self, batch: Batch, past: Past
+        self, batch: Batch, past: Past, chooser: Chooser | None = None
     ) -> tuple[dict[ActionName, Distribution], Floats, Floats]:
         """`distributions`, given what was remembered, and the states after every row."""
-        run = _Run(batch, self._width, past)
+        run = _Run(batch, self._width, past, chooser, self._before)
         return *self._run(run), run.states
 
     def states_without_each(self, batch: Batch, state: Floats) -> Floats:
@@ -89,7 +97,7 @@ class NumpyNet:
         Returns:
             `(num_rows + 2, width)`, see `recur_without_each`.
         """
-        run = _Run(batch, self._width, Past(state))
+        run = _Run(batch, self._width, Past(state), None, self._before)
         run.without = np.zeros((len(run.states) + 2, self._width), np.float32)
         self._compute(run, self._steps[: self._num_until_states])
         return run.without
@@ -103,7 +111,7 @@ class NumpyNet:
         the network has no attention. Entities are in the order of the space; the actor of global
         actions, if any, is last.
         """
-        run = _Run(batch, self._width, past)
+        run = _Run(batch, self._width, past, None, self._before)
         run.attention = []
         distributions, values = self._run(run)
         if not run.attention:
@@ -173,8 +181,18 @@ class _Reader:
 class _Run:
     """Operations that also read the batch, one method per kind."""
 
-    def __init__(self, batch: Batch, width: int, past: Past | None = None) -> None:
+    def __init__(
+        self,
+        batch: Batch,
+        width: int,
+        past: Past | None,
+        chooser: Chooser | None,
+        before: Mapping[ActionName, ActionName],
+    ) -> None:
         self.batch = batch
+        self._chooser = chooser or Chooser()
+        self._before = before
+        """For every action that depends on others, the last of these."""
         num_rows = len(next(iter(batch.features.values())))
         self.states = np.zeros((num_rows, width), np.float32)
         """`(num_rows, width)` what the network remembers after every row."""
@@ -196,6 +214,8 @@ class _Run:
         found = self._choices.get(action)
         if found is None:
             mask = self.batch.action_masks[action]
+            if action in self._before:
+                mask = narrowed(mask, self._chooser.chosen[self._before[action]])
             if self._layout is None:
                 found = find_row_choices(action, mask)
             else:
@@ -288,6 +308,19 @@ class _Run:
     def actees(self, x: Floats, action: ActionName) -> Floats:
         rows: Floats = x[self._actees_of(action).packed]
         return rows
+
+    def choice(self, distribution: Distribution, x: Floats, action: ActionName) -> Floats:
+        """What every actor chose: a one-hot vector, numbers from -1 to 1, or the chosen entity."""
+        chosen: NDArray[Any] = self._chooser.choose(action, distribution)
+        if isinstance(distribution, GaussianArrays):
+            return distribution.units(chosen)
+        place = self._choices_of(action)
+        if place.actees is not None:
+            picked: Floats = x[place.actees.picked(place.rows, chosen)]
+            return picked
+        hot = np.zeros(distribution.logprobs.shape, np.float32)
+        hot[np.arange(len(hot)), chosen] = 1
+        return hot
 
     def compare(self, actors: Floats, actees: Floats, action: ActionName) -> Floats:
         """`(num_actors, max_actees)`, by batched products over padded observations."""

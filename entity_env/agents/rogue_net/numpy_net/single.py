@@ -66,6 +66,8 @@ class SingleNet(Protocol):
 
 def single_net(weights: Weights) -> SingleNet | None:
     """The fastest network for single observations; None = only `NumpyNet` can compute it."""
+    if any(space.given for space in weights.action_space.values()):
+        return None
     if IS_COMPILED:
         try:
             return _forward.Forward(agent_bytes(weights), (single_net, (weights,)))

@@ -36,6 +36,12 @@ class OnnxNet:
     """
 
     def __init__(self, weights: Weights, *, has_visible: bool = False) -> None:
+        for name, space in weights.action_space.items():
+            if space.given:
+                raise SchemaError(
+                    f"action {name!r} depends on the choice of {space.given[-1]!r}, which an ONNX "
+                    "graph cannot make: write an .agent file instead"
+                )
         self.graph = OnnxGraph()
         self._weights = weights
         self._inputs = OnnxInputs(self.graph, weights, has_visible=has_visible)

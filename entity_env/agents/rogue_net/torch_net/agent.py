@@ -88,7 +88,7 @@ class NeuralAgent(TrainedAgent):
     ) -> tuple[dict[ActionName, Samples], Mapping[ActionName, NDArray[np.float32]]]:
         batch = self._batch_of(observation)
         distributions, _, states = self._distributions(batch, self._past())
-        chosen = sample_actions(
+        chosen, distributions = sample_actions(
             distributions, greedy=self.choosing.greedy, generator=self._generator
         )
         self._after = None if states is None else states.cpu().numpy()
@@ -103,6 +103,7 @@ class NeuralAgent(TrainedAgent):
     @torch.inference_mode()
     def thoughts(self, obs: Batch, past: Past | None) -> Thoughts:
         distributions, values, _ = self._distributions(obs, past)
+        _, distributions = sample_actions(distributions, greedy=True, generator=None)
         probabilities, value = _probs_of(distributions), values.item()
         if not isinstance(self.net, RogueNet):
             return Thoughts(probabilities, value)

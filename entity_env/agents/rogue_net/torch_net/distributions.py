@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -23,6 +23,7 @@ from torch import Tensor
 from entity_env.agents.policy_agent import TIE
 from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
 from entity_env.core.spaces import ActionName
+from entity_env.errors import ProtocolError
 
 FORBIDDEN = -1e30
 """Logit of a forbidden choice: finite, because 0 times infinity is NaN."""
@@ -48,6 +49,10 @@ class ActionDistribution(ABC):
     """
 
     rows: Tensor
+
+    def given(self, chosen: Mapping[ActionName, Tensor]) -> ActionDistribution:
+        """The distribution after the samples of all earlier actions, by name."""
+        return self
 
     @abstractmethod
     def best(self) -> Tensor:
@@ -196,17 +201,74 @@ class GaussianDistribution(ActionDistribution):
         return replace(self, log_std=self.log_std + 0.5 * math.log(temperature))
 
 
+@dataclass(frozen=True, slots=True)
+class DependentDistribution(ActionDistribution):
+    """Distribution of an action that depends on earlier ones; has no samples of its own.
+
+    Args:
+        rows: `(num_actors,)` int64, the observation of each actor.
+        make: the distribution, given the samples of all earlier actions.
+    """
+
+    make: Callable[[Mapping[ActionName, Tensor]], ActionDistribution]
+
+    def given(self, chosen: Mapping[ActionName, Tensor]) -> ActionDistribution:
+        return self.make(chosen)
+
+    def at_temperature(self, temperature: float) -> DependentDistribution:
+        make = self.make
+        return replace(self, make=lambda chosen: make(chosen).at_temperature(temperature))
+
+    def best(self) -> Tensor:
+        raise self._error()
+
+    def draw(self, generator: torch.Generator | None) -> Tensor:
+        raise self._error()
+
+    def logprob(self, samples: Tensor) -> Tensor:
+        raise self._error()
+
+    def entropy(self) -> Tensor:
+        raise self._error()
+
+    def kl_from(self, teacher: ActionDistribution) -> Tensor:
+        raise self._error()
+
+    def agrees_with(self, teacher: ActionDistribution) -> Tensor:
+        raise self._error()
+
+    def actions(self, samples: Tensor) -> Tensor:
+        raise self._error()
+
+    def _error(self) -> ProtocolError:
+        return ProtocolError(
+            "this action depends on others: call given(samples) of its distribution first"
+        )
+
+
 def sample_actions(
     distributions: Mapping[ActionName, ActionDistribution],
     *,
     greedy: bool,
     generator: torch.Generator | None,
-) -> dict[ActionName, Tensor]:
-    """The most probable sample of each actor, or a random one, by action."""
-    return {
-        name: each.best() if greedy else each.draw(generator)
-        for name, each in distributions.items()
-    }
+) -> tuple[dict[ActionName, Tensor], dict[ActionName, ActionDistribution]]:
+    """The most probable sample of each actor, or a random one, by action.
+
+    Also returns the distributions that the samples are from: those after all earlier samples.
+    """
+    chosen: dict[ActionName, Tensor] = {}
+    known: dict[ActionName, ActionDistribution] = {}
+    for name, each in distributions.items():
+        known[name] = own = each.given(chosen)
+        chosen[name] = own.best() if greedy else own.draw(generator)
+    return chosen, known
+
+
+def given_samples(
+    distributions: Mapping[ActionName, ActionDistribution], chosen: Mapping[ActionName, Tensor]
+) -> dict[ActionName, ActionDistribution]:
+    """Every distribution, given the samples of all earlier actions."""
+    return {name: each.given(chosen) for name, each in distributions.items()}
 
 
 def at_temperature(

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from entity_env.agents.rogue_net.action_index import Actees, Choices
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.torch_net.distributions import (
     ActionDistribution,
     CategoricalDistribution,
+    DependentDistribution,
     GaussianDistribution,
     masked_log_softmax,
 )
-from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
+from entity_env.agents.rogue_net.torch_net.tensors import NamedModules, as_tensor
 from entity_env.agents.rogue_net.torch_net.transformer import EncodedEntities
 from entity_env.core.spaces import (
     ActionName,
@@ -26,6 +29,8 @@ from entity_env.core.spaces import (
     GlobalCategoricalActionSpace,
     SelectEntityActionSpace,
 )
+from entity_env.core.vec_actions import narrowed
+from entity_env.core.vec_obs import VecActionMask
 from entity_env.errors import SchemaError
 
 
@@ -38,9 +43,15 @@ class CategoricalHead(nn.Module):
         nn.init.orthogonal_(self.proj.weight, 0.01)
         nn.init.zeros_(self.proj.bias)
 
-    def forward(self, x: EncodedEntities, choices: Choices) -> ActionDistribution:
-        """Maps packed `(num_entities, d_model)` to a distribution over `num_choices` labels."""
-        return _categorical(self.proj(x.gather(choices.packed)), choices)
+    def forward(
+        self, x: EncodedEntities, choices: Choices, actors: Tensor | None = None
+    ) -> ActionDistribution:
+        """Maps packed `(num_entities, d_model)` to a distribution over `num_choices` labels.
+
+        Args:
+            actors: `(num_actors, d_model)` instead of those of `x`.
+        """
+        return _categorical(self.proj(_actors(x, choices, actors)), choices)
 
 
 class SelectEntityHead(nn.Module):
@@ -52,12 +63,14 @@ class SelectEntityHead(nn.Module):
         self.key_proj = nn.Linear(d_model, d_qk)
         self.scale = 1.0 / math.sqrt(d_qk)
 
-    def forward(self, x: EncodedEntities, choices: Choices) -> ActionDistribution:
+    def forward(
+        self, x: EncodedEntities, choices: Choices, actors: Tensor | None = None
+    ) -> ActionDistribution:
         """Maps packed `(num_entities, d_model)` to a distribution over `max_actees` positions."""
         actees = choices.actees
         if actees is None or not len(choices.packed):
             return CategoricalDistribution(_rows(x.x, choices), x.x.new_zeros(0, 1))
-        queries = self.query_proj(x.gather(choices.packed)) * self.scale
+        queries = self.query_proj(_actors(x, choices, actors)) * self.scale
         return _categorical(self._compare(x, queries, actees), choices)
 
     def _compare(self, x: EncodedEntities, queries: Tensor, actees: Actees) -> Tensor:
@@ -104,11 +117,60 @@ class GaussianHead(nn.Module):
         self.register_buffer("low", _bounds(name, space.low), persistent=False)
         self.register_buffer("high", _bounds(name, space.high), persistent=False)
 
-    def forward(self, x: EncodedEntities, choices: Choices) -> ActionDistribution:
+    def forward(
+        self, x: EncodedEntities, choices: Choices, actors: Tensor | None = None
+    ) -> ActionDistribution:
         """Maps packed `(num_entities, d_model)` to a distribution over `num_labels` numbers."""
-        mean = self.proj(x.gather(choices.packed))
+        mean = self.proj(_actors(x, choices, actors))
         rows = _rows(mean, choices)
         return GaussianDistribution(rows, mean, self.log_std, self.low, self.high)
+
+
+class Conditioning(nn.Module):
+    """Changes the vectors of actors by what they have chosen before, for a dependent action.
+
+    The choices become vectors: of labels, rows of a table; of entities, a linear map of the chosen
+    entity; of numbers, a linear map of the samples. An actor's vector gets the output of a small
+    network with one hidden layer, which reads the vector and the sum of these.
+
+    Args:
+        given: spaces of the earlier actions, in order.
+        width: of the actors' vectors.
+    """
+
+    def __init__(self, given: Mapping[ActionName, ActionSpace], width: int) -> None:
+        super().__init__()
+        choices = {
+            name: nn.Linear(
+                width if isinstance(each, SelectEntityActionSpace) else len(each), width
+            )
+            for name, each in given.items()
+        }
+        self.choices = NamedModules(choices)
+        self.hidden = nn.Linear(2 * width, width)
+        self.out = nn.Linear(width, width)
+
+    def forward(
+        self,
+        actors: Tensor,
+        x: EncodedEntities,
+        earlier: Mapping[ActionName, Choices],
+        chosen: Mapping[ActionName, Tensor],
+    ) -> Tensor:
+        """`(num_actors, width)`, given the actors and choices of the earlier actions."""
+        context = torch.zeros_like(actors)
+        for name, module in self.choices.items():
+            layer, samples, place = cast(nn.Linear, module), chosen[name], earlier[name]
+            if samples.is_floating_point():
+                context = context + layer.forward(samples.clamp(-1.0, 1.0))
+            elif place.actees is None:
+                context = context + layer.weight.t().index_select(0, samples) + layer.bias
+            else:
+                picked = place.actees.picked(place.rows, samples.cpu().numpy())
+                context = context + layer.forward(x.gather(picked))
+        hidden = functional.gelu(self.hidden(torch.cat((actors, context), dim=1)))
+        changed: Tensor = actors + self.out(hidden)
+        return changed
 
 
 def make_head(name: ActionName, space: ActionSpace, config: RogueNetConfig) -> nn.Module:
@@ -127,6 +189,84 @@ def label_head(
     if isinstance(space, ContinuousActionSpace):
         return GaussianHead(name, space, width)
     return CategoricalHead(width, len(space))
+
+
+def conditionings(action_space: Mapping[ActionName, ActionSpace], width: int) -> NamedModules:
+    """A `Conditioning` for every action that depends on others."""
+    return NamedModules(
+        {
+            name: Conditioning({other: action_space[other] for other in space.given}, width)
+            for name, space in action_space.items()
+            if space.given
+        }
+    )
+
+
+class Heads(NamedTuple):
+    """Heads and conditionings of a network, by action."""
+
+    heads: NamedModules
+    conditionings: NamedModules
+
+    def distributions(
+        self,
+        x: EncodedEntities,
+        masks: Mapping[ActionName, VecActionMask],
+        find: Callable[[ActionName, VecActionMask], Choices],
+    ) -> dict[ActionName, ActionDistribution]:
+        """The distribution of every action.
+
+        Args:
+            find: `find_choices` for the batch, of an action and its mask.
+        """
+        found: dict[ActionName, ActionDistribution] = {}
+        places: dict[ActionName, Choices] = {}
+        for name, module in self.heads.items():
+            head = cast(_Head, module)
+            if name not in self.conditionings:
+                places[name] = find(name, masks[name])
+                found[name] = head(x, places[name])
+                continue
+            found[name] = _dependent(
+                name,
+                head,
+                cast(Conditioning, self.conditionings[name]),
+                x,
+                masks[name],
+                find,
+                places,
+            )
+        return found
+
+
+def _dependent(
+    name: ActionName,
+    head: _Head,
+    conditioning: Conditioning,
+    x: EncodedEntities,
+    mask: VecActionMask,
+    find: Callable[[ActionName, VecActionMask], Choices],
+    places: dict[ActionName, Choices],
+) -> DependentDistribution:
+    before = list(conditioning.choices.items())[-1][0]
+
+    def make(chosen: Mapping[ActionName, Tensor]) -> ActionDistribution:
+        narrow = narrowed(mask, chosen[before].detach().cpu().numpy())
+        places[name] = choices = find(name, narrow)
+        actors = x.gather(choices.packed)
+        return head(x, choices, conditioning(actors, x, places, chosen))
+
+    return DependentDistribution(as_tensor(mask.actors.row_index, x.x.device), make)
+
+
+class _Head(Protocol):
+    def __call__(
+        self, x: EncodedEntities, choices: Choices, actors: Tensor | None = None
+    ) -> ActionDistribution: ...
+
+
+def _actors(x: EncodedEntities, choices: Choices, actors: Tensor | None) -> Tensor:
+    return x.gather(choices.packed) if actors is None else actors
 
 
 def _bounds(name: ActionName, bounds: Sequence[float]) -> Tensor:

@@ -24,7 +24,13 @@ from entity_env.agents.rogue_net.torch_net.distributions import (
     ActionDistribution,
 )
 from entity_env.agents.rogue_net.torch_net.embedding import CLIP, InputNorm
-from entity_env.agents.rogue_net.torch_net.heads import CategoricalHead, GaussianHead, label_head
+from entity_env.agents.rogue_net.torch_net.heads import (
+    CategoricalHead,
+    GaussianHead,
+    Heads,
+    conditionings,
+    label_head,
+)
 from entity_env.agents.rogue_net.torch_net.net import RogueNet
 from entity_env.agents.rogue_net.torch_net.policy import Memory, Policy, ValueScale, no_past
 from entity_env.agents.rogue_net.torch_net.tensors import (
@@ -51,6 +57,7 @@ class _FlatPolicy(Policy):
     """Heads on two vectors per row, one for the actions and one for the value."""
 
     action_heads: NamedModules
+    conditionings: NamedModules
     value_head: nn.Linear
     value_scale: ValueScale
     memory: Memory | None
@@ -63,6 +70,7 @@ class _FlatPolicy(Policy):
                 if not isinstance(space, SelectEntityActionSpace)  # refused by `FlatFeatures`
             }
         )
+        self.conditionings = conditionings(self.action_space, width)
         self.value_head = nn.Linear(width, 1)
         _orthogonal(self.value_head, 1.0)
         self.value_scale = ValueScale()
@@ -124,10 +132,8 @@ class _FlatPolicy(Policy):
     ) -> tuple[dict[ActionName, ActionDistribution], Tensor, Tensor]:
         x, states = self._remember(batch, past)
         hidden = EncodedEntities(self._policy_hidden(x))
-        distributions: dict[ActionName, ActionDistribution] = {
-            name: head(hidden, find_row_choices(name, batch.action_masks[name]))
-            for name, head in self.action_heads.items()
-        }
+        heads = Heads(self.action_heads, self.conditionings)
+        distributions = heads.distributions(hidden, batch.action_masks, find_row_choices)
         return distributions, self._values(x), states
 
     @torch.inference_mode()

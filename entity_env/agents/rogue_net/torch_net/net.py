@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol, cast
+from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from entity_env.agents.rogue_net.action_index import Choices, find_choices
+from entity_env.agents.rogue_net.action_index import find_choices
 from entity_env.agents.rogue_net.batch_layout import Layout, lay_out
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.features import Inputs
@@ -24,7 +24,7 @@ from entity_env.agents.rogue_net.relpos import Relpos
 from entity_env.agents.rogue_net.torch_net.attention import PooledLayout, attention_layout
 from entity_env.agents.rogue_net.torch_net.distributions import ActionDistribution
 from entity_env.agents.rogue_net.torch_net.embedding import EntityEmbedding
-from entity_env.agents.rogue_net.torch_net.heads import make_head
+from entity_env.agents.rogue_net.torch_net.heads import Heads, conditionings, make_head
 from entity_env.agents.rogue_net.torch_net.policy import (
     Decisions as Decisions,
     Evaluation as Evaluation,
@@ -49,10 +49,6 @@ from entity_env.core.spaces import (
     ObsSpace,
 )
 from entity_env.core.vec_obs import EntityBatch
-
-
-class _Head(Protocol):
-    def __call__(self, x: EncodedEntities, choices: Choices) -> ActionDistribution: ...
 
 
 class RogueNet(Policy):
@@ -92,6 +88,7 @@ class RogueNet(Policy):
             {name: make_head(name, space, self.config) for name, space in action_space.items()}
         )
         self.value_net: RogueNet | None = None
+        self.conditionings = conditionings(action_space, d_model)
         heads: dict[str, nn.Module] = {}
         if self.config.separate_value:
             self.value_net = RogueNet(obs_space, {}, replace(self.config, separate_value=False))
@@ -147,15 +144,18 @@ class RogueNet(Policy):
         self, batch: EntityBatch, past: Past
     ) -> tuple[dict[ActionName, ActionDistribution], Tensor, Tensor]:
         layout = self._lay_out(batch)
+        masks = batch.action_masks
+        # Found before encoding, so an invalid mask raises early; dependent masks are found later.
         choices = {
-            name: find_choices(name, batch.action_masks[name], layout) for name in self.action_space
+            name: find_choices(name, masks[name], layout)
+            for name, space in self.action_space.items()
+            if not space.given
         }
         num_gathered = sum(each.num_picked for each in choices.values())
         x, states = self._encode(batch, layout, num_gathered, past)
-        distributions: dict[ActionName, ActionDistribution] = {}
-        for name, module in self.action_heads.items():
-            head: _Head = module
-            distributions[name] = head(x, choices[name])
+        distributions = Heads(self.action_heads, self.conditionings).distributions(
+            x, masks, lambda name, mask: choices.get(name) or find_choices(name, mask, layout)
+        )
         if self.value_net is None:
             return distributions, self._value(x, layout), states
         _, values, of_value = self.value_net.recall(batch, self._past_of_value(past))

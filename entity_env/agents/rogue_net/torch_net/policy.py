@@ -26,6 +26,7 @@ from entity_env.agents.rogue_net.torch_net.distributions import (
     ActionDistribution,
     CategoricalDistribution,
     at_temperature,
+    given_samples,
     masked_log_softmax,
     sample_actions,
 )
@@ -214,7 +215,7 @@ class Policy(nn.Module, ABC):
         distributions, values, states = self.recalled(batch, past)
         if temperature != 1.0:
             distributions = at_temperature(distributions, temperature)
-        chosen = sample_actions(distributions, greedy=greedy, generator=generator)
+        chosen, distributions = sample_actions(distributions, greedy=greedy, generator=generator)
         logprobs, entropy = _sum_over_actors(distributions, chosen, values)
         samples = {name: choice.cpu().numpy() for name, choice in chosen.items()}
         return PolicyOutput(
@@ -439,7 +440,7 @@ def evaluation_of(
 ) -> Evaluation:
     """The evaluation of samples, given the result of `Policy.distributions`."""
     chosen = {name: as_tensor(samples[name], values.device) for name in distributions}
-    logprobs, entropy = _sum_over_actors(distributions, chosen, values)
+    logprobs, entropy = _sum_over_actors(given_samples(distributions, chosen), chosen, values)
     return Evaluation(logprobs, entropy, values)
 
 

@@ -96,7 +96,8 @@ def fastest_policy(net: Policy) -> ActingPolicy:
     """The fastest equivalent of `net.act`, valid until the network changes."""
     if isinstance(net, RogueNet) and CompiledPolicy.fits(net):
         return CompiledPolicy(net)
-    if type(net) is MLPPolicy and net.device.type == "cpu":
+    is_dependent = any(space.given for space in net.action_space.values())
+    if type(net) is MLPPolicy and net.device.type == "cpu" and not is_dependent:
         return ArrayPolicy(net)
     return net
 
@@ -178,6 +179,7 @@ class CompiledPolicy:
             and net.config.d_head <= LARGEST_HEAD
             and net.config.d_model <= LARGEST_MODEL
             and max(net.inputs.widths.values()) <= LARGEST_WIDTH
+            and not any(space.given for space in net.action_space.values())
             and all(
                 isinstance(head, CategoricalHead | SelectEntityHead)
                 for _, head in net.action_heads.items()

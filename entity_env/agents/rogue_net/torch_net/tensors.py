@@ -97,6 +97,9 @@ class NamedModules(nn.Module):
     def items(self) -> ItemsView[str, nn.Module]:
         return self._by_name.items()
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
     def __getitem__(self, name: str) -> nn.Module:
         return self._by_name[name]
 

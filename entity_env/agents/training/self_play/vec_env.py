@@ -20,7 +20,13 @@ from entity_env.core.spaces import ActionName, ActionSpace, ContinuousActionSpac
 from entity_env.core.validation import checked_count
 from entity_env.core.vec_actions import checked_vec_actions
 from entity_env.core.vec_env_base import Autoreset, partial_reset, row_name
-from entity_env.core.vec_obs import Metric, VecActions, VecEnvironment, VecObs
+from entity_env.core.vec_obs import (
+    Metric,
+    VecActions,
+    VecContinuousActionMask,
+    VecEnvironment,
+    VecObs,
+)
 from entity_env.errors import CheckpointError, ProtocolError, SchemaError, UsageError
 
 Decide: TypeAlias = Callable[[VecObs], VecActions]
@@ -447,11 +453,16 @@ class SelfPlayVecEnv:
                 return RaggedArray.unchecked(kept, each.lengths * is_mine)
 
             batch = obs.map_arrays(mine)
+            masks = dict(batch.action_masks)
+            for name, mask in obs.action_masks.items():
+                if not isinstance(mask, VecContinuousActionMask) and mask.per_actor is not None:
+                    shown: Any = masks[name]
+                    masks[name] = replace(shown, per_actor=mask.per_actor)  # one per row
             obs = replace(
                 obs,
                 features=dict(batch.features),
                 visible=dict(batch.visible),
-                action_masks=dict(batch.action_masks),
+                action_masks=masks,
             )
         self._obs = obs
         return obs

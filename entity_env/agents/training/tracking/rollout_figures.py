@@ -17,6 +17,7 @@ from entity_env.core.spaces import (
     ContinuousActionSpace,
     SelectEntityActionSpace,
 )
+from entity_env.core.vec_actions import narrowed
 from entity_env.core.vec_env_base import splitmix64
 from entity_env.core.vec_obs import (
     EntityBatch,
@@ -151,14 +152,17 @@ class RolloutMeter:
         self.figures = RolloutFigures(num_envs=num_envs, num_rows=num_rows)
 
     def add(
-        self, trajectories: Trajectories, action_masks: Mapping[ActionName, VecActionMask]
+        self,
+        trajectories: Trajectories,
+        action_masks: Mapping[ActionName, VecActionMask],
+        samples: Mapping[ActionName, RaggedArray[Any]],
     ) -> None:
-        """Adds a rollout, given the masks of its decisions."""
+        """Adds a rollout, given the masks of its decisions and what was chosen."""
         done = trajectories.done
         scores = self._scores(trajectories.rewards, done)
         self.figures = self.figures._replace(
             num_steps=done.size,
-            **_count_choices(action_masks, self._action_space),
+            **_count_choices(action_masks, self._action_space, samples),
             **self._changes(scores, trajectories.rewards, done),
             **self._first_episodes(trajectories.is_ready[:-1], scores, done),
         )
@@ -233,14 +237,19 @@ def _count(mask: NDArray[np.bool_]) -> int:
 
 
 def _count_choices(
-    action_masks: Mapping[ActionName, VecActionMask], action_space: Mapping[ActionName, ActionSpace]
+    action_masks: Mapping[ActionName, VecActionMask],
+    action_space: Mapping[ActionName, ActionSpace],
+    samples: Mapping[ActionName, RaggedArray[Any]],
 ) -> dict[str, Any]:
     num_decisions = max((len(mask.actors) for mask in action_masks.values()), default=0)
     num_free, num_actors, num_reals, entropy = np.zeros(num_decisions), 0, 0, 0.0
-    for name, mask in action_masks.items():
+    for name, given in action_masks.items():
+        mask = given
         rows = mask.actors.row_index
         num_actors += len(rows)
         space = action_space[name]
+        if space.given:
+            mask = narrowed(mask, samples[space.given[-1]].values)
         counts = _num_allowed(mask, space)
         if counts is not None:
             entropy += float(np.log(np.maximum(counts, 1)).sum())

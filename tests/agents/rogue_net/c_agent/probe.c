@@ -68,9 +68,10 @@ static uint64_t decide(const ea_agent *agent) {
     size_t size = ea_workspace_size(agent, max_entities), largest = 1, calls;
     void *memory = size && size < (64u << 20) ? malloc(size) : NULL;
     ea_workspace *workspace = ea_workspace_in(agent, max_entities, memory);
-    uint64_t result = 1, random = 5;
+    uint64_t result = 1, random = 5, drawn;
     ea_obs obs;
     float *state = (float *)calloc((size_t)ea_state_size(agent) + 1, sizeof(float));
+    unsigned char **masks = (unsigned char **)calloc(num_actions + 1, sizeof(char *));
     for (t = 0; t < num_types; t++) {
         size_t count = (size_t)PER_TYPE * (size_t)spaces->entities[t].num_features;
         features[t] = (float *)malloc(sizeof(float) * (count + 1));
@@ -81,6 +82,15 @@ static uint64_t decide(const ea_agent *agent) {
         if ((size_t)spaces->actions[k].num_labels > largest) largest = (size_t)spaces->actions[k].num_labels;
     }
     numbers = (float *)malloc(sizeof(float) * largest);
+    for (k = 0; k < num_actions; k++) { /* a row per choice of the action before, the first is allowed */
+        const ea_action *action = &spaces->actions[k];
+        const ea_action *before = action->num_given ? &spaces->actions[action->given[action->num_given - 1]] : NULL;
+        size_t width = action->kind == EA_SELECT_ENTITY ? 2 : (size_t)action->num_labels;
+        size_t num_rows = !before ? 0 : before->kind == EA_SELECT_ENTITY ? 2 : (size_t)before->num_labels;
+        if (!before || before->kind == EA_CONTINUOUS || width * num_rows > 1 << 16) continue;
+        masks[k] = (unsigned char *)malloc(2 * width * num_rows); /* exactly as large */
+        for (t = 0; t < 2 * width * num_rows; t++) masks[k][t] = t % width == 0 || ea__draw(&random) % 2;
+    }
     obs.counts = counts, obs.features = (const float *const *)features, obs.globals = globals;
     obs.visible = (const unsigned char *const *)visible, obs.requests = requests;
     obs.state = NULL;
@@ -96,10 +106,15 @@ static uint64_t decide(const ea_agent *agent) {
             requests[k].num_actors = is_global ? 1 : total < 2 ? total : 2;
             requests[k].num_actees = total < 2 ? total : 2;
             requests[k].actors = requests[k].actees = rows;
+            requests[k].is_dependent = masks[k] != NULL;
+            requests[k].mask = total < 2 && !is_global ? NULL : masks[k];
         }
         obs.state = round % 4 ? state : NULL;
+        drawn = random;
+        obs.random = round % 2 ? &drawn : NULL;
         if (ea_think(workspace, &obs, 1, 1)) continue;
         num_kept = keep(workspace, requests, (int)num_actions, kept);
+        drawn = random;
         if (round % 3 && ea_think(workspace, &obs, 1, 0)) abort();
         if (keep(workspace, requests, (int)num_actions, again) != num_kept) abort();
         for (i = 0; i < num_kept; i++) { /* decisions without the value skip rows */
@@ -127,6 +142,8 @@ static uint64_t decide(const ea_agent *agent) {
         free(features[t]);
         free(visible[t]);
     }
+    for (k = 0; k < num_actions; k++) free(masks[k]);
+    free(masks);
     free(memory), free(counts), free(features), free(visible), free(globals), free(requests), free(numbers), free(state);
     return result;
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,25 @@ import pytest
 from hypothesis import assume, given, strategies as st
 
 from benchmarks.peers.network_in_c import AgentError, CAgent, CLibrary
-from benchmarks.peers.network_vectors import episode_vectors, random_weights, vectors_of
+from benchmarks.peers.network_vectors import (
+    Vector,
+    dependent_vectors,
+    episode_vectors,
+    given_choices,
+    random_weights,
+    vectors_of,
+)
 from entity_env import Observation
-from entity_env.agents.rogue_net import RelposEncodingConfig, RogueNetConfig, Weights
+from entity_env.agents.rogue_net import (
+    MLPConfig,
+    RelposEncodingConfig,
+    RogueNetConfig,
+    Weights,
+)
 from entity_env.agents.rogue_net.checkpoints.agent_file import agent_bytes, read_agent
+from entity_env.agents.rogue_net.memory import Past
+from entity_env.agents.rogue_net.numpy_net.distributions import Chooser
+from entity_env.core.spaces import Spaces
 from entity_env.games.registry import GAMES
 from examples.skirmish import skirmish
 from tests import ROOT
@@ -23,6 +39,10 @@ from tests.helpers.strategies import action_spaces, obs_spaces, observations
 from tests.page.test_network import (
     ACTIONS,
     CONFIGS,
+    DEPENDENT,
+    DEPENDENT_CONFIGS,
+    FLAT,
+    FLAT_DEPENDENT,
     NETS,
     OBS,
     PLACED,
@@ -30,6 +50,8 @@ from tests.page.test_network import (
     SMALL,
     configs,
     counted,
+    dependent_observation,
+    dependent_spaces,
     observed,
     placed,
     positions,
@@ -98,6 +120,10 @@ def test_every_option_has_the_same_effect(
         except AssertionError as error:
             error.add_note(name)
             raise
+    obs_space, actions, config = DEPENDENT_CONFIGS["entities"]
+    weights = random_weights((obs_space, actions), config)
+    shown = [dependent_observation((obs_space, actions), seed) for seed in range(8)]
+    require_equal(library.compare(weights, _given_c(library, weights, shown, 3)), 8)
 
 
 def test_every_entity_may_be_missing(library: CLibrary) -> None:
@@ -147,6 +173,101 @@ def test_random_positions_have_the_same_effect(
     weights = random_weights((PLACED, ACTIONS), placed(relpos), seeds[0])
     shown = [observed((PLACED, ACTIONS), seed, is_radial=relpos.radial) for seed in seeds]
     require_equal(library.compare(weights, vectors_of(weights, shown)))
+
+
+def _given_c(
+    library: CLibrary, weights: Weights, shown: Sequence[Observation], seed: int | None
+) -> list[Vector]:
+    """What numpy computes for the choices that C makes; None = the most probable."""
+    found = []
+    with CAgent(library, agent_bytes(weights)) as agent:
+        for observation, vector in zip(shown, dependent_vectors(weights, shown, 0), strict=True):
+            asked = vector["observation"] | ({} if seed is None else {"random": seed})
+            agent.think(agent.observation(asked))
+            chosen = vector["observation"]["chosen"]
+            chooser = Chooser()
+            for name, rows in chosen.items():
+                choices = agent.choices(name, len(rows))
+                chooser.chosen[name] = np.array(choices, np.asarray(rows).dtype)
+                if name in vector["probabilities"]:
+                    for row, choice in zip(agent.rows(name, len(rows)), choices, strict=True):
+                        assert row[choice] > 0
+                        assert seed is not None or row[choice] >= max(row) - 2e-5
+            past = Past(np.array([asked["state"]], np.float32)) if asked["state"] else None
+            made = given_choices(weights, observation, vector, chooser, past)
+            found.append({**made, "observation": {**asked, **made["observation"]}})
+    return found
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+@pytest.mark.parametrize("name", DEPENDENT_CONFIGS)
+def test_choices_decide_what_follows(name: str, seed: int | None, library: CLibrary) -> None:
+    obs_space, actions, config = DEPENDENT_CONFIGS[name]
+    weights = random_weights((obs_space, actions), config, seed=len(name))
+    shown = [dependent_observation((obs_space, actions), seed) for seed in range(8)]
+    require_equal(library.compare(weights, _given_c(library, weights, shown, seed)), 8)
+
+
+@given(
+    spaces=dependent_spaces(),
+    config=configs(),
+    seed=st.integers(0, 999),
+    random=st.none() | st.integers(0, 2**64 - 1),
+)
+def test_choices_decide_what_follows_in_random_games(
+    spaces: Spaces, config: RogueNetConfig, seed: int, random: int | None, library: CLibrary
+) -> None:
+    weights = random_weights(spaces, config, seed)
+    shown = [dependent_observation(spaces, seed + i) for i in range(2)]
+    require_equal(library.compare(weights, _given_c(library, weights, shown, random)))
+
+
+def test_dependent_choices_are_drawn_from_the_distributions(library: CLibrary) -> None:
+    weights = random_weights((FLAT, FLAT_DEPENDENT), MLPConfig((16,)))
+    shown = dependent_observation((FLAT, FLAT_DEPENDENT), 2)
+    [vector] = dependent_vectors(weights, [shown], 0)
+    with CAgent(library, agent_bytes(weights)) as agent:
+        counts, probs = np.zeros((2, 3)), np.zeros((2, 3))
+        for seed in range(3000):
+            agent.think(agent.observation({**vector["observation"], "random": seed}))
+            [first], [second] = agent.choices("mode", 1), agent.choices("pair", 1)
+            counts[first, second] += 1
+            probs[first] = agent.rows("pair", 1)[0]
+        [modes] = agent.rows("mode", 1)
+        np.testing.assert_allclose(counts / 3000, np.transpose([modes]) * probs, atol=0.04)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"next": None}, "expected 2 actors of next, on which push depends, got 0"),
+        ({"share": {"actors": [0]}}, "expected 1 actors of target, on which share depends, got 2"),
+        (
+            {"share": {"actors": [0, 1], "mask": [[[False] * 3] * 2] * 2}},
+            "of share for actor 0 after choice 0 of target, got none",
+        ),
+        (
+            {"turn": {"actors": [0, 1], "mask": [[[True] * 2] * 2] * 2}},
+            "a mask of turn that does not depend on the numbers of push",
+        ),
+    ],
+)
+def test_wrong_dependent_requests_are_refused(
+    changes: Mapping[str, Any], message: str, library: CLibrary
+) -> None:
+    after_numbers = replace(DEPENDENT["turn"], given=("next", "push"))
+    actions = {**DEPENDENT, "turn": after_numbers}
+    content = agent_bytes(random_weights((OBS, actions), SMALL()))
+    asked: dict[str, Any] = {
+        name: {"actors": [0, 1], "actees": [0, 1]} for name in DEPENDENT if name != "last"
+    }
+    good = {"features": {"A": [[1, 2], [3, 4]]}, "globals": [0], "actions": asked}
+    changed = {name: each for name, each in {**asked, **changes}.items() if each}
+    with CAgent(library, content) as agent:
+        agent.think(agent.observation(good))
+        with pytest.raises(AgentError) as caught:
+            agent.think(agent.observation({**good, "actions": changed}))
+        assert message in str(caught.value)
 
 
 GOOD: dict[str, Any] = {

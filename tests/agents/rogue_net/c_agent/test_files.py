@@ -20,11 +20,19 @@ from benchmarks.peers.network_vectors import random_weights
 from entity_env.agents.rogue_net.checkpoints.agent_file import agent_bytes
 from tests import ROOT
 from tests.helpers.readers import CORPUS, GOOD
-from tests.page.test_network import CONFIGS, CONTENT, HEADER, REFUSED, SHIPPED
+from tests.page.test_network import (
+    CONFIGS,
+    CONTENT,
+    DEPENDENT_CONFIGS,
+    HEADER,
+    REFUSED,
+    SHIPPED,
+)
 
 PROBE = Path(__file__).with_name("probe.c")
 SANITIZERS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
 THREADS = "-O1 -g -fsanitize=thread"
+OPTIONS = {**CONFIGS, **{f"dependent: {name}": each for name, each in DEPENDENT_CONFIGS.items()}}
 NUM_CASES = int(os.environ.get("NUM_FUZZ_CASES", "150"))
 ODD = [0, 1, 7, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**62, 2**63, 2**64 - 1]
 ODD_JSON = ["-1", "0", "1e999", "1.5", "16777216", "99999999999999999999", "null", "true", '"x"']
@@ -93,11 +101,18 @@ def _bad_json(rng: Random, text: bytes) -> bytes:
 
 
 def _bad_item(rng: Random, text: bytes) -> bytes:
-    """Changes one item of a random operation."""
+    """Changes one item of a random operation, the order, or what an action depends on."""
     description = json.loads(text)
     listed = description["operations"]
     operation, other = rng.choice(listed), rng.choice(listed)
-    match rng.randrange(7):
+    match rng.randrange(9):
+        case 7:
+            actions = description["spaces"]["actions"]
+            names = [rng.choice(actions)["name"] for _ in range(rng.randrange(3))]
+            rng.choice(actions)["given"] = rng.choice([names, names, names, None, "move", [3]])
+        case 8:
+            i, k = rng.randrange(len(listed)), rng.randrange(len(listed))
+            listed[i], listed[k] = listed[k], listed[i]
         case 0:
             operation[0] = other[0]
         case 1:
@@ -144,7 +159,7 @@ def mutated(rng: Random, content: bytes) -> bytes:
 
 
 def _of_every_option() -> list[bytes]:
-    return [agent_bytes(random_weights((obs, acts), net)) for obs, acts, net in CONFIGS.values()]
+    return [agent_bytes(random_weights((obs, acts), net)) for obs, acts, net in OPTIONS.values()]
 
 
 def test_all_options_decide_within_their_memory(run: Run) -> None:
@@ -163,7 +178,7 @@ def test_threads_may_share_an_agent(run: Run) -> None:
 def test_damaged_files_are_refused(run: Run) -> None:
     seeds = _of_every_option()
     contents = []
-    for name, content in zip(CONFIGS, seeds, strict=True):
+    for name, content in zip(OPTIONS, seeds, strict=True):
         contents += [mutated(Random(f"{name} {i}"), content) for i in range(NUM_CASES)]
     found = run(contents)
     refused = [line for line in found if line != "ok"]

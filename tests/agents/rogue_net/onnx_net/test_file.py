@@ -40,6 +40,7 @@ from tests.helpers.strategies import action_spaces, obs_spaces, observations
 from tests.page.test_network import (
     ACTIONS,
     CONFIGS,
+    DEPENDENT_CONFIGS,
     FLAT,
     OBS,
     PLACED,
@@ -411,7 +412,8 @@ def test_every_kind_of_operation_has_a_method() -> None:
     )
     assert len(kinds) > 18
     missing = [kind for kind in kinds if not callable(getattr(OnnxNet, kind, None))]
-    assert missing == ["recur"]  # a graph has no state: networks with memory are refused
+    # A graph has no state and makes no choices: networks that need these are refused.
+    assert missing == ["recur", "choice"]
 
 
 def test_an_operation_without_a_method_is_refused_by_name(
@@ -420,6 +422,19 @@ def test_an_operation_without_a_method_is_refused_by_name(
     monkeypatch.delattr(OnnxNet, "attend")
     with pytest.raises(SchemaError, match="the operation 'attend' cannot be written as ONNX"):
         write_onnx(tmp_path / "x.onnx", random_weights((OBS, ACTIONS), SMALL()))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["entities", "MLP"])
+def test_actions_that_depend_on_others_are_refused(name: str, tmp_path: Path) -> None:
+    obs_space, actions, config = DEPENDENT_CONFIGS[name]
+    with pytest.raises(SchemaError) as caught:
+        write_onnx(tmp_path / "x.onnx", random_weights((obs_space, actions), config))
+    first, before = ("share", "target") if name == "entities" else ("pair", "mode")
+    assert str(caught.value) == (
+        f"action {first!r} depends on the choice of {before!r}, which an ONNX graph cannot make: "
+        "write an .agent file instead"
+    )
     assert not list(tmp_path.iterdir())
 
 

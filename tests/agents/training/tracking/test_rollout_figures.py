@@ -48,18 +48,18 @@ def _rollout(rewards: list[list[float]], done: list[list[int]]) -> Trajectories:
 
 def _counted(masks: dict[str, VecActionMask]) -> RolloutFigures:
     meter = RolloutMeter(1, 1, _SPACES)
-    meter.add(_rollout([[0.0]], [[0]]), masks)
+    meter.add(_rollout([[0.0]], [[0]]), masks, {})
     return meter.figures
 
 
 class TestFirstEpisodes:
     def test_over_several_rollouts(self) -> None:
         meter = RolloutMeter(2, 2, _SPACES)
-        meter.add(_rollout([[1, 2], [1, 2], [5, 2]], [[0, 0], [1, 0], [0, 0]]), {})
+        meter.add(_rollout([[1, 2], [1, 2], [5, 2]], [[0, 0], [1, 0], [0, 0]]), {}, {})
         figures = meter.figures
         assert (figures.num_first, figures.first_mean, figures.first_std) == (1, 2.0, 0.0)
         assert figures.first_length == 2.5
-        meter.add(_rollout([[5, 2], [9, 9]], [[1, 1], [1, 1]]), {})
+        meter.add(_rollout([[5, 2], [9, 9]], [[1, 1], [1, 1]]), {}, {})
         figures = meter.figures
         assert (figures.num_first, figures.first_mean, figures.first_std) == (2, 5.0, 3.0)
         assert figures.first_length == 3.0
@@ -74,7 +74,7 @@ class TestFirstEpisodes:
         for part in range(3):
             meter.restart(np.flatnonzero(restarted[part]))
             at = slice(part * length, (part + 1) * length)
-            meter.add(_rollout(rewards[at].tolist(), done[at].tolist()), {})
+            meter.add(_rollout(rewards[at].tolist(), done[at].tolist()), {}, {})
         firsts, changes, returns, steps = [], 0, 0, 0
         own: list[float]
         for row in range(4):
@@ -98,7 +98,7 @@ class TestFirstEpisodes:
 
     def test_of_ranks_add_up(self) -> None:
         meter = RolloutMeter(2, 2, _SPACES)
-        meter.add(_rollout([[1, 2], [1, 2]], [[0, 0], [1, 1]]), {})
+        meter.add(_rollout([[1, 2], [1, 2]], [[0, 0], [1, 1]]), {}, {})
         report = json.loads(json.dumps([*meter.figures]))  # as sent between ranks
         both = RolloutFigures.merged([report, report])
         assert both.num_rows == 4

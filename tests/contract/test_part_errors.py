@@ -1,0 +1,201 @@
+"""Mistakes in decisions in several parts: one clear error, in local play and in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import pytest
+
+from entity_env import (
+    Composite,
+    Continuous,
+    Game,
+    GlobalComposite,
+    Obs,
+    Range,
+    SchemaError,
+    SelectEntityActionSpace,
+    Turn,
+)
+from entity_env.agents import Agent, RandomAgent, random_actions
+from entity_env.vec import VecEnv
+from tests.games.composite_games import PAIR, SEND, Base, Planet, Send, Share
+from tests.helpers.strategies import untyped
+
+
+@dataclass
+class Thawed:
+    share: Share
+
+
+@dataclass(frozen=True)
+class Nothing:
+    pass
+
+
+@dataclass(frozen=True)
+class Count:
+    number: int
+
+
+@dataclass(frozen=True)
+class Unbounded:
+    number: float
+
+
+@dataclass(frozen=True)
+class Launch:
+    speed: Annotated[float, Range(0.0, 2.0)]
+    target: Planet
+    is_fast: bool
+
+
+LAUNCH = Composite(Launch)
+FROZEN = r"a decision in several parts must be a frozen dataclass with fields, got"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Composite(Thawed), FROZEN),
+        (lambda: Composite(Nothing), FROZEN),
+        (lambda: Composite(untyped(3)), FROZEN + " 3"),
+        (lambda: Composite(Send, untyped(3)), r"Composite: name must be a text"),
+        (lambda: Composite(Count), r"field 'number' must be an Enum, bool, an entity class or Ann"),
+        (lambda: Composite(Unbounded), r"field 'number' must be .*Range\(low, high\)\], got"),
+        (lambda: GlobalComposite(Send), r"field 'target' must be an Enum, bool, got .*Planet"),
+        (lambda: Game(_play, entities=(Base,), actions=(SEND,)), r"Planet"),
+    ],
+)
+def test_what_is_no_decision_is_refused(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        make()
+
+
+def _play(agent: Agent, *, seed: int) -> None:
+    """Never called."""
+
+
+def test_parts_are_actions() -> None:
+    assert [part.name for part in SEND.elements] == ["Send.target", "Send.share", "Send.is_fast"]
+    assert SEND.target.space == SelectEntityActionSpace()
+    assert SEND.is_fast.space.given == ("Send.target", "Send.share")
+    assert isinstance(LAUNCH.speed, Continuous)
+    assert Composite(Send) == SEND
+    assert hash(Composite(Send)) == hash(SEND)
+    assert Composite(Send, "Other") != SEND
+    with pytest.raises(AttributeError, match="Composite has no part 'goal': it has target, share"):
+        _ = SEND.goal
+
+
+ONES = [[[True] * 3] * 2] * 2
+
+
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (lambda obs: obs.mask(SEND, ONES), r"Send has a mask for each part: obs\.mask\(action\.ta"),
+        (lambda obs: obs.mask(SEND.is_fast, ONES, given=SEND.target), r"before it \(Send\.share\)"),
+        (lambda obs: obs.mask(PAIR.second, ONES, given=SEND.share), r"before it \(Pair\.first\)"),
+        (lambda obs: obs.mask(SEND.target, ONES, given=SEND.share), r"\(None\), got .*there is no"),
+        (lambda obs: obs.mask(SEND.share, ONES, given=SEND), r"got given=Send: reorder the fields"),
+        (
+            lambda obs: obs.mask(LAUNCH.target, ONES, given=LAUNCH.speed),
+            r"which is a number, so it",
+        ),
+        (lambda obs: obs.mask(SEND.share, [[True]], given=SEND.target), r"\(num_actors, num_earli"),
+        (lambda obs: obs.mask(SEND.share, untyped(1), given=SEND.target), r"num_earlier.* got 1"),
+        (lambda obs: obs.allowed(SEND), r"has several parts: obs\.allowed\(action\.target\) lists"),
+    ],
+)
+def test_masks_of_other_parts_are_refused(mask: Callable[[Obs], object], message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        mask(Obs())
+
+
+BASES, PLANETS = [Base(1.0), Base(2.0)], [Planet(1.0), Planet(2.0)]
+NUM_EARLIER = r"needs 2 rows per actor, one for each choice of .*: got 3"
+SHAPE = r"the mask of action 'Send\.share' needs the shape \(num_actors, num_earlier, num_choices\)"
+SAME = r"'Send\.share' depends on 'Send\.target', so both must be requested of the same actors"
+STUCK = r"'Send\.share': actor 1 has no legal choice after target 0 of 'Send\.target': forbid that"
+
+
+def masked(mask: Any, **given: Any) -> Callable[[Agent], Any]:  # noqa: ANN401 - masks
+    def act(agent: Agent) -> Any:  # noqa: ANN401 - an answer
+        obs = Obs().actors(BASES, SEND).entities(PLANETS)
+        for field, more in given.items():
+            obs.mask(getattr(SEND, field), more)
+        return agent.act(obs.mask(SEND.share, mask, given=SEND.target), SEND)
+
+    return act
+
+
+def plain(part: str, mask: Any) -> Callable[[Agent], Any]:  # noqa: ANN401 - a mask
+    return lambda agent: agent.act(
+        Obs().actors(BASES, SEND).entities(PLANETS).mask(getattr(SEND, part), mask), SEND
+    )
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (
+            lambda agent: agent.act(Obs().actors(BASES, SEND).entities(PLANETS), SEND.share),
+            "declared",
+        ),
+        (lambda agent: agent.act(Obs().actors(BASES, SEND.share).entities(PLANETS), SEND), SAME),
+        (masked([[[1, 1, 1], [1, 1, 1]], [[0, 0, 0], [1, 1, 1]]]), STUCK),
+        (masked([[[1, 1], [1, 1]]] * 2), SHAPE),
+        (masked([[[1, 1, 1]] * 3] * 2), NUM_EARLIER),
+        (masked([[[1, 1, 1]] * 2] * 3), SHAPE),
+        (masked([[[1, 1, 1]] * 2, [[1, 1, 1]]]), SHAPE),
+        (masked([[[1, 1, 2]] * 2] * 2), r"must hold bools .*such as 2"),
+        (masked([]), SHAPE),
+        (masked([[], []]), NUM_EARLIER.replace("3", "0")),
+        (
+            plain("target", [[[True] * 2] * 2] * 2),
+            r"'Send\.target' has three dimensions, but the action before has",
+        ),
+    ],
+)
+def test_mistakes_are_errors_in_every_way_of_playing(
+    act: Callable[[Agent], Any], message: str
+) -> None:
+    game = game_of(act)
+    with pytest.raises(SchemaError, match=message):
+        game.run(RandomAgent(seed=0))
+    with VecEnv(game, 2) as vec, pytest.raises(SchemaError, match=message):
+        vec.reset()
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        masked([[[0, 0, 0], [1, 1, 1]]] * 2, target=[[0, 1]] * 2),  # nothing after what is illegal
+        masked([np.ones((2, 3), np.bool_)] * 2),
+        masked(np.ones((2, 2, 3), np.int64)),
+        plain("share", [[np.bool_(True)] * 3] * 2),
+        plain("share", ONES),
+    ],
+)
+def test_masks_have_many_forms(act: Callable[[Agent], Any]) -> None:
+    game = game_of(act)
+    turns: list[Turn] = []
+    game.run(RandomAgent(seed=0), watch=turns.append)
+    assert len(turns) == 2
+    with VecEnv(game, 2) as vec:
+        obs = vec.reset()
+        vec.act(random_actions(obs, vec.action_space(), np.random.default_rng(0)))
+
+
+def game_of(act: Callable[[Agent], Any]) -> Game:
+    """A game of one decision."""
+
+    def play(agent: Agent, *, seed: int) -> None:
+        if act(agent) is not None:
+            agent.game_over(Obs())
+
+    return Game(play, entities=(Base, Planet), actions=(SEND,), name="one")
