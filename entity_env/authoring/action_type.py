@@ -337,13 +337,10 @@ def kind_of_space(name: ActionName, space: ActionSpace) -> ActionType[Any]:
 
 @cache
 def _global_choice(cls: type) -> ActionType[Any]:
-    if dataclasses.is_dataclass(cls) and not _has_only_enums(cls):
+    is_frozen = getattr(getattr(cls, "__dataclass_params__", None), "frozen", False)
+    if is_frozen and not all(isinstance(kind, EnumType) for kind in resolved_hints(cls).values()):
         return GlobalComposite(cls)
     return GlobalCategorical(cls)
-
-
-def _has_only_enums(cls: type) -> bool:
-    return all(isinstance(kind, EnumType) for kind in resolved_hints(cls).values())
 
 
 def _parts_of(cls: object) -> Mapping[str, Any]:

@@ -107,12 +107,6 @@ def write_onnx(
 
 def onnx_bytes(weights: Weights, *, game: str = "", has_visible: bool = False) -> bytes:
     """Content of an ONNX file; arguments and errors as for `write_onnx`."""
-    for action, space in weights.action_space.items():
-        if space.given:
-            raise SchemaError(
-                f"action {action!r} depends on {space.given[-1]!r}, and an ONNX file computes all "
-                "actions at once: expected actions that depend on no other; write an .agent file"
-            )
     try:
         from entity_env.agents.rogue_net.onnx_net.net import OnnxNet
     except ModuleNotFoundError as error:
