@@ -49,7 +49,7 @@ from entity_env.core.spaces import (
     spaces_to_json,
 )
 from entity_env.core.vec_obs import VecContinuousActionMask, VecSelectEntityActionMask
-from entity_env.errors import CheckpointError, MissingExtraError, SchemaError
+from entity_env.errors import CheckpointError, MissingExtraError
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
