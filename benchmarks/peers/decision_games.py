@@ -30,7 +30,7 @@ class Pass:
 
 @dataclass
 class Round:
-    """What the agent sees, which says nothing about the last pass."""
+    """The observation, which does not show the last pass."""
 
     number: int
 

@@ -59,7 +59,7 @@ class ActionType(ABC, Generic[Answer]):
 
     @property
     def elements(self) -> tuple[ActionType[Any], ...]:
-        """The actions with a space of their own: the parts of a `Composite`, else this one."""
+        """The actions that have a space: the parts of a `Composite`, else this one."""
         return (self,)
 
     @abstractmethod

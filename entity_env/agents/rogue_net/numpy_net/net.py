@@ -310,7 +310,7 @@ class _Run:
         return rows
 
     def choice(self, distribution: Distribution, x: Floats, action: ActionName) -> Floats:
-        """What every actor chose: a one-hot vector, numbers from -1 to 1, or the chosen entity."""
+        """The choice of every actor: a one-hot vector, numbers from -1 to 1, or the chosen entity."""
         chosen: NDArray[Any] = self._chooser.choose(action, distribution)
         if isinstance(distribution, GaussianArrays):
             return distribution.units(chosen)

@@ -203,7 +203,7 @@ class GaussianDistribution(ActionDistribution):
 
 @dataclass(frozen=True, slots=True)
 class DependentDistribution(ActionDistribution):
-    """Distribution of an action that depends on earlier ones; has no samples of its own.
+    """Distribution of an action that depends on earlier ones; cannot be sampled before them.
 
     Args:
         rows: `(num_actors,)` int64, the observation of each actor.
