@@ -310,7 +310,7 @@ class _Run:
         return rows
 
     def choice(self, distribution: Distribution, x: Floats, action: ActionName) -> Floats:
-        """The choice of every actor: a one-hot vector, numbers from -1 to 1, or the chosen entity."""
+        """The choices of all actors: one-hot vectors, numbers from -1 to 1, or chosen entities."""
         chosen: NDArray[Any] = self._chooser.choose(action, distribution)
         if isinstance(distribution, GaussianArrays):
             return distribution.units(chosen)
