@@ -19,7 +19,6 @@ from entity_env import (
     ContinuousActionSpace,
     Game,
     GlobalCategoricalActionSpace,
-    SchemaError,
     VecCategoricalActionMask,
     VecObs,
 )
@@ -41,7 +40,6 @@ from entity_env.agents.rogue_net.numpy_net.distributions import (
     GaussianArrays,
 )
 from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
-from entity_env.agents.rogue_net.onnx_net.file import write_onnx
 from entity_env.agents.rogue_net.torch_net.distributions import (
     ActionDistribution,
     CategoricalDistribution,
@@ -180,14 +178,6 @@ def test_names_change_everywhere() -> None:
     found = given_choices(other, obs, chosen)
     for name, each in wanted.items():
         assert torch.equal(_logprobs(each), _logprobs(found[names.get(name, name)]))
-
-
-def test_onnx_files_are_refused(tmp_path: Path) -> None:
-    net = random_policy(spaces_of(pair), SMALL, 0)
-    message = r"'Pair\.second' depends on 'Pair\.first', and an ONNX file .* write an \.agent file"
-    with pytest.raises(SchemaError, match=message):
-        write_onnx(tmp_path / "pair.onnx", net.weights())
-    assert not [*tmp_path.iterdir()]
 
 
 # ------------------------------------------------------------------ training

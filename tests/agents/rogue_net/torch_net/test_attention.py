@@ -84,7 +84,10 @@ def require_the_book(
     exact = qkv.detach().double().requires_grad_()
     expected = plain(exact, layout, n_head)
     (wanted,) = torch.autograd.grad((expected * slope).sum(), exact)
-    torch.testing.assert_close(mixed.double(), expected, rtol=1e-4, atol=2e-5)
+    # The textbook in float32 rounds, too: large logits of wide heads lose digits.
+    rounded = plain(qkv.detach(), layout, n_head).double() - expected.detach()
+    atol = max(2e-5, 2 * float(rounded.abs().max()))
+    torch.testing.assert_close(mixed.double(), expected, rtol=1e-4, atol=atol)
     torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=5e-5)
     return qkv, mixed
 
