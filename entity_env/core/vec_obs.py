@@ -111,12 +111,11 @@ def merge_metrics(into: dict[str, Metric], more: Mapping[str, Metric]) -> None:
 
 
 class MaskTensors(NamedTuple):
-    """An action mask as tensors; all but `actors` are None if the action mask has none."""
+    """An action mask as tensors; `actees` and `mask` are None if the action mask has none."""
 
     actors: RaggedTensor
     actees: RaggedTensor | None
     mask: RaggedTensor | None
-    per_actor: RaggedTensor | None = None
 
 
 class ObsTensors(NamedTuple):
@@ -187,8 +186,7 @@ class EntityBatch:
         masks = {}
         for name, mask in self.action_masks.items():
             parts = {part: each.to_torch(device) for part, each in _parts(mask)}
-            rest = (parts.get(part) for part in MaskTensors._fields[1:])
-            masks[name] = MaskTensors(parts["actors"], *rest)
+            masks[name] = MaskTensors(parts["actors"], parts.get("actees"), parts.get("mask"))
         return ObsTensors(
             {name: each.to_torch(device) for name, each in self.features.items()},
             {name: each.to_torch(device) for name, each in self.visible.items()},
