@@ -111,7 +111,10 @@ def merge_metrics(into: dict[str, Metric], more: Mapping[str, Metric]) -> None:
 
 
 class MaskTensors(NamedTuple):
-    """An action mask as tensors; `actees` and `mask` are None if the action mask has none."""
+    """An action mask as tensors; `actees` and `mask` are None if the action mask has none.
+
+    For dependent masks, `per_actor` is in the action mask of the batch.
+    """
 
     actors: RaggedTensor
     actees: RaggedTensor | None

@@ -269,4 +269,6 @@ def test_tensors_hold_what_the_batch_holds(seed: int) -> None:
                 assert other.row_index.tolist() == one.row_index.tolist()
     allowed = tensors.action_masks["go"].mask
     assert allowed is None or allowed.values.dtype == torch.bool
-    assert {each.name for each in fields(VecSelectEntityActionMask)} == set(got._fields)
+    # Code unpacks three fields; `per_actor` stays in the batch.
+    names = {each.name for each in fields(VecSelectEntityActionMask)}
+    assert names == {*got._fields, "per_actor"}
