@@ -7,48 +7,21 @@ import random
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.peers.network_vectors import NETWORK, NODE, random_weights
-from entity_env import Composite, Game, GlobalComposite, Obs
+from entity_env import Game, Obs
 from entity_env.agents import Agent
 from entity_env.agents.rogue_net import MLPConfig, NumpyAgent, RogueNetConfig, Weights
 from entity_env.agents.rogue_net.checkpoints.agent_file import agent_bytes
 from entity_env.agents.rogue_net.config import NetConfig
 from entity_env.page.live.players import NetworkPlayer
+from tests.games.composite_games import PAIR, SEND, Base, Planet, Share, View
 
 pytestmark = pytest.mark.skipif(NODE is None, reason="needs Node")
-
-
-@dataclass
-class Base:
-    x: float
-
-
-@dataclass
-class Planet:
-    size: float
-
-
-class Share(Enum):
-    LOW = 0
-    MID = 1
-    HIGH = 2
-
-
-@dataclass(frozen=True)
-class Send:
-    target: Planet
-    share: Share
-    is_fast: bool
-
-
-SEND = Composite(Send)
 
 
 def send(agent: Agent, *, seed: int) -> None:
@@ -71,26 +44,11 @@ def send(agent: Agent, *, seed: int) -> None:
     agent.game_over(Obs(score))
 
 
-@dataclass
-class Number:
-    number: float
-
-
-@dataclass(frozen=True)
-class Pair:
-    first: Share
-    second: Share
-    third: bool
-
-
-PAIR = GlobalComposite(Pair)
-
-
 def pair(agent: Agent, *, seed: int) -> None:
     """Two different labels."""
     rng, score = random.Random(seed), 0.0
     for _ in range(5):
-        obs = Obs(score).globals(Number(rng.randrange(3)))
+        obs = Obs(score).globals(View(rng.randrange(3)))
         obs.mask(PAIR.second, [[a is not b for a in Share] for b in Share], given=PAIR.first)
         answer: Any = agent.act(obs, PAIR)
         if answer is None:
@@ -110,7 +68,7 @@ GAMES: dict[str, tuple[Game, NetConfig]] = {
         RogueNetConfig(d_model=16, d_qk=8, memory=4),
     ),
     "pair": (
-        Game(pair, entities=(), actions=(PAIR,), global_features=Number, name="pair"),
+        Game(pair, entities=(), actions=(PAIR,), global_features=View, name="pair"),
         MLPConfig((16,)),
     ),
 }
