@@ -124,13 +124,12 @@ def evaluate_beside(teacher: Policy | None, net: Policy, minibatch: Minibatch) -
     """
     if teacher is None:
         return evaluate(net, minibatch)
+    chosen = {name: as_tensor(each, net.device) for name, each in minibatch.samples.items()}
     with torch.no_grad():
-        theirs, *_ = teacher.recalled(minibatch.obs, minibatch.teacher_past)
+        remembered = teacher.recalled(minibatch.obs, minibatch.teacher_past)
+        theirs = given_samples(remembered[0], chosen)
     distributions, values, _ = net.recalled(minibatch.obs, minibatch.past)
-    chosen = {name: as_tensor(each, values.device) for name, each in minibatch.samples.items()}
     distributions = given_samples(distributions, chosen)
-    with torch.no_grad():
-        theirs = given_samples(theirs, chosen)
     teacher_kl, agreed, counts = (torch.zeros_like(values) for _ in range(3))
     for name, own in distributions.items():
         rows = own.rows
