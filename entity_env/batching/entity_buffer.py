@@ -20,7 +20,14 @@ from entity_env.batching.frame import Frame, FrameLayout, FrameMemory, LocalMemo
 from entity_env.core.action_request import no_choice_after, other_actors
 from entity_env.core.episode import Episode
 from entity_env.core.observation import BoolMask
-from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, ActionSpace, EntityName, ObsSpace
+from entity_env.core.spaces import (
+    GLOBAL_ENTITY,
+    ActionName,
+    ActionSpace,
+    EntityName,
+    ObsSpace,
+    has_dependent,
+)
 from entity_env.core.validation import metric_problem
 from entity_env.core.vec_actions import choices_without_next
 from entity_env.core.vec_obs import Metric, VecObs
@@ -179,7 +186,7 @@ class Batcher:
             )
             for name, space in action_space.items()
         }
-        self._has_dependent = any(space.given for space in action_space.values())
+        self._has_dependent = has_dependent(action_space)
         self._is_final = is_final
         self._row_ends = [(b.ends.append, b.pending) for b in self.buffers.values()]
         self._memory = LocalMemory()

@@ -182,6 +182,11 @@ def require_given(action_space: Mapping[ActionName, ActionSpace]) -> None:
         earlier[name] = is_global
 
 
+def has_dependent(action_space: Mapping[ActionName, ActionSpace]) -> bool:
+    """Whether any action depends on another."""
+    return any(space.given for space in action_space.values())
+
+
 def has_global_entity(obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]) -> bool:
     """Whether a batch has a `GLOBAL_ENTITY` row for every observation that is not empty.
 

@@ -33,7 +33,7 @@ from entity_env.agents.rogue_net.numpy_net.single_reader import RequestedAction
 from entity_env.agents.rogue_net.operations import Operation
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.core.ragged import Floats
-from entity_env.core.spaces import ActionName, ContinuousActionSpace, EntityName
+from entity_env.core.spaces import ActionName, ContinuousActionSpace, EntityName, has_dependent
 
 try:
     from entity_env.agents.rogue_net.numpy_net import _forward
@@ -66,7 +66,7 @@ class SingleNet(Protocol):
 
 def single_net(weights: Weights) -> SingleNet | None:
     """The fastest network for single observations; None = only `NumpyNet` can compute it."""
-    if any(space.given for space in weights.action_space.values()):
+    if has_dependent(weights.action_space):
         return None
     if IS_COMPILED:
         try:

@@ -39,7 +39,7 @@ from entity_env.agents.rogue_net.torch_net.policy import Memory, Policy, PolicyO
 from entity_env.agents.rogue_net.torch_net.tensors import FEW_PRODUCTS, as_array, has_kernels
 from entity_env.agents.rogue_net.weights import Weights, value_head
 from entity_env.core.ragged import Floats
-from entity_env.core.spaces import ActionName
+from entity_env.core.spaces import ActionName, has_dependent
 from entity_env.core.vec_obs import EntityBatch
 
 Pair: TypeAlias = tuple[Floats, Floats]
@@ -96,10 +96,9 @@ def fastest_policy(net: Policy) -> ActingPolicy:
     """The fastest equivalent of `net.act`, valid until the network changes."""
     if isinstance(net, RogueNet) and CompiledPolicy.fits(net):
         return CompiledPolicy(net)
-    is_dependent = any(space.given for space in net.action_space.values())
-    if type(net) is MLPPolicy and net.device.type == "cpu" and not is_dependent:
-        return ArrayPolicy(net)
-    return net
+    if type(net) is not MLPPolicy or net.device.type != "cpu" or has_dependent(net.action_space):
+        return net
+    return ArrayPolicy(net)
 
 
 class ArrayPolicy:
@@ -179,7 +178,7 @@ class CompiledPolicy:
             and net.config.d_head <= LARGEST_HEAD
             and net.config.d_model <= LARGEST_MODEL
             and max(net.inputs.widths.values()) <= LARGEST_WIDTH
-            and not any(space.given for space in net.action_space.values())
+            and not has_dependent(net.action_space)
             and all(
                 isinstance(head, CategoricalHead | SelectEntityHead)
                 for _, head in net.action_heads.items()
