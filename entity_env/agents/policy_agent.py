@@ -13,10 +13,10 @@ from random import Random
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar, runtime_checkable
 
-from entity_env.authoring.action_type import ActionKey, ActionType, joined_answers
+from entity_env.authoring.action_type import ActionKey, ActionType
 from entity_env.authoring.agent import Agent, Answered, one_per_seat
 from entity_env.authoring.local_run import AgentRun, PastStep, Thoughts
-from entity_env.authoring.obs import Obs, answer_to
+from entity_env.authoring.obs import Obs, answers_to
 from entity_env.authoring.schema import Schema
 from entity_env.core.action_request import Question, chosen_values, questions
 from entity_env.core.observation import Action, Observation
@@ -149,7 +149,7 @@ class PolicyAgent(Agent):
             return None
         answers = self._answers(obs, kinds, observation, decided)
         run.acted(observation, decided)
-        return joined_answers(kinds, answers)
+        return answers
 
     def act_async(self, obs: Obs, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
         self._run.is_async = True
@@ -173,11 +173,10 @@ class PolicyAgent(Agent):
         kinds: list[ActionType[Any]],
         observation: Observation,
         decided: Mapping[ActionName, Action],
-    ) -> list[object]:
-        """The answers to the elements of the actions, after checking the choices."""
+    ) -> Any:  # noqa: ANN401 - the overloads of Agent say more
+        """The result of `act`, after checking the choices."""
         try:
-            values = chosen_values(self.questions(observation), decided)
-            return [answer_to(kind, obs, iter(values[kind.name])) for kind in kinds]
+            return answers_to(kinds, obs, chosen_values(self.questions(observation), decided))
         except SchemaError as error:
             raise SchemaError(f"{type(self).__name__} gave an illegal answer: {error}") from error
 

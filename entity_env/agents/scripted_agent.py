@@ -24,12 +24,11 @@ from entity_env.authoring.action_type import (
     GlobalComposite,
     SelectEntity,
     action_type,
-    joined_answers,
 )
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game_traceback import summary_of
 from entity_env.authoring.load_module import load_module, nearest, split_file_name
-from entity_env.authoring.obs import Obs, answer_to, has_targets, num_actors
+from entity_env.authoring.obs import Obs, answers_to, has_targets, num_actors
 from entity_env.core.action_request import choose_in_order, require_in_bounds
 from entity_env.core.observation import Action, Observation
 from entity_env.core.spaces import ActionName
@@ -99,8 +98,7 @@ class ScriptedAgent(PolicyAgent):
             AnswerError: the answer does not fit the requested actions.
         """
         kinds = self._run.kinds(actions)
-        chosen = zip(kinds, self._chosen(obs, actions, kinds), strict=True)
-        return joined_answers(kinds, [answer_to(kind, obs, iter(each)) for kind, each in chosen])
+        return answers_to(kinds, obs, self._chosen(obs, actions, kinds))
 
     @property
     def label(self) -> str:
@@ -113,8 +111,7 @@ class ScriptedAgent(PolicyAgent):
         if not self._run.num_steps:
             self.begin_episode()
         kinds = self._run.kinds(actions)
-        chosen = zip(kinds, self._chosen(obs, actions, kinds), strict=True)
-        values = {kind.name: each for kind, each in chosen}
+        values = self._chosen(obs, actions, kinds)
         try:
             return choose_in_order(self.questions(observation), lambda asked: values[asked.name])
         except SchemaError as error:  # of a mask that depends on an earlier part
@@ -122,19 +119,18 @@ class ScriptedAgent(PolicyAgent):
 
     def _chosen(
         self, obs: Obs, actions: tuple[ActionKey, ...], kinds: Sequence[ActionType[Any]]
-    ) -> list[list[Any]]:
+    ) -> dict[ActionName, list[Any]]:
+        """The values of every element, as in `VecActions`."""
         answer = self.choose(obs, *actions)
         answers = [answer] if len(actions) == 1 else answer
-        wholes = (
-            [kinds[0].whole or kinds[0]] if len(actions) == 1 else list(map(action_type, actions))
-        )
+        wholes = list(map(action_type, actions))
         if not isinstance(answers, list | tuple) or len(answers) != len(wholes):
             names = ", ".join(whole.name for whole in wholes)
             raise AnswerError(
                 f"{self.label} answered {_text(answer)}, expected a tuple of {len(wholes)} "
                 f"answers, one each for {names}"
             )
-        chosen = []
+        chosen: list[list[Any]] = []
         for whole, each in zip(wholes, answers, strict=True):
             try:
                 chosen += _parts_of(whole, obs, each)
@@ -142,7 +138,7 @@ class ScriptedAgent(PolicyAgent):
                 raise AnswerError(
                     f"{self.label} answered {_text(each)} to the action {whole.name!r}: {error}"
                 ) from None
-        return chosen
+        return {kind.name: values for kind, values in zip(kinds, chosen, strict=True)}
 
 
 # ------------------------------------------------------------------ answers as values
@@ -180,7 +176,7 @@ def _parts_of(kind: ActionType[Any], obs: Obs, answer: object) -> list[list[Any]
 
 
 def _values(kind: ActionType[Any], obs: Obs, answer: object) -> list[Any]:
-    """An answer as values of `VecActions`; the inverse of `answer_to`."""
+    """An answer as values of `VecActions`; the inverse of `answers_to`."""
     if isinstance(kind, GlobalCategorical):
         return [_index(kind, answer, obs.allowed(kind), "")]
     count = num_actors(kind, obs)

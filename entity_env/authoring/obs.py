@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import compress, islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,9 +16,11 @@ from entity_env.authoring.action_type import (
     GlobalComposite,
     SelectEntity,
     action_type,
+    joined_answers,
 )
 from entity_env.authoring.entity_type import entity_type
 from entity_env.core.observation import BoolMask
+from entity_env.core.spaces import ActionName
 from entity_env.core.validation import (
     is_nested,
     is_number,
@@ -355,8 +357,15 @@ def _actors_hint(kind: ActionType[Any], obs: Obs, wanted: int) -> str:
     )
 
 
-def answer_to(kind: ActionType[Any], obs: Obs, values: Iterator[Any]) -> object:
-    """The result of `act` for one action."""
+def answers_to(
+    kinds: Sequence[ActionType[Any]], obs: Obs, values: Mapping[ActionName, Iterable[Any]]
+) -> Any:  # noqa: ANN401 - the result of `act`
+    """The result of `act`, given the values of each element of the actions, as in `VecActions`."""
+    return joined_answers(kinds, [_answer_to(kind, obs, iter(values[kind.name])) for kind in kinds])
+
+
+def _answer_to(kind: ActionType[Any], obs: Obs, values: Iterator[Any]) -> object:
+    """The answer to one element."""
     if isinstance(kind, GlobalCategorical):
         return kind.decode([next(values)], ())
     count = num_actors(kind, obs)

@@ -19,12 +19,12 @@ from typing import Any, Final, cast
 import numpy as np
 from greenlet import getcurrent, greenlet
 
-from entity_env.authoring.action_type import ActionKey, ActionType, joined_answers
+from entity_env.authoring.action_type import ActionKey, ActionType
 from entity_env.authoring.agent import Agent, Pending
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import is_a, line_of_frame
 from entity_env.authoring.local_run import end_episode, still_played
-from entity_env.authoring.obs import Obs, answer_to, obs_problem
+from entity_env.authoring.obs import Obs, answers_to, obs_problem
 from entity_env.authoring.schema import Schema
 from entity_env.authoring.step_timeout import StepTimeout
 from entity_env.authoring.to_observation import to_observation
@@ -553,8 +553,7 @@ def random_answer(
 ) -> object:
     """A random legal result of `act` for these actions."""
     asked = questions(observation, schema.obs_space(), schema.action_space())
-    chosen = chosen_values(asked, random_answers(asked, rng))
-    return joined_answers(kinds, [answer_to(kind, obs, iter(chosen[kind.name])) for kind in kinds])
+    return answers_to(kinds, obs, chosen_values(asked, random_answers(asked, rng)))
 
 
 def _frame_of_play(game: Game, frame: FrameType) -> FrameType:

@@ -9,10 +9,10 @@ from typing import Self
 
 from entity_env.agents.channels.channel import Transport
 from entity_env.agents.channels.game_runner import GameRunner, TrainAgent
-from entity_env.authoring.action_type import ActionKey, joined_answers
+from entity_env.authoring.action_type import ActionKey
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import refuse_exit
-from entity_env.authoring.obs import Obs, actions_at_truncation, answer_to, obs_problem
+from entity_env.authoring.obs import Obs, actions_at_truncation, answers_to, obs_problem
 from entity_env.authoring.to_observation import to_observation
 from entity_env.core.action_request import Question, chosen_values, questions
 from entity_env.core.environment import Environment
@@ -242,9 +242,7 @@ class TrainAgentEnv(Environment):
                 f"{self._host.name}: action {unasked[0]!r} was not requested; "
                 f"requested: {', '.join(asked)}"
             )
-        values = chosen_values(asked.values(), actions)
-        answers = [answer_to(kind, obs, iter(values[kind.name])) for kind in agent.kinds]
-        return joined_answers(agent.kinds, answers)
+        return answers_to(agent.kinds, obs, chosen_values(asked.values(), actions))
 
     def _require_open(self) -> None:
         if self._host.is_closed:

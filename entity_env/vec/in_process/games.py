@@ -11,15 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.channels.game_runner import GameRunner, OnEnd, TrainAgent
-from entity_env.authoring.action_type import (
-    ActionType,
-    Categorical,
-    GlobalCategorical,
-    joined_answers,
-)
+from entity_env.authoring.action_type import ActionType, Categorical, GlobalCategorical
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import line_of_frame
-from entity_env.authoring.obs import Obs, actions_at_truncation, answer_to, obs_problem
+from entity_env.authoring.obs import Obs, actions_at_truncation, answers_to, obs_problem
 from entity_env.batching.obs_batcher import ObsBatcher
 from entity_env.core.episode import Episode
 from entity_env.core.episode_stats import EpisodeCollector
@@ -115,7 +110,7 @@ class GameBatch(LocalBatch):
             if isinstance(kind, Categorical | GlobalCategorical) and kind.whole is None:
                 return self._choices(kind, chosen, self.layout.actions[name].row)
         given = {name: iter(chosen) for name, chosen in values.items()}
-        return (_answer(agent, given) for agent in self._waiting)
+        return (answers_to(agent.kinds, agent.obs or Obs(), given) for agent in self._waiting)
 
     def _choices(
         self, kind: Categorical[Any] | GlobalCategorical[Any], chosen: list[int], row: int
@@ -229,13 +224,6 @@ class GameBatch(LocalBatch):
     def _score_error(self, env_id: int) -> str:
         shown = [agent.obs for agent in self._hosts[env_id].agents if agent.obs is not None]
         return next(filter(None, map(obs_problem, shown)), "")
-
-
-def _answer(agent: TrainAgent, given: Mapping[ActionName, Iterator[Any]]) -> object:
-    obs = agent.obs or Obs()
-    return joined_answers(
-        agent.kinds, [answer_to(kind, obs, given[kind.name]) for kind in agent.kinds]
-    )
 
 
 def _last_reward(agent: TrainAgent, obs: Obs) -> float:

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from entity_env.agents.channels.game_runner import GameRunner, TrainAgent
-from entity_env.authoring.action_type import SelectEntity, joined_answers
+from entity_env.authoring.action_type import SelectEntity
 from entity_env.authoring.game import Game
 from entity_env.authoring.identity import all_settings
-from entity_env.authoring.obs import Obs, actions_at_truncation, answer_to
+from entity_env.authoring.obs import Obs, actions_at_truncation, answers_to
 from entity_env.batching.frame import Frame, LocalMemory
 from entity_env.batching.obs_batcher import ObsBatcher
 from entity_env.core.episode import Episode
@@ -203,8 +203,7 @@ class Server:
             obs = agent.obs
             if obs is None:
                 continue
-            decoded = [answer_to(kind, obs, given[kind.name]) for kind in agent.kinds]
-            agent.give(joined_answers(agent.kinds, decoded))
+            agent.give(answers_to(agent.kinds, obs, given))
 
     def message(self, ids: list[int]) -> bytes:
         shown: list[Obs | None] = []
