@@ -28,25 +28,32 @@ class Entity:
 
     Comparisons ignore `is_single`, `shape` and `is_binary`.
 
+    A *relation* is a row about two entities of the same observation, such as a route between two
+    planets. Its first two features are references: the position of an entity among the
+    observation's entities of its type, a whole number from 0.
+
     Args:
         is_single: every observation has exactly one entity of this type, so a network can read it
             as a vector.
         shape: height, width and channels, if the features are the pixels of a picture in row-major
             order, channels last; None = not a picture.
         is_binary: all features are 0 or 1, such as a one-hot vector.
+        references: of a relation, the types of the two entities; None = not a relation.
 
     Raises:
-        SchemaError: a duplicate or invalid feature name, or a shape that does not match the number
-            of features.
+        SchemaError: a duplicate or invalid feature name, a shape that does not match the number
+            of features, or a relation without two references.
     """
 
     features: Sequence[str]
     is_single: bool = field(default=False, compare=False)
     shape: tuple[int, int, int] | None = field(default=None, compare=False)
     is_binary: bool = field(default=False, compare=False)
+    references: tuple[EntityName, EntityName] | None = None
 
     def __post_init__(self) -> None:
         _require_unique(self.features, "entity features")
+        self._require_references()
         shape = self.shape
         if shape is None:
             return
@@ -58,10 +65,28 @@ class Entity:
                 f"the number of features, {len(self.features)}: got {shown(shape)}"
             )
 
+    def _require_references(self) -> None:
+        """Raises SchemaError unless this is no relation, or one with two columns of references."""
+        given: object = self.references  # any type, if read from a file
+        if given is None:
+            return
+        is_pair = isinstance(given, tuple) and [type(name) for name in given] == [str] * 2
+        if not is_pair or len(self.features) < 2 or self.is_single or self.shape is not None:
+            raise SchemaError(
+                "a relation needs the names of two entity types, and two features that refer to "
+                "their entities; it cannot be single or a picture: got references "
+                f"{shown(given)} and the features {', '.join(self.features) or 'none'}"
+            )
+
 
 @dataclass(frozen=True)
 class ObsSpace:
-    """Observation space: global features and entity types, both ordered."""
+    """Observation space: global features and entity types, both ordered; relations come last.
+
+    Raises:
+        SchemaError: a reserved or duplicate name, an entity type after a relation, or a relation
+            to something else than an entity type.
+    """
 
     global_features: Sequence[str] = ()
     entities: Mapping[EntityName, Entity] = field(default_factory=dict)
@@ -72,6 +97,23 @@ class ObsSpace:
         for name in self.entities:
             if not name or name == GLOBAL_ENTITY:
                 raise SchemaError(f"entity name {name!r} is reserved: choose another name")
+        types = [name for name, each in self.entities.items() if each.references is None]
+        if types != [*self.entities][: len(types)]:
+            raise SchemaError(
+                f"relations must come after all entity types: got {', '.join(self.entities)}"
+            )
+        for name, entity in self.relations.items():
+            unknown = [other for other in entity.references or () if other not in types]
+            if unknown:
+                raise SchemaError(
+                    f"relation {name!r} refers to {unknown[0]!r}, expected an entity type: "
+                    f"{', '.join(types) or 'there are none'}"
+                )
+
+    @property
+    def relations(self) -> dict[EntityName, Entity]:
+        """The entity types that are relations, see `Entity`."""
+        return {name: each for name, each in self.entities.items() if each.references is not None}
 
 
 @dataclass(frozen=True)
@@ -252,6 +294,7 @@ def spaces_to_json(
                 **({"is_single": True} if entity.is_single else {}),
                 **({"shape": list(entity.shape)} if entity.shape is not None else {}),
                 **({"is_binary": True} if entity.is_binary else {}),
+                **({"references": list(entity.references)} if entity.references else {}),
             }
             for name, entity in obs_space.entities.items()
         ],
@@ -284,7 +327,8 @@ def _entity_from_json(data: Mapping[str, object]) -> Entity:
         shape = tuple(shape)
     is_single, is_binary = (data.get(name) is True for name in ("is_single", "is_binary"))
     features = _strings(data, "features")
-    return Entity(features, is_single, shape, is_binary)  # type: ignore[arg-type]  # checked
+    references = _strings(data, "references") if "references" in data else None
+    return Entity(features, is_single, shape, is_binary, references)  # type: ignore[arg-type]  # checked
 
 
 def differences(
@@ -311,6 +355,18 @@ def differences(
                 f"entity {name!r}: ",
                 entity.features,
                 got_obs.entities[name].features,
+                names,
+            )
+        ),
+        *(
+            sentence
+            for name, entity in expected_obs.entities.items()
+            if name in got_obs.entities
+            for sentence in _list_differences(
+                "the reference to",
+                f"relation {name!r}: ",
+                entity.references or (),
+                got_obs.entities[name].references or (),
                 names,
             )
         ),

@@ -61,6 +61,18 @@ def test_spaces_survive_json(
     assert differences((obs_space, action_space), again) == []
 
 
+def test_references_of_a_relation_survive_json() -> None:
+    route = Entity(("source", "target", "eta"), references=("Planet", "Base"))
+    entities = {"Planet": Entity(("x",)), "Base": Entity(()), "Route": route}
+    obs_space = ObsSpace((), entities)
+    assert spaces_from_json(json.loads(json.dumps(spaces_to_json(obs_space, {}))))[0] == obs_space
+    assert obs_space.relations == {"Route": route}
+    back = ObsSpace((), {**entities, "Route": Entity(route.features, references=("Base",) * 2)})
+    assert differences((obs_space, {}), (back, {})) == [
+        "relation 'Route': the checkpoint has the reference to 'Planet', the game does not"
+    ]
+
+
 def test_a_picture_survives_json() -> None:
     obs_space = ObsSpace((), {"Screen": Entity((*"abcdef",), is_single=True, shape=(1, 3, 2))})
     data = json.loads(json.dumps(spaces_to_json(obs_space, {})))

@@ -56,6 +56,19 @@ def test_widths_are_those_of_the_entities_and_the_global_one_last(
         (lambda: Entity(["x", "y", "x"]), "entity features must differ: got x more than once"),
         (lambda: Entity("xy"), "a list of names, got the single string 'xy'"),
         (lambda: ObsSpace(["t", "t"]), "global features must differ"),
+        (lambda: Entity(["a"], references=("A", "A")), "two features that refer to their entities"),
+        (
+            lambda: Entity(["a", "b"], references=("A",)),  # type: ignore[arg-type]  # one name
+            "a relation needs the names of two entity types, and two features",
+        ),
+        (
+            lambda: ObsSpace([], {"R": Entity(["a", "b"], references=("A", "A")), "A": Entity([])}),
+            "relations must come after all entity types: got R, A",
+        ),
+        (
+            lambda: ObsSpace([], {"A": Entity([]), "R": Entity(["a", "b"], references=("A", "B"))}),
+            "relation 'R' refers to 'B', expected an entity type: A",
+        ),
         (lambda: ObsSpace([], {"": Entity(["x"])}), "entity name '' is reserved"),
         (lambda: ObsSpace([], {GLOBAL_ENTITY: Entity(["x"])}), "'__global__' is reserved"),
         *(
