@@ -141,6 +141,15 @@ ACTIONS: dict[str, ActionSpace] = {
     "push": ContinuousActionSpace((-1.0, 5.0), (1.0, 6.5), ("l", "r")),
 }
 OBS = ObsSpace(("t",), {"A": Entity(("x", "y")), "keys": Entity(()), "B": Entity(("y", "x", "z"))})
+LINKED = ObsSpace(
+    ("t",),
+    {
+        **OBS.entities,
+        "R": Entity(("of", "to", "d"), references=("B", "A")),
+        "a.b": Entity(("from", "to"), references=("A", "A")),
+    },
+)
+UNCOUNTED = ObsSpace((), {"A": Entity(("x",)), "R": Entity(("of", "to"), references=("A", "A"))})
 PLACED = ObsSpace(
     ("t", "x", "y", "z"),
     {"A": Entity(("x", "y", "z")), "2": Entity(("z", "y", "x", "u")), "1": Entity(())},
@@ -242,6 +251,11 @@ CONFIGS: dict[str, tuple[ObsSpace, Mapping[str, ActionSpace], NetConfig]] = {
         *(ObsSpace(), {"mode": ACTIONS["mode"]}),
         SMALL(),
     ),
+    "relations": (LINKED, ACTIONS, SMALL()),
+    "relations without features": (UNCOUNTED, ACTIONS, SMALL(n_head=8)),
+    "relations without selection": (LINKED, FLAT_ACTIONS, SMALL(n_layer=1)),
+    "relations of a value network": (LINKED, ACTIONS, SMALL(separate_value=True, memory=3)),
+    "relations and pooling": (LINKED, ACTIONS, SMALL(pooling="meanmax", memory=4)),
     "MLP": (FLAT, FLAT_ACTIONS, MLPConfig((16, 8))),
     "MLP without norm": (FLAT, FLAT_ACTIONS, MLPConfig((16,), norm_inputs=False)),
     "MLP with memory": (FLAT, FLAT_ACTIONS, MLPConfig((16, 8), memory=6)),
@@ -271,8 +285,10 @@ def observed(spaces: Spaces, seed: int, *, is_radial: bool = False) -> Observati
     }
     if is_on_borders:
         features = {name: rows.round() for name, rows in features.items()}
+    refer(rng, obs_space, counts, features)
     ids = [(name, i) for name, count in counts.items() for i in range(count)]
-    actors = [ids[i] for i in rng.permutation(len(ids))[:3]]
+    able = [each for each in ids if each[0] not in obs_space.relations]
+    actors = [able[i] for i in rng.permutation(len(able))[:3]]
     asked: dict[str, Any] = {
         "move": CategoricalActionMask(actor_ids=actors, mask=_allowed(rng, len(actors), 3)),
         "a.b": SelectEntityActionMask(actor_ids=actors, mask=_allowed(rng, len(actors), len(ids))),
@@ -290,6 +306,21 @@ def observed(spaces: Spaces, seed: int, *, is_radial: bool = False) -> Observati
             name: rng.random(count) < 0.6 for name, count in counts.items() if seed % 3 and count
         },
     )
+
+
+def refer(
+    rng: np.random.Generator,
+    obs_space: ObsSpace,
+    counts: dict[str, int],
+    features: dict[str, NDArray[Any]],
+) -> None:
+    """Replaces the references of all relations with random ones, in place."""
+    for name, entity in obs_space.relations.items():
+        ends = [counts[other] for other in entity.references or ()]
+        counts[name] *= all(ends)
+        features[name] = features[name][: counts[name]]
+        for column, end in enumerate(ends):
+            features[name][:, column] = rng.integers(0, max(end, 1), counts[name])
 
 
 def _allowed(rng: np.random.Generator, num_actors: int, num_choices: int) -> Any:  # noqa: ANN401
@@ -463,6 +494,7 @@ DEPENDENT_CONFIGS: dict[str, tuple[ObsSpace, Mapping[str, ActionSpace], NetConfi
     "pooling": (OBS, DEPENDENT, SMALL(pooling="meanmax")),
     "memory": (OBS, DEPENDENT, SMALL(memory=5)),
     "positions": (PLACED, DEPENDENT, placed(Relpos((3, 4)))),
+    "relations": (LINKED, DEPENDENT, SMALL()),
     "MLP": (FLAT, FLAT_DEPENDENT, MLPConfig((16, 8))),
     "MLP with numbers": (FLAT, FLAT_NUMBERS, MLPConfig((16,), memory=3)),
     "CNN": (SCREEN, FLAT_DEPENDENT, CNNConfig()),
@@ -484,8 +516,10 @@ def dependent_observation(spaces: Spaces, seed: int) -> Observation:
         name: rng.normal(size=(count, len(obs_space.entities[name].features))).astype(np.float32)
         for name, count in counts.items()
     }
+    refer(rng, obs_space, counts, features)
     ids = [(name, i) for name, count in counts.items() for i in range(count)]
-    actors = [ids[i] for i in rng.permutation(len(ids))[:3]]
+    able = [each for each in ids if each[0] not in obs_space.relations]
+    actors = [able[i] for i in rng.permutation(len(able))[:3]]
     num_choices: dict[str, int] = {}
     asked: dict[str, Any] = {}
     for name, space in actions.items():

@@ -108,7 +108,8 @@ def find_choices(action: ActionName, mask: VecActionMask, layout: Layout) -> Cho
         allowed = None if mask.mask is None else mask.mask.values
         choices = Choices(packed, rows, allowed)
     else:
-        actees = Actees(layout.packed_index(mask.actees, f"actees of action {action!r}"), mask)
+        what = f"actees of action {action!r}"
+        actees = Actees(layout.packed_index(mask.actees, what, has_relations=True), mask)
         choices = Choices(packed, rows, _allowed_actees(mask, actees.max_actees), actees)
     _require_a_choice(action, choices)
     return choices

@@ -7,8 +7,8 @@ slots, `max_length` per nonempty observation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.core.ragged import Floats, Ints, RaggedArray
-from entity_env.core.spaces import EntityName
+from entity_env.core.spaces import GLOBAL_ENTITY, EntityName
 from entity_env.core.vec_obs import EntityBatch
 from entity_env.errors import SchemaError
 
@@ -38,6 +38,7 @@ class Layout:
         order: `(num_entities,)` packed index of the entity at each place.
         visible: `(num_entities,)` bool, for each packed entity: the policy sees it; None = it sees
             all.
+        relations: relations between these entities; None = the game has none.
     """
 
     lengths: Ints
@@ -46,6 +47,7 @@ class Layout:
     places: Ints
     order: Ints
     visible: NDArray[np.bool_] | None
+    relations: Relations | None = None
 
     @cached_property
     def max_length(self) -> int:
@@ -119,22 +121,135 @@ class Layout:
         spread[has_entities] = found
         return spread
 
-    def packed_index(self, entities: RaggedArray[np.int64], what: str) -> Ints:
+    def packed_index(
+        self, entities: RaggedArray[np.int64], what: str, *, has_relations: bool = False
+    ) -> Ints:
         """Packed index of each entity, given its index in its observation.
 
         Raises `SchemaError` for an index out of range; `what` names the entities in the message.
+
+        Args:
+            has_relations: a relation may be among them; its packed index follows those of all
+                entities.
         """
         rows = entities.row_index
         index = entities.values
-        wrong = (index < 0) | (index >= self.lengths[rows])
+        relations = self.relations
+        num_all = self.lengths if relations is None else self.lengths + relations.layout.lengths
+        wrong = (index < 0) | (index >= num_all[rows])
         if wrong.any():
             at = int(wrong.argmax())
             raise SchemaError(
                 f"{what}: row {rows[at]} names entity {index[at]}, which is not among its "
-                f"{self.lengths[rows[at]]} entities (indices start at 0)"
+                f"{num_all[rows[at]]} entities (indices start at 0)"
             )
-        place: Ints = self.order[self.offsets[rows] + index]
+        if relations is None:
+            place: Ints = self.order[self.offsets[rows] + index]
+            return place
+        after = index - relations.num_before[rows]
+        is_relation = (after >= 0) & (after < relations.layout.lengths[rows])
+        if is_relation.any() and not has_relations:
+            at = int(is_relation.argmax())
+            raise SchemaError(
+                f"{what}: row {rows[at]} names {index[at]}, which is a relation: expected one of "
+                f"its {self.lengths[rows[at]]} entities, relations do not act"
+            )
+        # Relations lie between the entities and the actor of global actions.
+        index = np.where(after < 0, index, index - relations.layout.lengths[rows])
+        place = np.empty(len(rows), np.int64)
+        own, theirs = ~is_relation, is_relation
+        place[own] = self.order[self.offsets[rows[own]] + index[own]]
+        starts = relations.layout.offsets[rows[theirs]]
+        place[theirs] = len(self.order) + relations.layout.order[starts + after[theirs]]
         return place
+
+
+@dataclass(frozen=True)
+class Relations:
+    """Relations of a batch.
+
+    Args:
+        layout: of all relations.
+        num_before: `(num_rows,)` number of entities before the relations in each observation.
+        pairs: `(num_relations, 2)` packed index of both entities of each packed relation.
+        visible: see `Layout`, of the entities.
+    """
+
+    layout: Layout
+    num_before: Ints
+    pairs: Ints
+    visible: NDArray[np.bool_] | None
+
+    @classmethod
+    def of(
+        cls,
+        batch: Batch,
+        names: Sequence[EntityName],
+        references: Mapping[EntityName, Sequence[EntityName]],
+    ) -> Relations:
+        """The relations of a batch.
+
+        Args:
+            names: entity types, in packed order.
+            references: both entity types of each relation.
+
+        Raises:
+            SchemaError: a reference that is not the position of an entity.
+        """
+        sizes = [len(batch.features[name].values) for name in names]
+        starts = dict(zip(names, np.cumsum([0, *sizes]).tolist(), strict=False))
+        pairs = [_pairs(batch, name, each, starts) for name, each in references.items()]
+        counts = [batch.features[name].lengths for name in names if name != GLOBAL_ENTITY]
+        return cls(
+            lay_out(batch, tuple(references)),
+            np.sum(counts, axis=0),
+            np.concatenate(pairs),
+            visible_entities(batch, names),
+        )
+
+    @cached_property
+    def messages(self) -> tuple[Ints, Ints, Ints | None]:
+        """Packed entities that receive and send messages, and their index, None = all messages.
+
+        Message 2 i goes to the source of relation i, message 2 i + 1 to its target. Visible
+        entities receive none from or about what is hidden.
+        """
+        receivers, senders = self.pairs.reshape(-1), self.pairs[:, ::-1].flatten()
+        flags = self.layout.visible
+        if self.visible is None and flags is None:
+            return receivers, senders, None
+        is_shown = np.full(len(receivers), True) if flags is None else np.repeat(flags, 2)
+        if self.visible is not None:
+            is_shown &= self.visible[senders]
+            is_shown |= ~self.visible[receivers]
+        (kept,) = np.nonzero(is_shown)
+        return receivers[kept], senders[kept], kept
+
+
+def _pairs(
+    batch: Batch,
+    name: EntityName,
+    references: Sequence[EntityName],
+    starts: Mapping[EntityName, int],
+) -> Ints:
+    """`(num_relations, 2)` packed index of both entities."""
+    own = batch.features[name]
+    rows, values = own.row_index, own.values[:, :2]
+    pairs = np.empty((len(values), 2), np.int64)
+    for column, other in enumerate(references):
+        theirs, index = batch.features[other], values[:, column]
+        lengths = theirs.lengths[rows]
+        is_right = (index >= 0) & (index < lengths) & (index == np.floor(index))
+        if not is_right.all():
+            at = int(is_right.argmin())
+            number, row = at - own.offsets[rows[at]], rows[at]
+            raise SchemaError(
+                f"row {row}: relation {name!r} {number} refers to {other!r} {index[at]:g}, "
+                f"expected a whole number from 0: the position of one of {lengths[at]} entities"
+            )
+        pairs[:, column] = index
+        pairs[:, column] += starts[other] + theirs.offsets[rows]
+    return pairs
 
 
 def _reduced(function: np.ufunc, x: Floats, seen: NDArray[np.bool_] | None, starts: Ints) -> Floats:
@@ -147,11 +262,26 @@ def _reduced(function: np.ufunc, x: Floats, seen: NDArray[np.bool_] | None, star
     return reduced
 
 
-def lay_out(batch: Batch, names: Sequence[EntityName], *, is_compiled: bool = False) -> Layout:
+def lay_out(
+    batch: Batch,
+    names: Sequence[EntityName],
+    references: Mapping[EntityName, Sequence[EntityName]] | None = None,
+    *,
+    is_compiled: bool = False,
+) -> Layout:
     """The layout of a batch; `names` are its entity types, in packed order.
 
     With `is_compiled`, a numba kernel computes it ten times faster, but numba takes time to load.
+
+    Args:
+        references: as for `Relations.of`; None or empty = no relations.
+
+    Raises:
+        SchemaError: as `Relations.of`.
     """
+    if references:
+        layout = lay_out(batch, names, is_compiled=is_compiled)
+        return replace(layout, relations=Relations.of(batch, names, references))
     counts = np.stack([batch.features[name].lengths for name in names])
     lengths = counts.sum(axis=0)
     visible = visible_entities(batch, names)

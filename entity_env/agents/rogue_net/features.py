@@ -36,8 +36,8 @@ def input_features(
 ) -> dict[EntityName, tuple[str, ...]]:
     """Names of the features per entity type: its own, then the global features.
 
-    `GLOBAL_ENTITY` is the last type if there is a global action. Raises `SchemaError` for more than
-    `MAX_COLUMNS` features.
+    `GLOBAL_ENTITY` is the last type if there is a global action. Relations are left out. Raises
+    `SchemaError` for more than `MAX_COLUMNS` features.
     """
     shared = tuple(obs_space.global_features)
     own = sum(len(entity.features) for entity in obs_space.entities.values())
@@ -47,7 +47,11 @@ def input_features(
             f"all entity types have {num_columns} features together, with the global features "
             f"counted for each type: a network reads at most {MAX_COLUMNS}"
         )
-    features = {name: (*entity.features, *shared) for name, entity in obs_space.entities.items()}
+    features = {
+        name: (*entity.features, *shared)
+        for name, entity in obs_space.entities.items()
+        if entity.references is None
+    }
     if any(isinstance(space, GlobalCategoricalActionSpace) for space in action_space.values()):
         features[GLOBAL_ENTITY] = shared
     return features
@@ -68,24 +72,40 @@ class Inputs:
         translation: TranslationConfig | None = None,
     ) -> None:
         self.features = input_features(obs_space, action_space)
-        """Feature names per entity type, without distances."""
+        """Feature names per entity type, without distances and relations."""
         if not self.features:
             raise SchemaError("there is no entity to learn from: declare one, or a global action")
         self.names = tuple(self.features)
+        self.references = {
+            name: each.references
+            for name, each in obs_space.entities.items()
+            if each.references is not None
+        }
+        """Both entity types of each relation."""
+        self._relation_widths = {
+            name: len(obs_space.entities[name].features) - 2 + len(obs_space.global_features)
+            for name in self.references
+        }
         self.has_globals = bool(obs_space.global_features)
         self.translation = None if translation is None else _Translation(translation, self.features)
 
     @property
     def widths(self) -> dict[EntityName, int]:
-        """Number of features per entity type, with distances."""
+        """Number of features per entity type, with distances; then of relations, without the
+        references.
+        """
         moved = self.translation
-        return {
+        widths = {
             name: len(features) + (moved is not None and moved.adds_distance(name))
             for name, features in self.features.items()
         }
+        return widths | self._relation_widths
 
     def arrays(self, batch: Batch) -> dict[EntityName, Floats]:
-        """`(num_entities, width)` per type, packed as in the batch."""
+        """`(num_entities, width)` per type, packed as in the batch.
+
+        Arrays of relations begin with two more columns, the references.
+        """
         arrays = self._joined(batch)
         if self.translation is None:
             return arrays
@@ -106,12 +126,13 @@ class Inputs:
 
     def _joined(self, batch: Batch) -> dict[EntityName, Floats]:
         if not self.has_globals:
-            return {name: batch.features[name].values for name in self.names}
+            names = *self.names, *self.references
+            return {name: batch.features[name].values for name in names}
         shared = batch.features[GLOBAL_ENTITY]
         # A row without a `GLOBAL_ENTITY` has no entities that could look up its place.
         place = shared.offsets[:-1]
         joined: dict[EntityName, Floats] = {}
-        for name in self.names:
+        for name in (*self.names, *self.references):
             own = batch.features[name]
             values = own.values
             if name != GLOBAL_ENTITY:
@@ -133,6 +154,8 @@ def _variable_size(
 ) -> str | None:
     """Why a network that reads a fixed-size vector cannot play; None = it can."""
     for name, entity in obs_space.entities.items():
+        if entity.references is not None:
+            return f"relation {name!r} cannot be read by an MLP or CNN: use a RogueNet"
         if not entity.is_single:
             return (
                 "an MLP or CNN needs observations of fixed size, but there may be any number of "

@@ -13,12 +13,16 @@ changes decisions belongs in here.
 
 | kind | output |
 |---|---|
-| `normalize` | the input, standardized by its statistics `count`, `mean`, `squares_sum`; clipped |
+| `normalize` | the columns from `start`, standardized by `count`, `mean`, `squares_sum`; clipped |
 | `linear` | `x @ weight.T + bias`, then the `activation`, if any: `gelu`, `relu`, … |
 | `layer_norm` | rows with mean 0 and deviation 1, times `weight` plus `bias` |
 | `add` | the first input, with the second added in place |
 | `repeat` | the tensor `embedding` for every row of the input |
-| `concatenate` | the rows of all inputs, which are the entity types `entities`, in this order |
+| `concatenate` | the rows of all inputs; with `entities`, these entity types, in this order |
+| `pairs` | the rows of both entities of each relation: its first columns, of types `references` |
+| `relate` | attention in pairs: query, key, value; keys and values of relations; the pairs |
+| `ends` | columns of every relation, then of both its entities |
+| `merge` | the rows of entities and relations, which indices of actees count |
 | `positions` | keys and values of every pair of entities, with the `options` of `Relpos` |
 | `attend` | attention with `n_head` heads: query, key, value and, if used, positions and gate |
 | `pool` | per observation the `mean`, `max` or `meanmax` of its visible entities, 0 without any |
@@ -71,6 +75,7 @@ from entity_env.errors import SchemaError
 MEMORY_POOLING: Final = "meanmax"
 """Pooling of embedded entities for the memory of a RogueNet."""
 RELPOS: Final = "backbone.relpos_encoding."
+RELATIONS: Final = "relations."
 VALUE_NET: Final = "value_net."
 Actions: TypeAlias = Mapping[ActionName, ActionSpace]
 _Tensor = TypeVar("_Tensor")
@@ -167,15 +172,19 @@ def _linear(
     return _operation("linear", (x,), y, layer, shapes, **constants)
 
 
-def _normalize(layer: str, x: str, y: str, width: int) -> Operation:
+def _normalize(layer: str, x: str, y: str, width: int, start: int = 0) -> Operation:
     shapes = {"count": (), "mean": (width,), "squares_sum": (width,)}
-    return _operation("normalize", (x,), y, layer, shapes)
+    constants = {"start": start} if start else {}
+    return _operation("normalize", (x,), y, layer, shapes, **constants)
 
 
-def _actors(action: ActionName, actions: Actions, x: str, width: int) -> Iterator[Operation]:
+def _actors(
+    action: ActionName, actions: Actions, x: str, width: int, everything: str
+) -> Iterator[Operation]:
     """Operations from entities to the vectors of an action's actors.
 
-    If the action depends on others, the vectors depend on what was chosen.
+    If the action depends on others, the vectors depend on what was chosen: labels, numbers, or rows
+    of the buffer `everything`.
     """
     at, layer = f"actors/{action}", f"conditionings.{action}."
     given = actions[action].given
@@ -183,7 +192,7 @@ def _actors(action: ActionName, actions: Actions, x: str, width: int) -> Iterato
         space, part = actions[other], "context" if i == 0 else "more"
         is_select = isinstance(space, SelectEntityActionSpace)
         num_inputs = width if is_select else len(space)  # type: ignore[arg-type]  # has labels
-        yield _operation("choice", (f"action/{other}", x), "choice", action=other)
+        yield _operation("choice", (f"action/{other}", everything), "choice", action=other)
         yield _linear(f"{layer}choices.{other}.", "choice", part, num_inputs, width)
         if i:
             yield _operation("add", ("context", "more"), "context")
@@ -195,11 +204,13 @@ def _actors(action: ActionName, actions: Actions, x: str, width: int) -> Iterato
         yield _operation("add", (at, "context"), at)
 
 
-def _label_head(action: ActionName, actions: Actions, x: str, width: int) -> Iterator[Operation]:
+def _label_head(
+    action: ActionName, actions: Actions, x: str, width: int, everything: str
+) -> Iterator[Operation]:
     layer, at, out = f"action_heads.{action}.", f"actors/{action}", f"action/{action}"
     space = actions[action]
     num_labels = 0 if isinstance(space, SelectEntityActionSpace) else len(space)
-    yield from _actors(action, actions, x, width)
+    yield from _actors(action, actions, x, width, everything)
     yield _linear(f"{layer}proj.", at, at, width, num_labels)
     if isinstance(space, ContinuousActionSpace):
         constants = {"action": action, "low": [*space.low], "high": [*space.high]}
@@ -215,12 +226,19 @@ def _value_scale(layer: str) -> Operation:
 # ------------------------------------------------------------------ RogueNet
 
 
+def has_selection(action_space: Actions) -> bool:
+    """True if an action selects entities, and so perhaps relations."""
+    return any(isinstance(space, SelectEntityActionSpace) for space in action_space.values())
+
+
 def _rogue_net(
     obs_space: ObsSpace, action_space: Actions, config: RogueNetConfig
 ) -> Iterator[Operation]:
     inputs, width = Inputs(obs_space, action_space, config.translation), config.d_model
     for name, num_features in inputs.widths.items():
-        yield from _embedding(name, num_features, width)
+        yield from _embedding(
+            name, num_features, width, start=2 if name in inputs.references else 0
+        )
     embedded = [f"embedded/{name}" for name in inputs.names]
     yield _operation("concatenate", embedded, "x", entities=inputs.names)
     if config.memory:
@@ -229,15 +247,23 @@ def _rogue_net(
         yield _linear("memory.context.", "memory", "context", config.memory, width)
         yield _operation("spread", ("context",), "context")
         yield _operation("add", ("x", "context"), "x")
+    if inputs.references:
+        yield from _relations(config, inputs)
     if config.relpos_encoding is not None:
         yield _positions(config, config.relpos_encoding, inputs)
     for i in range(config.n_layer):
         yield from _block(f"backbone.blocks.{i}.", config)
+    everything = "x"
+    if inputs.references and has_selection(action_space):
+        everything = "all"
+        yield _operation("ends", ("relations", "x", "pairs"), "ends")
+        yield _linear(f"{RELATIONS}out.", "ends", "ends", 3 * width, width, "gelu")
+        yield _operation("merge", ("x", "ends"), everything)
     for action, space in action_space.items():
         if isinstance(space, SelectEntityActionSpace):
-            yield from _select_head(action, action_space, config)
+            yield from _select_head(action, action_space, config, everything)
         else:
-            yield from _label_head(action, action_space, "x", width)
+            yield from _label_head(action, action_space, "x", width, everything)
     if config.separate_value:
         for each in _rogue_net(obs_space, {}, replace(config, separate_value=False)):
             constants = each.constants
@@ -262,12 +288,30 @@ def _memory(width: int, x: str, num_inputs: int) -> Iterator[Operation]:
     yield _operation("recur", ("gates",), "memory", "memory.", shapes, start=0)
 
 
-def _embedding(name: EntityName, num_features: int, width: int) -> Iterator[Operation]:
+def _relations(config: RogueNetConfig, inputs: Inputs) -> Iterator[Operation]:
+    """Attention of entities to those to which they have a relation; adds the result to `x`."""
+    width, names = config.d_model, [*inputs.references]
+    yield _operation("concatenate", [f"embedded/{name}" for name in names], "relations")
+    read = [f"features/{name}" for name in names]
+    references = [[*types] for types in inputs.references.values()]
+    yield _operation("pairs", read, "pairs", relations=names, references=references)
+    yield _layer_norm(f"{RELATIONS}ln.", "x", "normed", width)
+    for name in ("query", "key", "value"):
+        yield _linear(f"{RELATIONS}{name}.", "normed", name, width, width)
+    for name in ("relation_key", "relation_value"):  # for the source, then for the target
+        yield _linear(f"{RELATIONS}{name}.", "relations", name, width, 2 * width)
+    read = ["query", "key", "value", "relation_key", "relation_value", "pairs"]
+    yield _operation("relate", read, "mixed", n_head=config.n_head)
+    yield _linear(f"{RELATIONS}proj.", "mixed", "mixed", width, width)
+    yield _operation("add", ("x", "mixed"), "x")
+
+
+def _embedding(name: EntityName, num_features: int, width: int, start: int) -> Iterator[Operation]:
     layer, x, y = f"embedding.embeddings.{name}.", f"features/{name}", f"embedded/{name}"
     if not num_features:
         yield _operation("repeat", (x,), y, layer, {"embedding": (1, width)})
         return
-    yield _normalize(f"{layer}0.", x, y, num_features)
+    yield _normalize(f"{layer}0.", x, y, num_features, start)
     yield _linear(f"{layer}1.", y, y, num_features, width, "relu")
     yield _layer_norm(f"{layer}3.", y, y, width)
 
@@ -339,14 +383,14 @@ def _attention(layer: str, config: RogueNetConfig) -> Iterator[Operation]:
 
 
 def _select_head(
-    action: ActionName, actions: Actions, config: RogueNetConfig
+    action: ActionName, actions: Actions, config: RogueNetConfig, everything: str
 ) -> Iterator[Operation]:
     layer, read = f"action_heads.{action}.", (f"actors/{action}", f"actees/{action}")
     for part, at in zip(("query", "key"), read, strict=True):
         if part == "query":
-            yield from _actors(action, actions, "x", config.d_model)
+            yield from _actors(action, actions, "x", config.d_model, everything)
         else:
-            yield _operation("actees", ("x",), at, action=action)
+            yield _operation("actees", (everything,), at, action=action)
         yield _linear(f"{layer}{part}_proj.", at, at, config.d_model, config.d_qk)
     yield _operation("compare", read, read[0], action=action)
     yield _operation("categorical", read[:1], f"action/{action}", action=action)
@@ -396,7 +440,7 @@ def _layers(net: str, x: str, y: str, sizes: Sequence[int], activation: str) -> 
 
 def _flat_heads(action_space: Actions, x: str, of_value: str, width: int) -> Iterator[Operation]:
     for action in action_space:
-        yield from _label_head(action, action_space, x, width)
+        yield from _label_head(action, action_space, x, width, x)
     yield _linear("value_head.", of_value, "value", width, 1)
     yield _value_scale("value_scale.")
 

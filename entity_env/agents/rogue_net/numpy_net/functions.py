@@ -11,6 +11,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from entity_env.agents.rogue_net.batch_layout import Relations
 from entity_env.core.ragged import Floats
 
 Activation: TypeAlias = Callable[[Floats], Floats]
@@ -120,6 +121,43 @@ def softmax(logits: Floats) -> Floats:
     return raised
 
 
+def relate(
+    query: Floats,
+    key: Floats,
+    value: Floats,
+    keys: Floats,
+    values: Floats,
+    *,
+    relations: Relations,
+    n_head: int,
+) -> Floats:
+    """Attention of each entity to the messages from its relations; 0 without messages.
+
+    Arguments as for `relate` of the network in torch.
+    """
+    width = query.shape[1]
+    receivers, senders, kept = relations.messages
+    keys, values = (each.reshape(-1, width) for each in (keys, values))
+    if kept is not None:
+        keys, values = keys[kept], values[kept]
+    mixed = np.zeros_like(query)
+    if not len(receivers):
+        return mixed
+    order = np.argsort(receivers, kind="stable")  # messages to an entity at consecutive places
+    receivers, senders, heads = receivers[order], senders[order], (len(order), n_head, -1)
+    keys, values = keys[order] + key[senders], values[order] + value[senders]
+    logits = (query[receivers] * keys).reshape(heads).sum(axis=2)
+    logits *= np.float32(1 / math.sqrt(width // n_head))
+    (starts,) = np.nonzero(np.diff(receivers, prepend=-1))
+    counts = np.diff(starts, append=len(receivers))
+    logits -= np.maximum.reduceat(logits, starts).repeat(counts, axis=0)
+    weights = np.exp(logits, logits)
+    weights /= np.add.reduceat(weights, starts).repeat(counts, axis=0)
+    weighted = values.reshape(heads) * weights[:, :, None]
+    mixed[receivers[starts]] = np.add.reduceat(weighted.reshape(-1, width), starts)
+    return mixed
+
+
 def input_statistics(tensors: Mapping[str, NDArray[Any]]) -> tuple[Floats, Floats]:
     """Mean and standard deviation (1 for a constant feature), `(num_features,)` each.
 
@@ -139,10 +177,12 @@ class InputScale:
 
     Args:
         tensors: `count`, `mean` and `squares_sum`.
+        start: first column that is read.
     """
 
-    def __init__(self, tensors: Mapping[str, NDArray[Any]]) -> None:
+    def __init__(self, tensors: Mapping[str, NDArray[Any]], start: int = 0) -> None:
         self._tensors = tensors
+        self._start = start
         self._known: list[bytes] = []
         """Content of the tensors at the last `read`."""
         self.read()
@@ -156,7 +196,7 @@ class InputScale:
     def __call__(self, x: Floats) -> Floats:
         """Normalizes `(…, num_features)`; returns a new array."""
         mean, deviation = self._scale
-        normed: Floats = x - mean
+        normed: Floats = (x[:, self._start :] if self._start else x) - mean
         normed /= deviation
         # In place: calling `np.clip` takes longer than comparing.
         np.minimum(normed, CLIP, out=normed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -16,7 +17,7 @@ from entity_env.agents.rogue_net.action_index import (
     find_choices,
     find_row_choices,
 )
-from entity_env.agents.rogue_net.batch_layout import Batch, Layout, lay_out
+from entity_env.agents.rogue_net.batch_layout import Batch, Layout, Relations, lay_out
 from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, state_width
 from entity_env.agents.rogue_net.features import FlatFeatures, Inputs
 from entity_env.agents.rogue_net.memory import Past, recur, recur_without_each
@@ -26,7 +27,13 @@ from entity_env.agents.rogue_net.numpy_net.distributions import (
     Distribution,
     GaussianArrays,
 )
-from entity_env.agents.rogue_net.numpy_net.functions import HIDDEN, OPERATIONS, InputScale, softmax
+from entity_env.agents.rogue_net.numpy_net.functions import (
+    HIDDEN,
+    OPERATIONS,
+    InputScale,
+    relate,
+    softmax,
+)
 from entity_env.agents.rogue_net.numpy_net.relpos import NumpyRelpos, RelposArrays
 from entity_env.agents.rogue_net.operations import Operation, Picture
 from entity_env.agents.rogue_net.weights import Weights
@@ -143,7 +150,7 @@ def _bound(operation: Operation, tensors: Mapping[str, NDArray[Any]]) -> _Step:
     inputs, output = operation.inputs, operation.output
     given: dict[str, Any] = {**operation.of(tensors), **operation.constants}
     if operation.kind == "normalize":
-        return InputScale(given), inputs, output
+        return InputScale(operation.of(tensors), **operation.constants), inputs, output
     if operation.kind == "positions":
         given = {"relpos": NumpyRelpos(operation, tensors)}
     if operation.kind in OPERATIONS:
@@ -202,6 +209,8 @@ class _Run:
         """See `NumpyNet.states_without_each`."""
         self._layout: Layout | None = None
         """Layout of the concatenated entities; None = one vector per row."""
+        self._names: Sequence[EntityName] = ()
+        """Their types."""
         self._choices: dict[ActionName, Choices] = {}
 
     @property
@@ -229,9 +238,32 @@ class _Run:
             raise SchemaError(f"action {action!r} selects entities, but its mask has no actees")
         return found
 
-    def concatenate(self, *parts: Floats, entities: Sequence[EntityName]) -> Floats:
-        self._layout = lay_out(self.batch, entities)
+    def concatenate(self, *parts: Floats, entities: Sequence[EntityName] | None = None) -> Floats:
+        if entities is not None:
+            self._names, self._layout = entities, lay_out(self.batch, entities)
         return np.concatenate(parts)
+
+    def pairs(
+        self,
+        *_: Floats,
+        relations: Sequence[EntityName],
+        references: Sequence[Sequence[EntityName]],
+    ) -> Relations:
+        types = dict(zip(relations, references, strict=True))
+        found = Relations.of(self.batch, self._names, types)
+        self._layout = replace(self._entities, relations=found)
+        return found
+
+    def relate(self, *parts: Any, n_head: int) -> Floats:  # noqa: ANN401 - arrays and relations
+        *arrays, pairs = parts
+        return relate(*arrays, relations=pairs, n_head=n_head)
+
+    def ends(self, relations: Floats, x: Floats, pairs: Relations) -> Floats:
+        ends = x[pairs.pairs].reshape(len(relations), 2 * x.shape[1])
+        return np.concatenate((relations, ends), axis=1)
+
+    def merge(self, x: Floats, relations: Floats) -> Floats:
+        return np.concatenate((x, relations))
 
     def positions(self, *features: Floats, relpos: NumpyRelpos) -> RelposArrays | None:
         layout = self._entities

@@ -134,6 +134,7 @@ class PlainSingleNet:
         )
         return (
             any(each.kind == "concatenate" for each in listed)
+            and not any(each.kind == "pairs" for each in listed)
             and num_columns <= _MAX_COLUMNS
             and all(
                 each.kind in ("normalize", "linear", "layer_norm", "repeat") for each in embedding

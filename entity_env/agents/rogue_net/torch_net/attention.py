@@ -20,13 +20,14 @@ from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
 
-from entity_env.agents.rogue_net.batch_layout import Layout
+from entity_env.agents.rogue_net.batch_layout import Layout, Relations
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.torch_net.relpos import RelposTables
 from entity_env.agents.rogue_net.torch_net.tensors import (
     as_array,
     as_tensor,
     dropped,
+    layer_norm,
     linear,
     use_kernels,
 )
@@ -215,6 +216,87 @@ class Pool(nn.Module):
         """
         pooled = layout.pool(linear(self.prepool, x), self.pooling)
         return linear(self.proj, pooled).index_select(0, layout.rows)
+
+
+class RelationAttention(nn.Module):
+    """Attention of entities to those to which they have a relation, before the transformer.
+
+    Its time and memory are proportional to the number of relations.
+
+    Args:
+        has_out: relations can be selected.
+    """
+
+    def __init__(self, config: RogueNetConfig, *, has_out: bool) -> None:
+        super().__init__()
+        width = config.d_model
+        self.ln = nn.LayerNorm(width)
+        self.query, self.key, self.value, self.proj = (nn.Linear(width, width) for _ in range(4))
+        # Columns for the source, then for the target.
+        self.relation_key, self.relation_value = (nn.Linear(width, 2 * width) for _ in range(2))
+        self.out = nn.Linear(3 * width, width) if has_out else None
+        self.n_head = config.n_head
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.zeros_(module.bias)
+
+    def forward(self, x: Tensor, embedded: Tensor, relations: Relations) -> Tensor:
+        """Maps packed `(num_entities, d_model)` to the same shape.
+
+        Args:
+            embedded: `(num_relations, d_model)`.
+        """
+        normed = layer_norm(self.ln, x)
+        query, key, value = (linear(each, normed) for each in (self.query, self.key, self.value))
+        keys, values = (linear(each, embedded) for each in (self.relation_key, self.relation_value))
+        mixed = relate(query, key, value, keys, values, relations=relations, n_head=self.n_head)
+        return x + linear(self.proj, mixed)
+
+    def encoded(self, x: Tensor, embedded: Tensor, relations: Relations) -> Tensor | None:
+        """`(num_relations, d_model)`, given the encoded entities; None if no action selects."""
+        if self.out is None:
+            return None
+        pairs = as_tensor(relations.pairs.reshape(-1), x.device)
+        ends = x.index_select(0, pairs).view(len(embedded), 2 * x.shape[1])
+        return functional.gelu(linear(self.out, torch.cat((embedded, ends), dim=1)))
+
+
+def relate(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    relations: Relations,
+    n_head: int,
+) -> Tensor:
+    """`(num_entities, d_model)`: attention of each entity to the messages from its relations.
+
+    0 for entities without messages.
+
+    Args:
+        query, key, value: `(num_entities, d_model)`.
+        keys, values: of relations, `(num_relations, 2 * d_model)`.
+    """
+    num_entities, width = query.shape
+    *ends, which = relations.messages
+    receivers, senders = (as_tensor(each, query.device) for each in ends)
+    keys, values = (each.view(2 * len(each), width) for each in (keys, values))
+    if which is not None:
+        kept = as_tensor(which, query.device)
+        keys, values = (each.index_select(0, kept) for each in (keys, values))
+    keys, values = keys + key.index_select(0, senders), values + value.index_select(0, senders)
+    heads = len(keys), n_head, width // n_head
+    logits = (query.index_select(0, receivers) * keys).view(heads).sum(dim=2)
+    logits = logits / math.sqrt(heads[2])
+    none = logits.new_zeros(num_entities, n_head)
+    index = receivers[:, None].expand_as(logits)
+    top = none.scatter_reduce(0, index, logits.detach(), "amax", include_self=False)
+    weights = torch.exp(logits - top.index_select(0, receivers))
+    total = none.index_add(0, receivers, weights).index_select(0, receivers)
+    weighted = values.view(heads) * (weights / total)[:, :, None]
+    return torch.zeros_like(query).index_add(0, receivers, weighted.view(-1, width))
 
 
 def _padded_attention(

@@ -19,9 +19,13 @@ from entity_env.agents.rogue_net.batch_layout import Layout, lay_out
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.features import Inputs
 from entity_env.agents.rogue_net.memory import Past
-from entity_env.agents.rogue_net.operations import MEMORY_POOLING
+from entity_env.agents.rogue_net.operations import MEMORY_POOLING, has_selection
 from entity_env.agents.rogue_net.relpos import Relpos
-from entity_env.agents.rogue_net.torch_net.attention import PooledLayout, attention_layout
+from entity_env.agents.rogue_net.torch_net.attention import (
+    PooledLayout,
+    RelationAttention,
+    attention_layout,
+)
 from entity_env.agents.rogue_net.torch_net.distributions import ActionDistribution
 from entity_env.agents.rogue_net.torch_net.embedding import EntityEmbedding
 from entity_env.agents.rogue_net.torch_net.heads import Heads, conditionings, make_head
@@ -83,6 +87,10 @@ class RogueNet(Policy):
         self.memory: Memory | None = None
         if width := self.config.memory:
             self.memory = Memory(2 * d_model, width, d_model)
+        self.relations: RelationAttention | None = None
+        if self.inputs.references:
+            has_out = has_selection(action_space)
+            self.relations = RelationAttention(self.config, has_out=has_out)
         self.backbone = Transformer(self.config, self._names)
         self.action_heads = NamedModules(
             {name: make_head(name, space, self.config) for name, space in action_space.items()}
@@ -129,7 +137,7 @@ class RogueNet(Policy):
         if self.value_net is not None:
             return self.value_net.values(batch, self._past_of_value(past))
         layout = self._lay_out(batch)
-        x, _ = self._encode(batch, layout, 0, past)
+        x, _, _ = self._encode(batch, layout, 0, past)
         values: NDArray[np.float32] = self._value(x, layout).cpu().numpy()
         return values
 
@@ -152,9 +160,11 @@ class RogueNet(Policy):
             if not space.given
         }
         num_gathered = sum(each.num_picked for each in choices.values())
-        x, states = self._encode(batch, layout, num_gathered, past)
+        x, everything, states = self._encode(batch, layout, num_gathered, past)
         distributions = Heads(self.action_heads, self.conditionings).distributions(
-            x, masks, lambda name, mask: choices.get(name) or find_choices(name, mask, layout)
+            everything,
+            masks,
+            lambda name, mask: choices.get(name) or find_choices(name, mask, layout),
         )
         if self.value_net is None:
             return distributions, self._value(x, layout), states
@@ -203,22 +213,44 @@ class RogueNet(Policy):
 
     def _encode(
         self, batch: EntityBatch, layout: Layout, num_gathered: int, past: Past
-    ) -> tuple[EncodedEntities, Tensor]:
-        """The encoded entities, and the states; heads will gather `num_gathered` entities."""
+    ) -> tuple[EncodedEntities, EncodedEntities, Tensor]:
+        """The encoded entities, these with relations after them, and the states.
+
+        Heads will gather `num_gathered` of them.
+        """
         inputs = self.inputs.arrays(batch)
         x = self.embedding.forward(self._tensors(inputs))
+        x, embedded = x[: len(layout.order)], x[len(layout.order) :]
         states = x.new_zeros(len(layout.lengths), 0)
         if self.memory is not None:
             x, states = self._remember(self.memory, x, layout, past)
         if not len(layout.order):
-            return EncodedEntities(x), states
+            return EncodedEntities(x), EncodedEntities(x), states
+        if self.relations is None or layout.relations is None:
+            encoded = self._transform(x, inputs, layout, num_gathered)
+            return encoded, encoded, states
+        x = self.relations.forward(x, embedded, layout.relations)
+        # All entities: the ends of relations are gathered, too.
+        encoded = self._transform(x, inputs, layout, len(x))
+        found = self.relations.encoded(encoded.x, embedded, layout.relations)
+        if found is None:
+            return encoded, encoded, states
+        return encoded, EncodedEntities(torch.cat((encoded.x, found))), states
+
+    def _transform(
+        self,
+        x: Tensor,
+        inputs: Mapping[EntityName, NDArray[np.float32]],
+        layout: Layout,
+        num_gathered: int,
+    ) -> EncodedEntities:
         pairs = None if self._relpos is None else self._relpos.buckets(inputs, layout)
         tables = None if pairs is None else self.backbone.look_up(pairs)
         is_dropping = self.training and self.config.dropout > 0
         place = attention_layout(layout, self.config, x.device, tables, is_dropping=is_dropping)
         if is_dropping or 2 * num_gathered > len(x):
-            return EncodedEntities(self.backbone.forward(x, place)), states
-        return self.backbone.encode(x, place), states
+            return EncodedEntities(self.backbone.forward(x, place))
+        return self.backbone.encode(x, place)
 
     def _remember(
         self, memory: Memory, x: Tensor, layout: Layout, past: Past
@@ -232,12 +264,15 @@ class RogueNet(Policy):
 
     def _lay_out(self, batch: EntityBatch) -> Layout:
         size = sum(len(batch.features[name].values) for name in self._names)
-        return lay_out(batch, self._names, is_compiled=use_kernels(size, self.device))
+        is_compiled = use_kernels(size, self.device)
+        return lay_out(batch, self._names, self.inputs.references, is_compiled=is_compiled)
 
     def _tensors(
         self, arrays: Mapping[EntityName, NDArray[np.float32]]
     ) -> dict[EntityName, Tensor]:
-        return {name: as_tensor(values, self.device) for name, values in arrays.items()}
+        """What the embedding reads: relations without references."""
+        known = {name: as_tensor(values, self.device) for name, values in arrays.items()}
+        return known | {name: known[name][:, 2:] for name in self.inputs.references}
 
     def _value(self, x: EncodedEntities, layout: Layout) -> Tensor:
         value: Tensor = self.auxiliary_heads["value"](x.mean_pool(layout)).squeeze(1)

@@ -175,6 +175,7 @@ class CompiledPolicy:
             and has_kernels()
             and net.config.relpos_encoding is None
             and net.config.pooling is None
+            and net.relations is None
             and net.config.d_head <= LARGEST_HEAD
             and net.config.d_model <= LARGEST_MODEL
             and max(net.inputs.widths.values()) <= LARGEST_WIDTH

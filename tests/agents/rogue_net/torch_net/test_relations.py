@@ -1,0 +1,297 @@
+"""Attention along relations, compared with one loop per entity."""
+
+from __future__ import annotations
+
+import math
+import tracemalloc
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
+from torch import Tensor
+
+from benchmarks.peers.network_vectors import random_weights
+from entity_env import CategoricalActionMask, Entity, Observation, ObsSpace
+from entity_env.agents.rogue_net import NumpyAgent, RogueNetConfig
+from entity_env.agents.rogue_net.batch_layout import Batch, Relations, lay_out
+from entity_env.agents.rogue_net.features import Inputs
+from entity_env.agents.rogue_net.numpy_net import functions
+from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
+from entity_env.agents.rogue_net.numpy_net.single import PlainSingleNet
+from entity_env.agents.rogue_net.torch_net.attention import RelationAttention, relate
+from entity_env.agents.rogue_net.torch_net.distributions import CategoricalDistribution
+from entity_env.agents.rogue_net.torch_net.net import RogueNet
+from entity_env.agents.rogue_net.torch_net.rollout_policy import CompiledPolicy
+from entity_env.core.ragged import RaggedArray
+from entity_env.errors import SchemaError
+from tests.page.test_network import (
+    ACTIONS,
+    LINKED,
+    PLACED,
+    SMALL,
+    Relpos,
+    Translate,
+    configs,
+    observed,
+)
+
+MAX_DIFFERENCE = 1e-5
+"""Relative to numbers beside it."""
+
+
+def some_batch(seed: int, count: int = 3, obs_space: ObsSpace = LINKED) -> Batch:
+    """A batch of random observations, some without relations."""
+    agent = NumpyAgent(random_weights((obs_space, ACTIONS), RogueNetConfig(d_model=8, n_head=1)))
+    batch = agent._batch_of(*(observed((obs_space, ACTIONS), seed + i) for i in range(count)))
+    return batch.map_arrays(lambda array: RaggedArray(array.values.copy(), array.lengths.copy()))
+
+
+def entity_index(batch: Batch, names: list[str], row: int, name: str, position: int) -> int:
+    """Packed index of an entity, found by counting."""
+    first = sum(len(batch.features[each].values) for each in names[: names.index(name)])
+    return first + int(batch.features[name].lengths[:row].sum()) + position
+
+
+def slow_relate(
+    batch: Batch, inputs: Inputs, tensors: dict[str, Tensor], n_head: int
+) -> tuple[Tensor, list[tuple[int, int]]]:
+    """`relate` for one entity after another, and the two ends of each relation.
+
+    Args:
+        tensors: arguments of `relate` by name.
+    """
+    names = list(inputs.names)
+    num_entities, width = tensors["query"].shape
+
+    def seen(name: str, row: int, position: int) -> bool:
+        return name not in batch.visible or bool(batch.visible[name][row][position])
+
+    inbox: list[list[tuple[Tensor, Tensor]]] = [[] for _ in range(num_entities)]
+    ends: list[tuple[int, int]] = []
+    for name, types in inputs.references.items():
+        for row in range(len(batch.features[name])):
+            for position, relation in enumerate(batch.features[name][row]):
+                at = len(ends)
+                both = [
+                    (
+                        kind,
+                        int(relation[column]),
+                        entity_index(batch, names, row, kind, int(relation[column])),
+                    )
+                    for column, kind in enumerate(types)
+                ]
+                ends.append((both[0][2], both[1][2]))
+                for half, (mine, other) in enumerate((both, both[::-1])):
+                    is_visible = seen(name, row, position) and seen(other[0], row, other[1])
+                    if seen(mine[0], row, mine[1]) and not is_visible:
+                        continue
+                    columns = slice(half * width, (half + 1) * width)
+                    inbox[mine[2]].append(
+                        (
+                            tensors["key"][other[2]] + tensors["relation_key"][at, columns],
+                            tensors["value"][other[2]] + tensors["relation_value"][at, columns],
+                        )
+                    )
+    mixed = []
+    for query, messages in zip(tensors["query"], inbox, strict=True):
+        if not messages:
+            mixed.append(torch.zeros_like(query))
+            continue
+        keys, values = (
+            torch.stack(each).view(len(messages), n_head, -1)
+            for each in zip(*messages, strict=True)
+        )
+        logits = (keys * query.view(n_head, -1)).sum(2) / math.sqrt(width // n_head)
+        weights = torch.softmax(logits, dim=0)
+        mixed.append((weights[:, :, None] * values).sum(0).view(-1))
+    return torch.stack(mixed) if mixed else torch.zeros(0, width).double(), ends
+
+
+def random_tensors(
+    seed: int, relations: Relations, num_entities: int, width: int
+) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    num_relations = len(relations.pairs)
+    sizes = {
+        "query": (num_entities, width),
+        "key": (num_entities, width),
+        "value": (num_entities, width),
+        "relation_key": (num_relations, 2 * width),
+        "relation_value": (num_relations, 2 * width),
+    }
+    return {
+        name: (2 * torch.randn(size, generator=generator, dtype=torch.float64)).requires_grad_()
+        for name, size in sizes.items()
+    }
+
+
+@given(seed=st.integers(0, 10_000), n_head=st.sampled_from([1, 2, 4]))
+def test_every_entity_reads_its_relations(seed: int, n_head: int) -> None:
+    """Values and gradients are those of a loop over entities; numpy agrees."""
+    batch, inputs = some_batch(seed), Inputs(LINKED, ACTIONS)
+    layout = lay_out(batch, inputs.names, inputs.references)
+    assert layout.relations is not None
+    tensors = random_tensors(seed, layout.relations, len(layout.order), 8)
+    expected, ends = slow_relate(batch, inputs, tensors, n_head)
+    assert layout.relations.pairs.tolist() == [list(each) for each in ends]
+    found = relate(*tensors.values(), relations=layout.relations, n_head=n_head)
+    assert_allclose(found.detach(), expected.detach(), atol=1e-12)
+    given_gradient = torch.randn(expected.shape, dtype=torch.float64)
+    inputs_of = [*tensors.values()]
+    if expected.requires_grad:
+        for one, other in zip(
+            torch.autograd.grad(found, inputs_of, given_gradient),
+            torch.autograd.grad(expected, inputs_of, given_gradient, allow_unused=True),
+            strict=True,
+        ):
+            assert_allclose(one, torch.zeros_like(one) if other is None else other, atol=1e-10)
+    arrays = (each.detach().float().numpy() for each in inputs_of)
+    single = functions.relate(*arrays, relations=layout.relations, n_head=n_head)
+    assert_allclose(single, expected.detach(), atol=2e-5)
+
+
+@given(config=configs(), seed=st.integers(0, 10_000), count=st.integers(1, 4))
+def test_torch_and_numpy_agree(config: RogueNetConfig, seed: int, count: int) -> None:
+    weights, batch = random_weights((LINKED, ACTIONS), config, seed), some_batch(seed, count)
+    arrays, array_values = NumpyNet(weights).distributions(batch)
+    with torch.no_grad():
+        found, values = RogueNet.of(weights).distributions(batch)
+    assert_allclose(values, array_values, rtol=MAX_DIFFERENCE, atol=MAX_DIFFERENCE)
+    for name, each in found.items():
+        if isinstance(each, CategoricalDistribution):
+            theirs: Any = arrays[name]
+            probs = np.exp(theirs.logprobs).reshape(each.logprobs.shape)
+            assert_allclose(each.logprobs.exp(), probs, atol=MAX_DIFFERENCE)
+
+
+def small_net(**options: Any) -> RogueNet:  # noqa: ANN401
+    return RogueNet(LINKED, ACTIONS, RogueNetConfig(d_model=16, n_head=2, **options))
+
+
+def test_relations_do_not_enter_the_transformer() -> None:
+    """Neither the compiled policy nor the quick network for one observation is used."""
+    net = small_net()
+    assert not CompiledPolicy.fits(net)
+    assert not PlainSingleNet.fits(random_weights((LINKED, ACTIONS), net.config))
+    assert [*net.inputs.names] == ["A", "keys", "B", "__global__"]
+    assert [*net.inputs.references] == ["R", "a.b"]
+
+
+def test_references_are_no_features() -> None:
+    """The statistics of relations count only what comes after the references."""
+    net, batch = small_net(), some_batch(2)
+    net.update_statistics(batch)
+    tensors = net.state_dict()
+    values = batch.features["R"].values[:, 2]
+    assert tensors["embedding.embeddings.R.0.mean"].shape == (2,)
+    assert_allclose(tensors["embedding.embeddings.R.0.mean"][0], values.mean(), rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_all_parameters_get_gradients() -> None:
+    net, batch = small_net(), some_batch(1, 6)
+    for parameter in net.auxiliary_heads["value"].parameters():
+        torch.nn.init.normal_(parameter)
+    distributions, values = net.distributions(batch)
+    choice = distributions["a.b"]
+    assert isinstance(choice, CategoricalDistribution)
+    (values.square().sum() + choice.logprobs.exp().square().sum()).backward()  # type: ignore[no-untyped-call]
+    for name, parameter in net.named_parameters():
+        # No softmax depends on the bias of keys; the compared keys, on their own.
+        if name.startswith("relations.") and not name.endswith("key.bias"):
+            assert parameter.grad is not None, name
+            assert parameter.grad.abs().max() > 0, name
+
+
+def test_without_any_entity_or_relation_there_is_a_value() -> None:
+    net = small_net()
+    nothing = Observation(reward=0.0, features={}, global_features=[0.5])
+    agent = NumpyAgent(random_weights((LINKED, ACTIONS), net.config))
+    batch = agent._batch_of(nothing, nothing)
+    _, values = net.distributions(batch)
+    assert_array_equal(values.detach(), np.zeros(2))
+    assert_array_equal(NumpyNet(agent.weights).distributions(batch)[1].shape, 2)
+
+
+@pytest.mark.parametrize("wrong", [-1.0, 2.0, 0.5, np.nan, np.inf, 3e38])
+@pytest.mark.parametrize("column", [0, 1])
+def test_wrong_references_are_refused(wrong: float, column: int) -> None:
+    obs_space = ObsSpace(
+        (), {"A": Entity(("x",)), "R": Entity(("of", "to", "d"), references=("A", "A"))}
+    )
+    links = np.zeros((3, 3), np.float32)
+    links[2, column] = wrong
+    batch = Batch(
+        {
+            "A": RaggedArray(np.zeros((5, 1), np.float32), np.array([3, 2])),
+            "R": RaggedArray(links, np.array([1, 2])),
+        },
+        {},
+        {},
+    )
+    with pytest.raises(SchemaError, match=r"row 1: relation 'R' 1 refers to 'A' .*one of 2 entit"):
+        RogueNet(obs_space, {}).values(batch)
+    with pytest.raises(SchemaError, match=r"row 1: relation 'R' 1 refers to 'A' .*one of 2 entit"):
+        NumpyNet(random_weights((obs_space, {}), RogueNetConfig())).distributions(batch)
+
+
+def test_relations_do_not_act() -> None:
+    shown = observed((LINKED, ACTIONS), 1)
+    shown.actions = {"move": CategoricalActionMask(actor_ids=[("R", 0)])}
+    agent = NumpyAgent(random_weights((LINKED, ACTIONS), RogueNetConfig(d_model=8)))
+    with pytest.raises(SchemaError, match=r"actors of action 'move': .* relations do not act"):
+        agent.choose(shown)
+
+
+def test_positions_are_not_those_of_relations() -> None:
+    """A relation may have features with the names of positions."""
+    linked = Entity(("of", "to", "x", "y", "z"), references=("A", "2"))
+    obs_space = replace(PLACED, entities={**PLACED.entities, "R": linked})
+    config = SMALL(relpos_encoding=Relpos((3, 4)), translation=Translate())
+    weights = random_weights((obs_space, ACTIONS), config)
+    batch = some_batch(5, 3, obs_space)
+    arrays = Inputs(obs_space, ACTIONS, config.translation).arrays(batch)
+    assert_array_equal(arrays["R"][:, :5], batch.features["R"].values)
+    values = RogueNet.of(weights).values(batch)
+    assert_allclose(values, NumpyNet(weights).distributions(batch)[1], atol=1e-4)
+
+
+def many(num_relations: int) -> Batch:
+    """One observation of 1000 entities."""
+    rng = np.random.default_rng(0)
+    links = rng.integers(0, 1000, (num_relations, 2)).astype(np.float32)
+    counts = np.array([1000]), np.array([num_relations])
+    a: NDArray[np.float32] = rng.normal(size=(1000, 1)).astype(np.float32)
+    return Batch({"A": RaggedArray(a, counts[0]), "R": RaggedArray(links, counts[1])}, {}, {})
+
+
+@pytest.mark.slow
+def test_memory_grows_with_the_number_of_relations() -> None:
+    obs_space = ObsSpace((), {"A": Entity(("x",)), "R": Entity(("s", "t"), references=("A", "A"))})
+    net = NumpyNet(random_weights((obs_space, {}), RogueNetConfig(d_model=16, n_layer=0)))
+    peaks = []
+    for count in (10_000, 100_000):
+        batch = many(count)
+        tracemalloc.start()
+        net.distributions(batch)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 11 * peaks[0]
+    found = RogueNet.of(net.weights).values(many(100_000))
+    assert_allclose(found, net.distributions(many(100_000))[1], atol=1e-4)
+
+
+def test_initial_relations_matter_little() -> None:
+    attention = RelationAttention(RogueNetConfig(d_model=64), has_out=False)
+    batch, inputs = some_batch(2), Inputs(LINKED, ACTIONS)
+    relations = lay_out(batch, inputs.names, inputs.references).relations
+    assert relations is not None
+    sizes = [sum(len(batch.features[name].values) for name in inputs.names), len(relations.pairs)]
+    x, embedded = (torch.randn(size, 64) for size in sizes)
+    change = (attention(x, embedded, relations) - x).detach()
+    assert 0.01 < change.square().mean().sqrt() < 0.5
