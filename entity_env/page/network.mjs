@@ -26,12 +26,11 @@
 //
 // Indices count all entities, in the order of the types in `network.spaces.entities`.
 
-const UPGRADE = "use the network.mjs of the release that exported it";
 const {fround} = Math;
 
 const fail = message => { throw new Error(message); };
 const damaged = what => fail(`the agent file is damaged: ${what}; copy it or export it again`);
-const unknown = what => fail(`the agent file has the unknown ${what}: ${UPGRADE}`);
+const unknown = what => fail(`the agent file has the unknown ${what}: use the network.mjs of its release`);
 const own = (object, name) => object && Object.hasOwn(object, name) ? object[name] : undefined;
 const named = (items, name) => items.find(each => each.name === name) ??
   fail(`expected one of ${items.map(each => each.name)}, got ${name}`);
@@ -52,8 +51,8 @@ export function readAgent(content) {
   if (textOf(bytes.subarray(0, 16)) !== "entity_env agent") {
     fail('expected an agent file: create one with "entity-env export"');
   }
-  if (bytes.length < 60) damaged(`it has only ${bytes.length} bytes`);
-  if (view.getUint32(16, true) !== 1) fail(`expected version 1 of the agent file, got ${view.getUint32(16, true)}: ${UPGRADE}`);
+  if (bytes.length < 60) damaged("it ends early");
+  if (view.getUint32(16, true) !== 1) unknown(`version ${view.getUint32(16, true)}`);
   if (sha256(bytes.subarray(52)).some((word, i) => word !== view.getInt32(20 + 4 * i))) damaged("its checksum does not match");
   const [description, rest] = jsonAndRest(bytes.subarray(52)), [header, data] = jsonAndRest(rest);
   return networkOf(description, (name, length) => {
@@ -85,16 +84,15 @@ function sha256(bytes) {
   padded.set(bytes);
   padded[bytes.length] = 128;
   view.setBigUint64(padded.length - 8, 8n * BigInt(bytes.length));
-  const turn = (x, n) => x >>> n | x << 32 - n;
+  const turn = (x, n) => x >>> n | x << 32 - n, turns = (x, i, j, k) => turn(x, i) ^ turn(x, j) ^ turn(x, k);
   for (let start = 0; start < padded.length; start += 64) {
     let [a, b, c, d, e, f, g, h] = hash;
     for (let i = 0; i < 64; i++) {
       const x = words[i - 15], y = words[i - 2];
       words[i] = i < 16 ? view.getInt32(start + 4 * i) :
         words[i - 16] + words[i - 7] + (turn(x, 7) ^ turn(x, 18) ^ x >>> 3) + (turn(y, 17) ^ turn(y, 19) ^ y >>> 10);
-      const one = h + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + (e & f ^ ~e & g) + constants[i] + words[i];
-      const two = (turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + (a & b ^ a & c ^ b & c);
-      [h, g, f, e, d, c, b, a] = [g, f, e, d + one | 0, c, b, a, one + two | 0];
+      const one = h + turns(e, 6, 11, 25) + (e & f ^ ~e & g) + constants[i] + words[i];
+      [h, g, f, e, d, c, b, a] = [g, f, e, d + one | 0, c, b, a, one + turns(a, 2, 13, 22) + (a & b ^ a & c ^ b & c) | 0];
     }
     [a, b, c, d, e, f, g, h].forEach((word, i) => { hash[i] += word; });
   }
@@ -114,13 +112,12 @@ class Matrix {
   }
 }
 
-// y = x @ weight.T + bias, four columns at once.
+// y = x @ weight.T + bias, four columns at once. What is written after the last column is overwritten by the next row.
 function multiply({width, rows, data}, weight, bias, y) {
   const found = y.resize(rows), columns = y.width;
   for (let row = 0; row < rows; row++) {
     const start = row * width, stop = start + width, to = row * columns;
-    let column = 0;
-    for (; column + 3 < columns; column += 4) {
+    for (let column = 0; column < columns; column += 4) {
       let i = column * width, j = i + width, k = j + width, l = k + width;
       let a = bias[column], b = bias[column + 1], c = bias[column + 2], d = bias[column + 3];
       for (let at = start; at < stop; at++) {
@@ -134,11 +131,6 @@ function multiply({width, rows, data}, weight, bias, y) {
       found[to + column + 1] = b;
       found[to + column + 2] = c;
       found[to + column + 3] = d;
-    }
-    for (; column < columns; column++) {
-      let sum = bias[column];
-      for (let at = start, from = column * width; at < stop; at++) sum += data[at] * weight[from++];
-      found[to + column] = sum;
     }
   }
 }
@@ -169,10 +161,10 @@ function linear(activation, x, weight, bias, y) {
 
 // Of `n` logits, in place.
 function softmax(x, n) {
-  let top = -Infinity, sum = 0;
+  let top = -1e30, sum = 0;
   for (let i = 0; i < n; i++) top = Math.max(top, x[i]);
   for (let i = 0; i < n; i++) sum += x[i] = Math.exp(x[i] - top);
-  for (let i = 0; i < n; i++) x[i] /= sum;
+  for (let i = 0; i < n; i++) x[i] /= sum || 1;
 }
 
 // A function of a number and its column: standardized and clipped.
@@ -185,11 +177,13 @@ function standardizer(tensor, layer = "") {
 // By kind, a function of the options and of the matrices to read. It returns the matrix to write, and a
 // function that computes it.
 const OPERATIONS = {
-  normalize({tensor}, x) {
-    const y = new Matrix(x.width, {sides: x.sides}), standardize = standardizer(tensor);
+  normalize({tensor, start = 0}, x) {
+    const y = new Matrix(x.width - start, {sides: x.sides}), standardize = standardizer(tensor), {width} = y;
     return [y, () => {
       const data = y.resize(x.rows);
-      for (let i = 0; i < x.rows * x.width; i++) data[i] = standardize(x.data[i], i % x.width);
+      for (let i = 0; i < x.rows * width; i++) {
+        data[i] = standardize(x.data[i + start * (Math.floor(i / width) + 1)], i % width);
+      }
     }];
   },
 
@@ -218,16 +212,16 @@ const OPERATIONS = {
 
   repeat({tensor}, x) {
     const embedding = tensor("embedding"), y = new Matrix(embedding.length);
-    return [y, () => gather(embedding, y, new Array(x.rows).fill(0))];
+    return [y, () => gather(embedding, y, rowsOf(x.rows, () => 0))];
   },
 
   concatenate({entities, state}, ...parts) {
-    const types = entities.map(name => state.types.get(name)), y = new Matrix(parts[0].width);
+    const types = entities?.map(name => state.types.get(name)), y = new Matrix(parts[0].width);
     return [y, () => {
       join(parts, y, parts.reduce((rows, part) => rows + part.rows, 0));
-      state.numEntities = y.rows;
-      state.visible = types.some(type => type.visible) &&
-        types.flatMap(({visible, rows}) => rowsOf(rows, row => visible?.[row] ?? true));
+      if (!types) return;
+      state.numEntities = types.reduce((start, type) => (type.start = start) + type.rows, 0);
+      state.visible = types.flatMap(({visible, rows}) => rowsOf(rows, row => visible?.[row] ?? true));
     }];
   },
 
@@ -247,29 +241,61 @@ const OPERATIONS = {
 
   positions,
 
-  // Visible entities do not attend to hidden ones.
-  attend({n_head: heads, state}, query, key, value, positions, gate) {
-    const {width} = query, size = width / heads, y = new Matrix(width), scores = new Matrix(1);
+  // Visible entities do not attend to hidden ones. With `pairs`, to the other ends of their relations, which have keys and values.
+  attend({n_head: heads, state}, query, key, value, {keys, values, pairs} = {}, gate) {
+    const {width} = query, size = width / heads, y = new Matrix(width), stride = pairs ? width : size;
     return [y, () => {
-      const [q, k, v, g] = [query, key, value, gate].map(each => each?.data), n = query.rows, {visible} = state;
-      const found = y.resize(n).fill(0), {keys, values} = positions ?? {}, weights = scores.resize(n), kept = [];
+      const n = query.rows, {visible} = state, found = y.resize(n).fill(0), kept = [], all = rowsOf(n, row => [row, row, true]);
       for (let i = 0; i < n * heads; i++) {
-        const row = i % n, offset = Math.floor(i / n) * size, start = row * width + offset, isHidden = visible && !visible[row];
-        for (let j = 0, from = offset, at = row * n * size; j < n; j++, from += width) {
+        const row = i % n, offset = Math.floor(i / n) * size, start = row * width + offset, links = pairs ? pairs.of[row] : all;
+        const place = pairs ? offset : row * n * size, weights = links.map(([from, at, isSeen]) => {
           let sum = 0;
-          for (let c = 0; c < size; c++) sum += q[start + c] * (keys ? k[from + c] + keys[at++] : k[from + c]);
-          weights[j] = visible && !isHidden && !visible[j] ? -Infinity : sum / Math.sqrt(size);
-        }
-        softmax(weights, n);
-        for (let j = 0, from = offset, at = row * n * size; j < n; j++, from += width) {
           for (let c = 0; c < size; c++) {
-            const added = values ? values[at++] * (g ? g[j * size + c] : 1) : 0;
-            found[start + c] += weights[j] * (v[from + c] + added);
+            sum += query.data[start + c] * (key.data[from * width + offset + c] + (keys?.data[place + at * stride + c] ?? 0));
           }
-        }
-        if (state.attention) kept.push(...weights.subarray(0, n).map(weight => isHidden ? 0 : weight));
+          return !visible[row] || isSeen && visible[from] ? sum / Math.sqrt(size) : -Infinity;
+        });
+        softmax(weights, weights.length);
+        links.forEach(([from, at], i) => {
+          for (let c = 0; c < size; c++) {
+            const added = (values?.data[place + at * stride + c] ?? 0) * (gate?.data[from * size + c] ?? 1);
+            found[start + c] += weights[i] * (value.data[from * width + offset + c] + added);
+          }
+        });
+        kept.push(...weights.map(weight => visible[row] && weight));
       }
-      if (state.attention) state.attention.push(kept);
+      if (state.attention && !pairs) state.attention.push(kept);
+    }];
+  },
+
+  relate: (options, query, key, value, keys, values, pairs) => OPERATIONS.attend(options, query, key, value, {keys, values, pairs}),
+
+  // Rows of both entities of all relations. For each entity, the rows of the others, and of the keys.
+  pairs({references, state}) {
+    const y = {};
+    state.shift = +state.types.has("__global__");
+    return [y, () => {
+      y.rows = [];
+      y.of = rowsOf(state.numEntities, () => []);
+      for (const [name, ...both] of references) {
+        const {rows, width, data, visible} = state.types.get(name);
+        for (let row = 0; row < rows; row++) {
+          const ends = both.map((type, column) => {
+            const {rows, start} = state.types.get(type), index = data[row * width + column];
+            if (index !== index >>> 0 || index >= rows) fail(`expected ${name} ${row} of one of ${rows} ${type}, got ${index}`);
+            return start + index;
+          });
+          ends.forEach((end, i) => y.of[end].push([ends[1 - i], y.rows.push(end) - 1, visible?.[row] ?? true]));
+        }
+      }
+    }];
+  },
+
+  ends(_, x, pairs) {
+    const y = new Matrix(2 * x.width), ends = new Matrix(x.width);
+    return [y, () => {
+      gather(x.data, ends, pairs.rows);
+      join([ends], y, ends.rows / 2);
     }];
   },
 
@@ -278,7 +304,7 @@ const OPERATIONS = {
 
   spread({state}, x) {
     const y = new Matrix(x.width);
-    return [y, () => gather(x.data, y, new Array(state.numEntities).fill(0))];
+    return [y, () => gather(x.data, y, rowsOf(state.numEntities, () => 0))];
   },
 
   convolve({stride, activation, tensor}, x) {
@@ -314,7 +340,7 @@ const OPERATIONS = {
     const y = new Matrix(isSelect ? x.width : distribution.width);
     return [y, () => {
       const chosen = state.requests[action] ? state.decide(action) : [];
-      if (isSelect) return gather(x.data, y, chosen.map(i => state.isVector ? 0 : state.requests[action].actees[i]));
+      if (isSelect) return gather(x.data, y, chosen.map(i => state.requests[action].actees[i]));
       const data = y.resize(chosen.length).fill(0);
       chosen.forEach((each, row) => {
         if (low) each.forEach((x, i) => {
@@ -397,11 +423,13 @@ function gather(from, y, indices) {
   for (let i = 0; i < y.rows; i++) data.set(from.subarray(indices[i] * width, (indices[i] + 1) * width), i * width);
 }
 
-// The actor of a global action is the last entity. An MLP or CNN has one row for all actors.
+// The actor of a global action is the last entity, and rows of relations follow. An MLP or CNN has one row for all actors.
 function rowsOfAction(action, who, state, x) {
   const y = new Matrix(x.width);
   return [y, () => {
-    const rows = (state.requests[action]?.[who] ?? []).map(index => state.isVector ? 0 : index ?? x.rows - 1);
+    const request = state.requests[action] ?? {[who]: []}, {numEntities, shift = 0} = state;
+    const rows = request[who] = request[who].map(
+      index => state.isVector ? 0 : (index >= numEntities - shift ? index + shift : index) ?? x.rows - 1);
     if (rows.some(row => row !== row >>> 0 || row >= x.rows)) {
       fail(`expected ${who} of ${action} from 0 to ${x.rows - 1}, got ${rows}`);
     }
@@ -417,7 +445,7 @@ function pool(of, state, x) {
     for (let i = 0; i < width; i++) {
       let sum = 0, top = -Infinity, count = 0;
       for (let row = 0; row < x.rows; row++) {
-        if (state.visible && !state.visible[row]) continue;
+        if (!(state.visible?.[row] ?? true)) continue;
         sum += x.data[row * width + i];
         top = Math.max(top, x.data[row * width + i]);
         count++;
@@ -474,8 +502,7 @@ function positions({features, options, tensor}, ...types) {
       return rings.flatMap(([ring, a]) => found.map(([bucket, b]) => [bucket + ring * (radial ? extent[0] : 1), a * b]));
     }
 
-    const y = {};
-    return [y, () => {
+    return [{keys: keys.found, values: values.found}, () => {
       const entities = types.flatMap(({name, rows, width, data}, kind) => rowsOf(rows, row => {
         const numbers = data.subarray(row * width), number = feature => numbers[features[name].indexOf(feature)];
         const [x, y] = (rotation_vec_features ?? []).map(number);
@@ -499,7 +526,6 @@ function positions({features, options, tensor}, ...types) {
           }
         }
       }));
-      Object.assign(y, {keys: keys.found.data, values: values.found.data});
     }];
   });
 }
@@ -620,7 +646,7 @@ function memoryOf(given, size) {
 }
 
 function networkOf({spaces, net, operations}, tensor) {
-  if (!operations) fail('the agent file lists no operations: export it again with "entity-env export"');
+  if (!operations) damaged("it lists no operations");
   const {entities, actions} = spaces;
   const state = {types: new Map(), isVector: "hidden" in net, size: 0, spaceOf: name => named(actions, name), decide};
   const [buffers, read] = inputsOf(spaces, net, state);

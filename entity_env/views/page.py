@@ -143,7 +143,8 @@ def minified_script(text: str) -> str:
     """A script without comments and needless spaces.
 
     Keeps a line break where a statement might end without a semicolon. A `/` after `)` or `}` is
-    read as a division: statements must not begin with a regular expression.
+    read as a division: statements must not begin with a regular expression. Blocks must not end
+    with an empty statement, such as the body of a loop.
     """
     out = [""]
     gap = ""
@@ -152,6 +153,10 @@ def minified_script(text: str) -> str:
             gap = "\n" if "\n" in gap + token else " "
             continue
         before = out[-1][-1:]
+        if token == "}" and before == ";":
+            out[-1] = out[-1][:-1]
+        if token == "const" and before != ".":
+            token = "let"  # noqa: PLW2901 - shorter
         if gap and before:
             if gap == "\n" and before in _ENDS and token[0] in _BEGINS:
                 out.append("\n")

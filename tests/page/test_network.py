@@ -711,7 +711,7 @@ def with_option(kind: str, name: str, value: object) -> bytes:
 
 
 CONTENT = agent_bytes(random_weights((OBS, ACTIONS), SMALL()))
-UPGRADE = "use the network.mjs of the release that exported it"
+UPGRADE = "use the network.mjs of its release"
 REFUSED = {
     "nothing": (b"", "expected an agent file: create one"),
     "another file": (
@@ -720,9 +720,9 @@ REFUSED = {
     ),
     "another version": (
         CONTENT[:16] + b"\2" + CONTENT[17:],
-        f"expected version 1 of the agent file, got 2: {UPGRADE}",
+        f"unknown version 2: {UPGRADE}",
     ),
-    "only a header": (CONTENT[:50], "damaged: it has only 50 bytes; copy it"),
+    "only a header": (CONTENT[:50], "damaged: it ends early; copy it"),
     "a wrong byte": (CONTENT[:500] + b"\0" + CONTENT[501:], "checksum does not match"),
     "a part": (CONTENT[:-1], "checksum does not match; copy it or export it again"),
     "a sealed part": (
@@ -731,7 +731,7 @@ REFUSED = {
     ),
     "an old file": (
         (DATA / "releases" / "0.2.0" / "catch.agent").read_bytes(),
-        'lists no operations: export it again with "entity-env export"',
+        "lists no operations; copy it or export it again",
     ),
     "an unknown operation": (
         changed(lambda found: found["operations"].append(["constructor", [], "x", "", {}])),

@@ -303,7 +303,8 @@ class TrainedAgent(PolicyAgent):
     ) -> NDArray[np.float32]:
         """Attention among the game's entities; 0 for those that the policy does not see."""
         num_layers, num_heads, num_known, _ = attention.shape
-        flags = visible_entities(batch, tuple(batch.features))
+        relations = self._spaces[0].relations
+        flags = visible_entities(batch, [name for name in batch.features if name not in relations])
         seen = np.ones(num_known + 1, np.bool_)
         if flags is not None:
             seen[:num_known] = flags[:num_known]

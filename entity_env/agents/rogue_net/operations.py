@@ -19,10 +19,9 @@ changes decisions belongs in here.
 | `add` | the first input, with the second added in place |
 | `repeat` | the tensor `embedding` for every row of the input |
 | `concatenate` | the rows of all inputs; with `entities`, these entity types, in this order |
-| `pairs` | the rows of both entities of each relation: its first columns, of types `references` |
+| `pairs` | the rows of both entities of each relation; `references` has its type, and theirs |
 | `relate` | attention in pairs: query, key, value; keys and values of relations; the pairs |
-| `ends` | columns of every relation, then of both its entities |
-| `merge` | the rows of entities and relations, which indices of actees count |
+| `ends` | the columns of both entities of each relation |
 | `positions` | keys and values of every pair of entities, with the `options` of `Relpos` |
 | `attend` | attention with `n_head` heads: query, key, value and, if used, positions and gate |
 | `pool` | per observation the `mean`, `max` or `meanmax` of its visible entities, 0 without any |
@@ -256,9 +255,10 @@ def _rogue_net(
     everything = "x"
     if inputs.references and has_selection(action_space):
         everything = "all"
-        yield _operation("ends", ("relations", "x", "pairs"), "ends")
+        yield _operation("ends", ("x", "pairs"), "ends")
+        yield _operation("join", ("relations", "ends"), "ends")
         yield _linear(f"{RELATIONS}out.", "ends", "ends", 3 * width, width, "gelu")
-        yield _operation("merge", ("x", "ends"), everything)
+        yield _operation("concatenate", ("x", "ends"), everything)
     for action, space in action_space.items():
         if isinstance(space, SelectEntityActionSpace):
             yield from _select_head(action, action_space, config, everything)
@@ -293,8 +293,8 @@ def _relations(config: RogueNetConfig, inputs: Inputs) -> Iterator[Operation]:
     width, names = config.d_model, [*inputs.references]
     yield _operation("concatenate", [f"embedded/{name}" for name in names], "relations")
     read = [f"features/{name}" for name in names]
-    references = [[*types] for types in inputs.references.values()]
-    yield _operation("pairs", read, "pairs", relations=names, references=references)
+    references = [[name, *types] for name, types in inputs.references.items()]
+    yield _operation("pairs", read, "pairs", references=references)
     yield _layer_norm(f"{RELATIONS}ln.", "x", "normed", width)
     for name in ("query", "key", "value"):
         yield _linear(f"{RELATIONS}{name}.", "normed", name, width, width)

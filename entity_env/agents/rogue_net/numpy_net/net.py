@@ -243,13 +243,8 @@ class _Run:
             self._names, self._layout = entities, lay_out(self.batch, entities)
         return np.concatenate(parts)
 
-    def pairs(
-        self,
-        *_: Floats,
-        relations: Sequence[EntityName],
-        references: Sequence[Sequence[EntityName]],
-    ) -> Relations:
-        types = dict(zip(relations, references, strict=True))
+    def pairs(self, *_: Floats, references: Sequence[Sequence[EntityName]]) -> Relations:
+        types = {name: both for name, *both in references}
         found = Relations.of(self.batch, self._names, types)
         self._layout = replace(self._entities, relations=found)
         return found
@@ -258,12 +253,8 @@ class _Run:
         *arrays, pairs = parts
         return relate(*arrays, relations=pairs, n_head=n_head)
 
-    def ends(self, relations: Floats, x: Floats, pairs: Relations) -> Floats:
-        ends = x[pairs.pairs].reshape(len(relations), 2 * x.shape[1])
-        return np.concatenate((relations, ends), axis=1)
-
-    def merge(self, x: Floats, relations: Floats) -> Floats:
-        return np.concatenate((x, relations))
+    def ends(self, x: Floats, pairs: Relations) -> Floats:
+        return x[pairs.pairs].reshape(len(pairs.pairs), 2 * x.shape[1])
 
     def positions(self, *features: Floats, relpos: NumpyRelpos) -> RelposArrays | None:
         layout = self._entities
