@@ -156,7 +156,7 @@ def minified_script(text: str) -> str:
         if token == "}" and before == ";":
             out[-1] = out[-1][:-1]
         if token == "const" and before != ".":
-            token = "let"  # noqa: PLW2901 - shorter
+            token = "let"
         if gap and before:
             if gap == "\n" and before in _ENDS and token[0] in _BEGINS:
                 out.append("\n")
