@@ -24,7 +24,12 @@ _Ints: Final = ctypes.POINTER(ctypes.c_int)
 
 
 class _Entity(ctypes.Structure):
-    _fields_ = (("name", ctypes.c_char_p), ("num_features", ctypes.c_int), ("features", _Names))
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("num_features", ctypes.c_int),
+        ("features", _Names),
+        ("references", ctypes.POINTER(ctypes.c_int)),
+    )
 
 
 class _Action(ctypes.Structure):

@@ -35,6 +35,8 @@ typedef struct ea_entity {
     const char *name;
     int num_features;
     const char *const *features;
+    const int *references; /* of a relation, the types of the two entities that its first two features
+                              refer to, by their places among those of their types; else NULL */
 } ea_entity;
 
 typedef struct ea_action {
@@ -533,7 +535,10 @@ typedef enum ea__rows {
     EA__PIXELS,
     EA__ACTORS,
     EA__ACTEES,
-    EA__PAIRS /* relative positions */
+    EA__PAIRS, /* relative positions */
+    EA__LINKS, /* relations, without numbers: see `links` of the workspace */
+    EA__RELATIONS,
+    EA__EVERYTHING /* entities, then relations */
 } ea__rows;
 
 /* What is known of a buffer before an observation. A new one for every operation that does not
@@ -593,7 +598,10 @@ typedef enum ea__code {
     EA__GAUSSIAN,
     EA__SCALE,
     EA__RECUR,
-    EA__CHOICE
+    EA__CHOICE,
+    EA__FIND_LINKS,
+    EA__RELATE,
+    EA__ENDS
 } ea__code;
 
 typedef struct ea__op {
@@ -627,6 +635,7 @@ struct ea_agent {
     ea__tensor *tensors;
     int num_tensors;
     int is_vector, num_types; /* types: with that of the global action, which is last */
+    int num_relations;        /* types before it that are relations */
     int num_shared;           /* global features of each entity */
     int *widths;              /* by type, without global features */
     ea__translation translation;
@@ -1265,6 +1274,8 @@ static int ea__read_entities(ea__loader *loader, const ea__node *list) {
         );
         if (!entity->features) return 0;
         agent->widths[i] = entity->num_features;
+        if (ea__get(&loader->json, item, "references")) agent->num_relations++;
+        else if (agent->num_relations) return ea__damaged(loader, "a relation before", entity->name);
         num_columns += entity->num_features + agent->spaces.num_globals;
         if (num_columns > EA__MAX_COLUMNS) return ea__damaged(loader, "too many features", "");
         loader->types[i].name = entity->name;
@@ -1358,6 +1369,33 @@ static int ea__read_given(ea__loader *loader, const ea__node *list) {
     return 1;
 }
 
+/* The types of both entities of each relation; names of types are sorted. */
+static int ea__read_references(ea__loader *loader, const ea__node *list) {
+    ea_agent *agent = loader->agent;
+    const ea__node *item = NULL;
+    int i, k, num_plain = agent->spaces.num_entities - agent->num_relations;
+    for (i = 0; (item = ea__next(&loader->json, list, item)); i++) {
+        ea_entity *entity = (ea_entity *)&agent->spaces.entities[i];
+        const ea__node *both = ea__get(&loader->json, item, "references"), *name = NULL;
+        int *found;
+        if (!both) continue;
+        found = (int *)ea__take(loader, 2, sizeof(int));
+        if (!found) return 0;
+        if (ea__length(&loader->json, both) != 2 || entity->num_features < 2 || agent->is_vector) {
+            return ea__damaged(loader, "not two references of", entity->name);
+        }
+        for (k = 0; (name = ea__next(&loader->json, both, name)); k++) {
+            const char *text = ea__text(&loader->json, name);
+            found[k] = text ? ea__index_of(loader->types, agent->num_types, text) : -1;
+            if (found[k] < 0 || found[k] >= num_plain) {
+                return ea__damaged(loader, "no entities for references of", entity->name);
+            }
+        }
+        entity->references = found;
+    }
+    return 1;
+}
+
 static int ea__read_spaces(ea__loader *loader, const ea__node *spaces) {
     static const char *const global = "__global__";
     ea_agent *agent = loader->agent;
@@ -1385,7 +1423,20 @@ static int ea__read_spaces(ea__loader *loader, const ea__node *spaces) {
     twice = ea__sort(loader->types, agent->num_types);
     if (!twice) twice = ea__sort(loader->actions, loader->num_actions);
     if (twice) return ea__damaged(loader, "two entities or actions have the name", twice);
+    if (!ea__read_references(loader, ea__get(&loader->json, spaces, "entities"))) return 0;
     return ea__read_given(loader, ea__get(&loader->json, spaces, "actions"));
+}
+
+/* How many types the entities have: with that of the global action, without relations. */
+static int ea__num_shown(const ea_agent *agent) { return agent->num_types - agent->num_relations; }
+
+/* The type at a place among them. */
+static int ea__shown_type(const ea_agent *agent, int place) {
+    return place < agent->spaces.num_entities - agent->num_relations ? place : agent->spaces.num_entities;
+}
+
+static int ea__is_relation(const ea_agent *agent, int type) {
+    return type < agent->spaces.num_entities && type >= agent->spaces.num_entities - agent->num_relations;
 }
 
 /* ------------------------------------------------------------------ features */
@@ -1439,7 +1490,7 @@ static int ea__read_translation(ea__loader *loader, const ea__node *options) {
     t->num_axes = ea__length(json, positions);
     t->reference = name ? ea__index_of(loader->types, agent->num_types, name) : -1;
     t->vector[0] = t->vector[1] = t->angle = -1;
-    if (t->reference < 0 || t->num_axes < 1 || t->num_axes > EA__MAX_AXES) {
+    if (t->reference < 0 || ea__is_relation(agent, t->reference) || t->num_axes < 1 || t->num_axes > EA__MAX_AXES) {
         return ea__damaged(loader, "invalid options of", what);
     }
     if ((vector && !ea__columns(loader, vector, t->reference, 2, 2, t->vector)) ||
@@ -1459,7 +1510,7 @@ static int ea__read_translation(ea__loader *loader, const ea__node *options) {
         if (!ea__columns(loader, positions, type, 1, EA__MAX_AXES, columns)) {
             return ea__damaged(loader, "invalid positions of", what);
         }
-        t->moved[type] = type != t->reference;
+        t->moved[type] = type != t->reference && !ea__is_relation(agent, type);
         for (axis = 0; axis < t->num_axes; axis++) {
             if (columns[axis] < 0) t->moved[type] = 0;
             if (columns[axis] < 0 && type == t->reference) {
@@ -1607,7 +1658,7 @@ static int ea__make_linear(ea__loader *loader, ea__op *op, const ea__node *optio
     const char *end = strstr(loader->layer, "heads.value.");
     ea__rows rows = x->rows;
     int i, k, outputs, index = x->index, width = x->width;
-    if (width < 0 || rows == EA__PAIRS) return ea__misfit(loader);
+    if (width < 0 || rows == EA__PAIRS || rows == EA__LINKS) return ea__misfit(loader);
     outputs = ea__make_product(loader, op, options, width);
     if (!outputs) return 0;
     if (end && !strcmp(end, "heads.value.")) { /* zeros are an untrained value */
@@ -1626,18 +1677,22 @@ static int ea__make_linear(ea__loader *loader, ea__op *op, const ea__node *optio
     return 1;
 }
 
-static int ea__make_normalize(ea__loader *loader, ea__op *op) {
+static int ea__make_normalize(ea__loader *loader, ea__op *op, const ea__node *options) {
     const ea__matrix x = *ea__input(loader, op, 0);
-    if (x.width < 0 || x.rows == EA__PAIRS) return ea__misfit(loader);
-    if (!ea__standard_of(loader, &op->standard, "", x.width)) return 0;
-    op->y = ea__matrix_of(loader, x.rows, x.index, x.width);
+    const ea__node *start = ea__get(&loader->json, options, "start");
+    if (x.width < 0 || x.rows == EA__PAIRS || x.rows == EA__LINKS) return ea__misfit(loader);
+    if (start && (!ea__integer(&loader->json, start, 0, x.width, &op->start) || x.rows == EA__PIXELS)) {
+        return ea__misfit(loader);
+    }
+    if (!ea__standard_of(loader, &op->standard, "", x.width - op->start)) return 0;
+    op->y = ea__matrix_of(loader, x.rows, x.index, x.width - op->start);
     memcpy(loader->agent->matrices[op->y].sides, x.sides, sizeof x.sides);
     return 1;
 }
 
 static int ea__make_layer_norm(ea__loader *loader, ea__op *op) {
     const ea__matrix x = *ea__input(loader, op, 0);
-    if (x.width < 1 || x.rows == EA__PAIRS || x.rows == EA__PIXELS) return ea__misfit(loader);
+    if (x.width < 1 || x.rows == EA__PAIRS || x.rows == EA__PIXELS || x.rows == EA__LINKS) return ea__misfit(loader);
     op->weight = ea__numbers(loader, "weight", x.width);
     op->bias = op->weight ? ea__numbers(loader, "bias", x.width) : NULL;
     op->y = ea__matrix_of(loader, x.rows, x.index, x.width);
@@ -1647,7 +1702,7 @@ static int ea__make_layer_norm(ea__loader *loader, ea__op *op) {
 static int ea__make_add(ea__loader *loader, ea__op *op) {
     const ea__matrix *x = ea__input(loader, op, 0), *y = ea__input(loader, op, 1);
     if (x->rows != y->rows || (x->index != y->index && x->rows != EA__ACTORS) || x->width != y->width ||
-        x->width < 0 || x->rows == EA__PAIRS || x->rows == EA__PIXELS) {
+        x->width < 0 || x->rows == EA__PAIRS || x->rows == EA__PIXELS || x->rows == EA__LINKS) {
         return ea__misfit(loader);
     }
     op->y = op->x[0];
@@ -1658,39 +1713,67 @@ static int ea__make_repeat(ea__loader *loader, ea__op *op) {
     const ea__matrix x = *ea__input(loader, op, 0);
     const ea__tensor *embedding = ea__find_tensor(loader, "embedding", -1);
     if (!embedding) return 0;
-    if (x.rows == EA__PAIRS || x.rows == EA__PIXELS || !embedding->size) return ea__misfit(loader);
+    if (x.rows == EA__PAIRS || x.rows == EA__PIXELS || x.rows == EA__LINKS || !embedding->size) return ea__misfit(loader);
     op->weight = embedding->data;
     op->y = ea__matrix_of(loader, x.rows, x.index, (int)embedding->size);
     return 1;
 }
 
-/* Whether the inputs are all entity types, in order; `is_raw`: their features. A separate value
-   network leaves out the entity of global actions, which is last. */
-static int ea__are_types(const ea__loader *loader, const ea__op *op, int is_raw) {
+/* Whether the inputs are the types from `first` to `last`, in order; `is_raw`: their features. */
+static int ea__are_from(const ea__loader *loader, const ea__op *op, int first, int last, int is_raw) {
     int i;
-    if (op->num_inputs != loader->agent->num_types &&
-        op->num_inputs != loader->agent->spaces.num_entities) {
-        return 0;
-    }
+    if (op->num_inputs != last - first + 1) return 0;
     for (i = 0; i < op->num_inputs; i++) {
         const ea__matrix *x = ea__input(loader, op, i);
-        if (x->rows != EA__OF_TYPE || x->index != i) return 0;
-        if (is_raw ? op->x[i] != loader->agent->inputs[i] : x->width != ea__input(loader, op, 0)->width) {
+        int type = first ? first + i : ea__shown_type(loader->agent, i);
+        if (x->rows != EA__OF_TYPE || x->index != type) return 0;
+        if (is_raw ? op->x[i] != loader->agent->inputs[type] : x->width != ea__input(loader, op, 0)->width) {
             return 0;
         }
     }
     return op->num_inputs > 0;
 }
 
+/* As above, all types of entities. A separate value network leaves out the entity of global actions,
+   which is last. */
+static int ea__are_types(const ea__loader *loader, const ea__op *op, int is_raw) {
+    const ea_agent *agent = loader->agent;
+    return ea__are_from(loader, op, 0, ea__num_shown(agent) - 1, is_raw) ||
+           ea__are_from(loader, op, 0, agent->spaces.num_entities - agent->num_relations - 1, is_raw);
+}
+
+/* All types of relations. */
+static int ea__are_relations(const ea__loader *loader, const ea__op *op, int is_raw) {
+    int last = loader->agent->spaces.num_entities - 1, first = last + 1 - loader->agent->num_relations;
+    return loader->agent->num_relations && first > 0 && ea__are_from(loader, op, first, last, is_raw);
+}
+
+/* Rows of all relations, or of entities and relations. */
+static int ea__make_stack(ea__loader *loader, ea__op *op) {
+    const ea__matrix *x = ea__input(loader, op, 0), *last = ea__input(loader, op, op->num_inputs - 1);
+    if (ea__are_relations(loader, op, 0)) {
+        op->y = ea__matrix_of(loader, EA__RELATIONS, 0, x->width);
+        return 1;
+    }
+    if (op->num_inputs != 2 || x->rows != EA__ALL || x->index != ea__num_shown(loader->agent) ||
+        last->rows != EA__RELATIONS || x->width != last->width) {
+        return ea__misfit(loader);
+    }
+    op->y = ea__matrix_of(loader, EA__EVERYTHING, 0, x->width);
+    return 1;
+}
+
 static int ea__make_concatenate(ea__loader *loader, ea__op *op, const ea__node *options) {
     const ea__node *list = ea__get(&loader->json, options, "entities"), *item = NULL;
     int i = 0;
+    if (!list) return ea__make_stack(loader, op);
     if (!ea__are_types(loader, op, 0) || ea__length(&loader->json, list) != op->num_inputs) {
         return ea__misfit(loader);
     }
     for (; (item = ea__next(&loader->json, list, item)); i++) {
         const char *name = ea__text(&loader->json, item);
-        if (!name || ea__index_of(loader->types, loader->agent->num_types, name) != i) {
+        if (!name || ea__index_of(loader->types, loader->agent->num_types, name) !=
+                         ea__shown_type(loader->agent, i)) {
             return ea__misfit(loader);
         }
     }
@@ -1699,11 +1782,66 @@ static int ea__make_concatenate(ea__loader *loader, ea__op *op, const ea__node *
     return 1;
 }
 
+/* The features of all relations, and the names of their types and of those of both entities. */
+static int ea__make_links(ea__loader *loader, ea__op *op, const ea__node *options) {
+    const ea_agent *agent = loader->agent;
+    const ea__node *list = ea__get(&loader->json, options, "references"), *item = NULL, *name;
+    int i, k;
+    if (!ea__are_relations(loader, op, 1) || ea__length(&loader->json, list) != op->num_inputs) {
+        return ea__misfit(loader);
+    }
+    for (i = 0; (item = ea__next(&loader->json, list, item)); i++) {
+        int type = agent->spaces.num_entities - agent->num_relations + i;
+        if (ea__length(&loader->json, item) != 3) return ea__misfit(loader);
+        for (name = NULL, k = 0; (name = ea__next(&loader->json, item, name)); k++) {
+            const char *text = ea__text(&loader->json, name);
+            int expected = k ? agent->spaces.entities[type].references[k - 1] : type;
+            if (!text || ea__index_of(loader->types, agent->num_types, text) != expected) {
+                return ea__misfit(loader);
+            }
+        }
+    }
+    op->y = ea__matrix_of(loader, EA__LINKS, 0, -1);
+    return 1;
+}
+
+/* Attention to messages: query, key and value of entities; keys and values of relations, first for
+   messages to the source, then to the target; links. */
+static int ea__make_relate(ea__loader *loader, ea__op *op, const ea__node *options) {
+    const ea__matrix *q = ea__input(loader, op, 0);
+    int i, width = q->width;
+    if (!ea__integer(&loader->json, ea__get(&loader->json, options, "n_head"), 1, 1 << 20, &op->heads) ||
+        width < 1 || width > 1 << 28 || width % op->heads) {
+        return ea__misfit(loader);
+    }
+    for (i = 0; i < 6; i++) {
+        const ea__matrix *x = ea__input(loader, op, i);
+        int is_entity = i < 3, is_links = i == 5;
+        if (x->rows != (is_entity ? EA__ALL : is_links ? EA__LINKS : EA__RELATIONS)) return ea__misfit(loader);
+        if (is_entity ? x->width != width || x->index != q->index : !is_links && x->width != 2 * width) {
+            return ea__misfit(loader);
+        }
+    }
+    op->y = ea__matrix_of(loader, EA__ALL, q->index, width);
+    return 1;
+}
+
+static int ea__make_ends(ea__loader *loader, ea__op *op) {
+    const ea__matrix *x = ea__input(loader, op, 0);
+    if (x->rows != EA__ALL || ea__input(loader, op, 1)->rows != EA__LINKS || x->width > 1 << 28) {
+        return ea__misfit(loader);
+    }
+    op->y = ea__matrix_of(loader, EA__RELATIONS, 0, 2 * x->width);
+    return 1;
+}
+
 static int ea__make_join(ea__loader *loader, ea__op *op) {
     const ea__matrix first = *ea__input(loader, op, 0);
     double width = 0;
     int i;
-    if (first.rows != EA__ONE && first.rows != EA__ACTORS) return ea__misfit(loader);
+    if (first.rows != EA__ONE && first.rows != EA__ACTORS && first.rows != EA__RELATIONS) {
+        return ea__misfit(loader);
+    }
     for (i = 0; i < op->num_inputs; i++) {
         const ea__matrix *x = ea__input(loader, op, i);
         if (x->rows != first.rows || x->width < 0) return ea__misfit(loader);
@@ -1802,14 +1940,20 @@ static int ea__find_action(ea__loader *loader, ea__op *op, const ea__node *optio
 
 /* Whether a matrix has a row per entity, or the one of an MLP or CNN. */
 static int ea__has_entities(const ea__loader *loader, const ea__matrix *x) {
-    return (x->rows == EA__ALL && x->index == loader->agent->num_types) ||
+    return (x->rows == EA__ALL && x->index == ea__num_shown(loader->agent)) ||
            (x->rows == EA__ONE && loader->agent->is_vector);
+}
+
+/* As above, and with relations, if the game has these and they can be chosen. */
+static int ea__has_choices(const ea__loader *loader, const ea__matrix *x, int can_be_chosen) {
+    if (!can_be_chosen || !loader->agent->num_relations) return ea__has_entities(loader, x);
+    return x->rows == EA__EVERYTHING;
 }
 
 static int ea__make_take(ea__loader *loader, ea__op *op, const ea__node *options, ea__rows rows) {
     const ea__matrix *x = ea__input(loader, op, 0);
     if (!ea__find_action(loader, op, options)) return 0;
-    if (!ea__has_entities(loader, x)) return ea__misfit(loader);
+    if (!ea__has_choices(loader, x, rows == EA__ACTEES)) return ea__misfit(loader);
     if (rows == EA__ACTEES && loader->agent->spaces.actions[op->action].kind != EA_SELECT_ENTITY) {
         return ea__misfit(loader);
     }
@@ -1860,14 +2004,17 @@ static int ea__make_answer(ea__loader *loader, ea__op *op, const ea__node *optio
 static int ea__make_choice(ea__loader *loader, ea__op *op, const ea__node *options) {
     const ea__matrix *x = ea__input(loader, op, 1);
     const ea_action *action;
+    int is_select;
     if (!ea__find_action(loader, op, options)) return 0;
     action = &loader->agent->spaces.actions[op->action];
-    if (op->x[0] != loader->agent->answers[op->action] || !ea__has_entities(loader, x)) {
+    is_select = action->kind == EA_SELECT_ENTITY;
+    if (op->x[0] != loader->agent->answers[op->action] ||
+        (!ea__has_choices(loader, x, 1) && (is_select || !ea__has_entities(loader, x)))) {
         return ea__misfit(loader);
     }
     loader->agent->is_read[op->action] = 1;
     op->y = ea__matrix_of(
-        loader, EA__ACTORS, op->action, action->kind == EA_SELECT_ENTITY ? x->width : action->num_labels
+        loader, EA__ACTORS, op->action, is_select ? x->width : action->num_labels
     );
     return 1;
 }
@@ -1905,7 +2052,8 @@ static int ea__read_projections(
     int i, num = !is_used ? 0 : p->is_per_entity ? p->num_types : 1;
     for (i = 0; i < num; i++) {
         const float **to = p->projections + 2 * (p->num_key_projections + p->num_value_projections);
-        const char *type = i < agent->spaces.num_entities ? agent->spaces.entities[i].name : "__global__";
+        int index = ea__shown_type(agent, i);
+        const char *type = index < agent->spaces.num_entities ? agent->spaces.entities[index].name : "__global__";
         char name[700];
         if (strlen(type) > 600) return ea__damaged(loader, "a name is too long", "");
         snprintf(name, sizeof name, "%s%s%s.weight", part, p->is_per_entity ? "." : "",
@@ -1936,12 +2084,13 @@ static int ea__read_extent(ea__loader *loader, ea__positions *p, const ea__node 
 
 /* The columns of a type. Its names must be those of the options. */
 static int ea__read_position_columns(
-    ea__loader *loader, ea__positions *p, const ea__node *options, int type
+    ea__loader *loader, ea__positions *p, const ea__node *options, int place
 ) {
+    int type = ea__shown_type(loader->agent, place);
     const ea__json *json = &loader->json;
     const ea__node *vector = ea__get(json, options, "rotation_vec_features");
     const char *angle = ea__text(json, ea__get(json, options, "rotation_angle_feature"));
-    int i, *columns = p->columns + type * EA__MAX_AXES, *direction = p->direction + 2 * type;
+    int i, *columns = p->columns + place * EA__MAX_AXES, *direction = p->direction + 2 * place;
     if (!ea__columns(loader, ea__get(json, options, "position_features"), type, p->num_axes,
                      p->num_axes, columns)) {
         return 0;
@@ -2036,18 +2185,18 @@ static const struct {
     int num_inputs;
     const char *options;
 } ea__kinds[] = {
-    {"normalize", 1, ""}, {"linear", 1, "activation"}, {"layer_norm", 1, ""}, {"add", 2, ""},
+    {"normalize", 1, "start"}, {"linear", 1, "activation"}, {"layer_norm", 1, ""}, {"add", 2, ""},
     {"repeat", 1, ""}, {"concatenate", 0, "entities"}, {"join", 0, ""},
     {"positions", 0, "options features"}, {"attend", 0, "n_head"}, {"pool", 1, "of"}, {"mean", 1, ""},
     {"spread", 1, ""}, {"convolve", 1, "stride activation"}, {"flatten", 1, ""}, {"actors", 1, "action"},
     {"actees", 1, "action"}, {"compare", 2, "action"}, {"categorical", 1, "action"},
     {"gaussian", 1, "action low high"}, {"scale", 1, ""}, {"recur", 1, "start"},
-    {"choice", 2, "action"}};
+    {"choice", 2, "action"}, {"pairs", 0, "references"}, {"relate", 6, "n_head"}, {"ends", 2, ""}};
 enum { EA__NUM_KINDS = sizeof ea__kinds / sizeof *ea__kinds };
 
 static int ea__make(ea__loader *loader, ea__op *op, const ea__node *options) {
     switch (op->code) {
-        case EA__NORMALIZE: return ea__make_normalize(loader, op);
+        case EA__NORMALIZE: return ea__make_normalize(loader, op, options);
         case EA__LINEAR: return ea__make_linear(loader, op, options);
         case EA__LAYER_NORM: return ea__make_layer_norm(loader, op);
         case EA__ADD: return ea__make_add(loader, op);
@@ -2069,6 +2218,9 @@ static int ea__make(ea__loader *loader, ea__op *op, const ea__node *options) {
         case EA__SCALE: return ea__make_scale(loader, op);
         case EA__RECUR: return ea__make_recur(loader, op, options);
         case EA__CHOICE: return ea__make_choice(loader, op, options);
+        case EA__FIND_LINKS: return ea__make_links(loader, op, options);
+        case EA__RELATE: return ea__make_relate(loader, op, options);
+        case EA__ENDS: return ea__make_ends(loader, op);
     }
     return 0;
 }
@@ -2234,12 +2386,12 @@ static int ea__plan_policy(ea__loader *loader) {
     for (i = agent->last_mix + 1; agent->last_mix >= 0 && i < agent->num_ops; i++) {
         ea__code code = agent->ops[i].code;
         if (agent->ops[i].is_policy && (code == EA__POOL || code == EA__MEAN || code == EA__CONCATENATE ||
-                                        code == EA__POSITIONS)) {
+                                        code == EA__POSITIONS || code == EA__RELATE || code == EA__ENDS)) {
             agent->last_mix = -1;
         }
     }
     if (agent->last_mix >= 0 &&
-        agent->matrices[agent->ops[agent->last_mix].y].index != agent->num_types) {
+        agent->matrices[agent->ops[agent->last_mix].y].index != ea__num_shown(agent)) {
         agent->last_mix = -1;
     }
     if (agent->last_mix < 0) return 1;
@@ -2287,6 +2439,7 @@ static void ea__place(ea_agent *agent, ea__matrix *matrix, int *unused, int *num
         case EA__PIXELS:
             ea__grow_slot(slot, stride * (size_t)matrix->sides[0] * (size_t)matrix->sides[1], 0, 0);
             break;
+        case EA__LINKS: break;
         case EA__PAIRS: {
             const ea__positions *p = agent->ops[matrix->made].positions;
             size_t per_pair = (size_t)p->num_parts * (p->num_parts > 1 ? 2 : 1);
@@ -2313,6 +2466,7 @@ static void ea__grow_scratch(ea_agent *agent, const ea__op *op) {
             );
             break;
         case EA__COMPARE: ea__grow_slot(&agent->scratch, 0, (size_t)x->width, 0); break;
+        case EA__RELATE: ea__grow_slot(&agent->scratch, 0, 4 * (size_t)op->heads, 0); break;
         case EA__RECUR: ea__grow_slot(&agent->scratch, 2 * EA__PADDED((size_t)x->width) + EA__W, 0, 0); break;
         case EA__CONVOLVE:
             ea__grow_slot(
@@ -2528,9 +2682,10 @@ struct ea_workspace {
     float temperature, value;
     float **slots;
     float *scratch;
-    int *counts, *starts;  /* by type */
+    int *counts, *starts;  /* by type; relations count on their own */
+    int num_relations, *links; /* rows of both entities of each relation */
     int *wanted, *place;   /* rows of actors and actees in order, and the place of a row among them */
-    unsigned char *visible; /* by row */
+    unsigned char *visible; /* by row, then by relation */
     float *state;           /* after the last decision */
     ea__answer *answers;
     char error[200];
@@ -2560,6 +2715,7 @@ static uint64_t ea__divide(
     EA__PART(float *, agent->num_slots + 1, w->slots);
     EA__PART(int, types, w->counts);
     EA__PART(int, types, w->starts);
+    EA__PART(int, agent->num_relations ? 2 * rows : 0, w->links);
     EA__PART(int, rows, w->wanted);
     EA__PART(int, rows, w->place);
     EA__PART(unsigned char, rows, w->visible);
@@ -2620,7 +2776,10 @@ static int ea__num_rows(const ea_workspace *w, const ea__matrix *matrix) {
         case EA__ONE: return 1;
         case EA__OF_TYPE: return w->counts[matrix->index];
         case EA__ALL: /* the entity of global actions is last */
-            return matrix->index == w->agent->num_types ? w->num_all : w->num_rows - 1;
+            return matrix->index == ea__num_shown(w->agent) ? w->num_all : w->num_rows - 1;
+        case EA__RELATIONS: return w->num_relations;
+        case EA__EVERYTHING: return w->num_rows + w->num_relations;
+        case EA__LINKS: break;
         case EA__PIXELS: return matrix->sides[0] * matrix->sides[1];
         case EA__ACTORS: return w->answers[matrix->index].num_actors;
         case EA__ACTEES:
@@ -2767,30 +2926,53 @@ static void ea__read_visible(ea_workspace *w, const ea_obs *obs) {
         }
     }
     if (!w->has_hidden) return;
-    memset(w->visible, 1, (size_t)w->num_rows);
+    memset(w->visible, 1, (size_t)w->num_rows + (size_t)w->num_relations);
     for (type = 0; type < w->agent->spaces.num_entities; type++) {
         if (obs->visible[type] && w->counts[type]) {
-            memcpy(w->visible + w->starts[type], obs->visible[type], (size_t)w->counts[type]);
+            unsigned char *to = w->visible + (ea__is_relation(w->agent, type) ? w->num_rows : 0);
+            memcpy(to + w->starts[type], obs->visible[type], (size_t)w->counts[type]);
         }
     }
+}
+
+/* Reads the references of a type of relations. */
+static const char *ea__read_links(ea_workspace *w, const ea_obs *obs, int type) {
+    const ea_entity *entity = &w->agent->spaces.entities[type];
+    int row, k, *to = w->links + 2 * w->starts[type];
+    for (row = 0; row < w->counts[type]; row++) {
+        const float *from = obs->features[type] + (size_t)row * (size_t)entity->num_features;
+        for (k = 0; k < 2; k++) {
+            int other = entity->references[k], count = w->counts[other];
+            int index = from[k] >= 0 && from[k] < (float)count ? (int)from[k] : -1;
+            if (index < 0 || index >= count || (float)index != from[k]) {
+                return ea__refuse(
+                    w, "expected %.60s %d of one of %d %.60s, got %g", entity->name, row, count,
+                    w->agent->spaces.entities[other].name, (double)from[k]
+                );
+            }
+            *to++ = w->starts[other] + index;
+        }
+    }
+    return NULL;
 }
 
 static const char *ea__read_features(ea_workspace *w, const ea_obs *obs) {
     const ea_agent *agent = w->agent;
     const char *problem = NULL;
     int type, i, max_entities = w->max_rows - 1;
-    w->num_rows = 0;
+    w->num_rows = w->num_relations = 0;
     for (type = 0; type < agent->num_types; type++) {
         int is_global = type == agent->spaces.num_entities, count = is_global ? 1 : obs->counts[type];
-        if (count < 0 || count > max_entities - w->num_rows + is_global) {
+        int *total = ea__is_relation(agent, type) ? &w->num_relations : &w->num_rows;
+        if (count < 0 || count > max_entities - w->num_rows - w->num_relations + is_global) {
             return ea__refuse(
                 w, "expected at most %d entities, got more: %d of %.60s", max_entities, count,
                 agent->spaces.entities[type].name
             );
         }
         w->counts[type] = count;
-        w->starts[type] = w->num_rows;
-        w->num_rows += count;
+        w->starts[type] = *total;
+        *total += count;
     }
     w->num_all = w->num_rows;
     for (i = 0; i < agent->spaces.num_globals; i++) {
@@ -2807,6 +2989,7 @@ static const char *ea__read_features(ea_workspace *w, const ea_obs *obs) {
         int stride = agent->matrices[agent->inputs[type]].stride;
         if (type < agent->spaces.num_entities) {
             problem = ea__copy_type(w, obs, type, to, stride);
+            if (!problem && ea__is_relation(agent, type)) problem = ea__read_links(w, obs, type);
         } else if (agent->num_shared) {
             memcpy(to, obs->globals, (size_t)agent->num_shared * sizeof(float));
         }
@@ -2816,21 +2999,32 @@ static const char *ea__read_features(ea_workspace *w, const ea_obs *obs) {
     return problem;
 }
 
+/* Row of an entity or relation, given its index in the observation. */
+static int ea__row_of(const ea_workspace *w, int index) {
+    int num_entities = w->num_rows - (w->agent->num_types - w->agent->spaces.num_entities);
+    if (!w->num_relations || index < num_entities) return index;
+    index -= num_entities; /* the entity of global actions, which is the last row of entities, follows the relations */
+    return index < w->num_relations ? w->num_rows + index : num_entities + index - w->num_relations;
+}
+
 /* Marks rows as wanted. */
 static const char *ea__want(
-    ea_workspace *w, const char *action, const char *what, const int *rows, int count
+    ea_workspace *w, const char *action, const char *what, const int *rows, int count, int is_actor
 ) {
-    int i, is_vector = w->agent->is_vector;
+    int i, is_vector = w->agent->is_vector, last = w->num_rows + w->num_relations - 1;
     if (count < 0 || count > w->max_rows || (count && !rows)) {
         return ea__refuse(w, "expected 0 to %d %s of %.60s, got %d", w->max_rows, what, action, count);
     }
     for (i = 0; i < count; i++) {
-        if (rows[i] < 0 || (rows[i] >= w->num_rows && !is_vector)) {
+        int row = rows[i] < 0 || is_vector ? rows[i] : ea__row_of(w, rows[i]);
+        if (row < 0 || (row > last && !is_vector)) {
             return ea__refuse(
-                w, "expected %s of %.60s from 0 to %d, got %d", what, action, w->num_rows - 1, rows[i]
+                w, "expected %s of %.60s from 0 to %d, got %d", what, action, last, rows[i]
             );
         }
-        if (!is_vector) w->place[rows[i]] = 0;
+        if (is_vector) continue;
+        if (row < w->num_rows) w->place[row] = 0;
+        else if (is_actor) return ea__refuse(w, "expected actors of %.60s, got the relation %d", action, rows[i]);
     }
     return NULL;
 }
@@ -2921,10 +3115,10 @@ static const char *ea__read_requests(ea_workspace *w, const ea_obs *obs) {
             );
             if (!agent->is_vector) w->place[last] = 0;
         } else {
-            problem = ea__want(w, action->name, "actors", request->actors, request->num_actors);
+            problem = ea__want(w, action->name, "actors", request->actors, request->num_actors, 1);
         }
         if (!problem && action->kind == EA_SELECT_ENTITY) {
-            problem = ea__want(w, action->name, "actees", request->actees, request->num_actees);
+            problem = ea__want(w, action->name, "actees", request->actees, request->num_actees, 0);
         }
         if (!problem && action->num_given) problem = ea__read_dependent(w, obs, k);
         if (problem) return problem;
@@ -3003,18 +3197,19 @@ static void ea__look_up(
     const float *gate, size_t gate_stride, float *to
 ) {
     const float *table = is_key ? p->keys : p->values;
-    int num_rows = p->num_types == w->agent->num_types ? w->num_rows : w->num_rows - 1;
+    int num_rows = p->num_types == ea__num_shown(w->agent) ? w->num_rows : w->num_rows - 1;
     size_t n = (size_t)num_rows, parts = (size_t)p->num_parts, padded = EA__PADDED((size_t)p->width);
     const float *weights = parts > 1 ? pairs + n * n * parts : NULL;
     const float *triples = pairs + n * n * parts * (parts > 1 ? 2 : 1);
-    int num = is_key ? p->num_key_projections : p->num_value_projections, type = 0, j, c, k;
+    int num = is_key ? p->num_key_projections : p->num_value_projections, j, c, k;
+    int type = 0, index = ea__shown_type(w->agent, 0); /* its place among all */
     const float *const *projections = p->projections + (is_key ? 0 : 2 * p->num_key_projections);
     if (p->is_per_entity && row >= w->counts[0]) num = 0; /* queries of the first type */
     for (j = 0; j < num_rows; j++) {
         size_t pair = (size_t)row * n + (size_t)j, step = is_key ? EA__W : 1;
         float *y = is_key ? to + (size_t)j / EA__W * EA__W * (size_t)p->width + (size_t)j % EA__W
                           : to + (size_t)j * padded;
-        while (j >= w->starts[type] + w->counts[type]) type++;
+        for (; j >= w->starts[index] + w->counts[index]; index = ea__shown_type(w->agent, type)) type++;
         for (k = 0; k < p->num_parts; k++) {
             int32_t bucket;
             const float *from;
@@ -3220,7 +3415,7 @@ static void ea__run_pair(
 static void ea__run_positions(ea_workspace *w, const ea__op *op) {
     const ea_agent *agent = w->agent;
     const ea__positions *p = op->positions;
-    int n = p->num_types == agent->num_types ? w->num_rows : w->num_rows - 1;
+    int n = p->num_types == ea__num_shown(agent) ? w->num_rows : w->num_rows - 1;
     int num_axes = p->num_axes, type, i, j, axis;
     size_t parts = (size_t)p->num_parts, num_pairs = (size_t)n * (size_t)n, pair = 0;
     float *places = ea__data(w, op->y), *to = places;
@@ -3230,7 +3425,8 @@ static void ea__run_positions(ea_workspace *w, const ea__op *op) {
     for (type = 0; type < p->num_types; type++) {
         const int *columns = p->columns + type * EA__MAX_AXES, *direction = p->direction + 2 * type;
         const float *x = ea__data(w, op->x[type]);
-        for (i = 0; i < w->counts[type]; i++, x += agent->matrices[op->x[type]].stride) {
+        int count = w->counts[ea__shown_type(agent, type)];
+        for (i = 0; i < count; i++, x += agent->matrices[op->x[type]].stride) {
             for (axis = 0; axis < num_axes; axis++) *to++ = x[columns[axis]];
             *to++ = direction[0] < 0 ? 0 : direction[1] < 0 ? x[direction[0]]
                   : (float)atan2((double)x[direction[1]], (double)x[direction[0]]);
@@ -3264,9 +3460,10 @@ static void ea__run_normalize(ea_workspace *w, const ea__op *op) {
     const ea__matrix *m = &w->agent->matrices[op->x[0]];
     const float *x = ea__data(w, op->x[0]);
     float *y = ea__data(w, op->y);
+    size_t stride = (size_t)w->agent->matrices[op->y].stride;
     int row, num_rows = ea__num_rows(w, m);
-    for (row = 0; row < num_rows; row++, x += m->stride, y += m->stride) {
-        ea__standardize(&op->standard, x, m->width, y);
+    for (row = 0; row < num_rows; row++, x += m->stride, y += stride) {
+        ea__standardize(&op->standard, x + op->start, m->width - op->start, y);
     }
 }
 
@@ -3284,9 +3481,67 @@ static void ea__run_concatenate(ea_workspace *w, const ea__op *op) {
     float *y = ea__data(w, op->y);
     int i;
     for (i = 0; i < op->num_inputs; i++) {
-        size_t size = stride * (size_t)w->counts[i];
+        size_t size = stride * (size_t)ea__num_rows(w, &w->agent->matrices[op->x[i]]);
         if (size) memcpy(y, ea__data(w, op->x[i]), size * sizeof(float));
         y += size;
+    }
+}
+
+/* Whether an entity receives the message from the other one of a relation. */
+static int ea__is_sent(const ea_workspace *w, int to, int from, int relation) {
+    return !w->has_hidden || !w->visible[to] || (w->visible[from] && w->visible[w->num_rows + relation]);
+}
+
+/* Softmax over the messages of each entity in each head: largest logits, then sums, by entity. */
+static void ea__run_relate(ea_workspace *w, const ea__op *op) {
+    const ea_agent *agent = w->agent;
+    const ea__matrix *m = &agent->matrices[op->x[0]], *k = &agent->matrices[op->x[3]];
+    int n = ea__num_rows(w, m), heads = op->heads, size = m->width / heads, i, c, head;
+    size_t stride = (size_t)m->stride;
+    const float *query = ea__data(w, op->x[0]), *key = ea__data(w, op->x[1]), *value = ea__data(w, op->x[2]);
+    const float *keys = ea__data(w, op->x[3]), *values = ea__data(w, op->x[4]);
+    float *y = ea__data(w, op->y), *tops = w->scratch, *sums = tops + (size_t)n * (size_t)heads;
+    float *logits = sums + (size_t)n * (size_t)heads, scale = 1.0f / sqrtf((float)size);
+    for (i = 0; i < n * heads; i++) tops[i] = -3e38f, sums[i] = 0;
+    memset(y, 0, (size_t)n * stride * sizeof(float));
+    for (i = 0; i < 2 * w->num_relations; i++) {
+        int to = w->links[i], from = w->links[i ^ 1];
+        const float *more = keys + (size_t)(i / 2) * (size_t)k->stride + (i % 2) * m->width;
+        for (head = 0; head < heads && ea__is_sent(w, to, from, i / 2); head++) {
+            float sum = 0;
+            for (c = head * size; c < (head + 1) * size; c++) {
+                sum += query[(size_t)to * stride + (size_t)c] * (key[(size_t)from * stride + (size_t)c] + more[c]);
+            }
+            logits[i * heads + head] = sum *= scale;
+            if (sum > tops[to * heads + head]) tops[to * heads + head] = sum;
+        }
+    }
+    for (i = 0; i < 2 * w->num_relations; i++) {
+        int to = w->links[i], from = w->links[i ^ 1];
+        const float *more = values + (size_t)(i / 2) * (size_t)k->stride + (i % 2) * m->width;
+        for (head = 0; head < heads && ea__is_sent(w, to, from, i / 2); head++) {
+            float weight = expf(logits[i * heads + head] - tops[to * heads + head]);
+            sums[to * heads + head] += weight;
+            for (c = head * size; c < (head + 1) * size; c++) {
+                y[(size_t)to * stride + (size_t)c] += weight * (value[(size_t)from * stride + (size_t)c] + more[c]);
+            }
+        }
+    }
+    for (i = 0; i < n; i++) {
+        for (c = 0; c < m->width; c++) {
+            float sum = sums[i * heads + c / size];
+            if (sum > 0) y[(size_t)i * stride + (size_t)c] /= sum;
+        }
+    }
+}
+
+static void ea__run_ends(ea_workspace *w, const ea__op *op) {
+    const ea__matrix *x = &w->agent->matrices[op->x[0]], *m = &w->agent->matrices[op->y];
+    size_t width = (size_t)x->width;
+    int i;
+    for (i = 0; i < 2 * w->num_relations; i++) {
+        float *y = ea__data(w, op->y) + (size_t)(i / 2) * (size_t)m->stride + (size_t)(i % 2) * width;
+        memcpy(y, ea__data(w, op->x[0]) + (size_t)w->links[i] * (size_t)x->stride, width * sizeof(float));
     }
 }
 
@@ -3404,7 +3659,7 @@ static void ea__run_take(ea_workspace *w, const ea__op *op) {
     if (!count) return;
     if (w->agent->spaces.actions[op->action].kind == EA_GLOBAL_CATEGORICAL) rows = NULL;
     for (i = 0; i < (is_actors ? count : request->num_actees); i++, y += x->stride) {
-        int row = w->agent->is_vector ? 0 : rows ? rows[i] : w->num_rows - 1;
+        int row = w->agent->is_vector ? 0 : rows ? ea__row_of(w, rows[i]) : w->num_rows - 1;
         if (w->num_all != w->num_rows && x->rows == EA__ALL) row = w->place[row];
         memcpy(y, ea__data(w, op->x[0]) + (size_t)row * (size_t)x->stride, (size_t)x->width * sizeof(float));
     }
@@ -3451,7 +3706,8 @@ static void ea__run_choice(ea_workspace *w, const ea__op *op) {
     for (actor = 0; actor < answer->num_actors; actor++, y += m->stride) {
         const float *values = answer->values + (size_t)actor * (size_t)action->num_labels;
         if (action->kind == EA_SELECT_ENTITY) {
-            int row = w->agent->is_vector ? 0 : w->obs->requests[op->action].actees[answer->choices[actor]];
+            int chosen = w->obs->requests[op->action].actees[answer->choices[actor]];
+            int row = w->agent->is_vector ? 0 : ea__row_of(w, chosen);
             if (w->num_all != w->num_rows && x->rows == EA__ALL) row = w->place[row];
             memcpy(y, ea__data(w, op->x[1]) + (size_t)row * (size_t)x->stride, (size_t)x->width * sizeof(float));
             continue;
@@ -3550,6 +3806,9 @@ static void ea__run(ea_workspace *w, const ea__op *op) {
         case EA__SCALE: *ea__data(w, op->y) = *ea__data(w, op->x[0]) * *op->weight + *op->bias; break;
         case EA__RECUR: ea__run_recur(w, op); break;
         case EA__CHOICE: ea__run_choice(w, op); break;
+        case EA__FIND_LINKS: break; /* when the observation was read */
+        case EA__RELATE: ea__run_relate(w, op); break;
+        case EA__ENDS: ea__run_ends(w, op); break;
     }
 }
 

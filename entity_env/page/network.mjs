@@ -550,8 +550,8 @@ function inputsOf({entities, global_features, actions}, net, state) {
   if (!state.isVector && actions.some(({kind}) => kind === "global_categorical")) {
     types.push({name: "__global__", features: []});
   }
-  for (const {name, features, shape} of types) {
-    const y = new Matrix(features.length + shared.length, {name, features: [...features, ...shared]});
+  for (const {name, features, shape, references} of types) {
+    const y = new Matrix(features.length + shared.length, {name, features: references ? [] : [...features, ...shared]});
     state.types.set(name, y);
     buffers.set(`features/${name}`, y);
     if ("layers" in net && shape) {

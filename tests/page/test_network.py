@@ -256,6 +256,16 @@ CONFIGS: dict[str, tuple[ObsSpace, Mapping[str, ActionSpace], NetConfig]] = {
     "relations without selection": (LINKED, FLAT_ACTIONS, SMALL(n_layer=1)),
     "relations of a value network": (LINKED, ACTIONS, SMALL(separate_value=True, memory=3)),
     "relations and pooling": (LINKED, ACTIONS, SMALL(pooling="meanmax", memory=4)),
+    "relations and positions": (
+        replace(
+            PLACED, entities={**PLACED.entities, "R": Entity(("x", "y"), references=("1", "A"))}
+        ),
+        ACTIONS,
+        placed(
+            Relpos((3, 4), per_entity_values=True), translation=Translate(add_dist_feature=True)
+        ),
+    ),
+    "relations without layers": (LINKED, ACTIONS, SMALL(n_layer=0, memory=2)),
     "MLP": (FLAT, FLAT_ACTIONS, MLPConfig((16, 8))),
     "MLP without norm": (FLAT, FLAT_ACTIONS, MLPConfig((16,), norm_inputs=False)),
     "MLP with memory": (FLAT, FLAT_ACTIONS, MLPConfig((16, 8), memory=6)),
@@ -819,6 +829,26 @@ def test_wrong_observations_are_refused(
     assert "error" not in node.compare(CONTENT, [{**vector, "observation": GOOD}])
     error = node.compare(CONTENT, [{**vector, "observation": {**GOOD, **changes}}])["error"]
     assert re.search(message, error), error
+
+
+@pytest.mark.parametrize("wrong", [-1, 1, 0.5, 1000])
+def test_references_to_no_entity_are_refused(wrong: float, node: NetworkInNode) -> None:
+    content = agent_bytes(random_weights((LINKED, ACTIONS), SMALL()))
+    features: dict[str, Any] = {"A": [[1, 2]], "B": [[1, 2, 3]] * 2, "R": [[0, 0, 5], [1, 0, 5]]}
+    vector = {"probabilities": {}, "numbers": {}, "value": 0.0, "attention": None}
+    right = {**vector, "observation": {**GOOD, "features": features}}
+    assert "error" not in node.compare(content, [right])
+    features["R"][1][1] = wrong
+    error = node.compare(content, [right])["error"]
+    assert f"expected R 1 of one of 1 A, got {wrong:g}" in error
+    features["R"][1][1] = 0
+    actors_of_a_relation = {"move": {"actors": [3], "mask": [[True] * 3]}}
+    asked = {
+        **vector,
+        "observation": {**GOOD, "features": features, "actions": actors_of_a_relation},
+    }
+    error = node.compare(content, [asked])["error"]
+    assert "expected actors of move from 0 to 3, got 4" in error
 
 
 # ---------------------------------------------------------------- choices

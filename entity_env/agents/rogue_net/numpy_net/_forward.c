@@ -10,6 +10,7 @@
 #include "entity_agent.h"
 
 #define MIN_ENTITIES 64 /* that a workspace has room for */
+#define MAX_LINKED 2048 /* entities and relations: workspaces grow with the square of what can be selected */
 
 typedef struct {
     PyObject_HEAD
@@ -147,6 +148,7 @@ static int read_features(Forward *self, PyObject *own, PyObject *shared, PyObjec
         total += view->shape[0];
     }
     if (total > INT_MAX / 2) return 0;
+    if (total > MAX_LINKED && spaces->entities[spaces->num_entities - 1].references) return 0;
     *globals = NULL;
     if (spaces->num_globals) {
         Py_buffer *view = view_of(self, shared, 'f', spaces->num_globals, -1, 0);

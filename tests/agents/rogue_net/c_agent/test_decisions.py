@@ -43,6 +43,7 @@ from tests.page.test_network import (
     DEPENDENT_CONFIGS,
     FLAT,
     FLAT_DEPENDENT,
+    LINKED,
     NETS,
     OBS,
     PLACED,
@@ -301,6 +302,23 @@ def test_wrong_observations_are_refused(
         assert message in str(caught.value)
         with pytest.raises(AgentError, match="temperature from 1e-6"):
             agent.think(agent.observation(GOOD), 0.0)
+
+
+@pytest.mark.parametrize("wrong", [-1, 1, 0.5, 1000])
+def test_references_to_no_entity_are_refused(wrong: float, library: CLibrary) -> None:
+    content = agent_bytes(random_weights((LINKED, ACTIONS), SMALL()))
+    features: dict[str, Any] = {"A": [[1, 2]], "B": [[1, 2, 3]] * 2, "R": [[0, 0, 5], [1, 0, 5]]}
+    with CAgent(library, content) as agent:
+        agent.think(agent.observation({**GOOD, "features": features}))
+        features["R"][1][1] = wrong
+        with pytest.raises(AgentError, match=f"expected R 1 of one of 1 A, got {wrong:g}"):
+            agent.think(agent.observation({**GOOD, "features": features}))
+        features["R"][1][1] = 0
+        move = {"actors": [3], "mask": [[True] * 3]}
+        with pytest.raises(AgentError, match="expected actors of move, got the relation 3"):
+            agent.think(
+                agent.observation({**GOOD, "features": features, "actions": {"move": move}})
+            )
 
 
 def test_choices_are_drawn_from_the_distributions(library: CLibrary) -> None:
