@@ -58,7 +58,7 @@ static int keep(const ea_workspace *workspace, const ea_request *requests, int n
 static uint64_t decide(const ea_agent *agent) {
     const ea_spaces *spaces = ea_spaces_of(agent);
     size_t num_types = (size_t)spaces->num_entities, num_actions = (size_t)spaces->num_actions, t, k;
-    int *counts = (int *)calloc(num_types + 1, sizeof(int)), rows[2] = {0, 1}, round, i, num_kept;
+    int *counts = (int *)calloc(num_types + 1, sizeof(int)), rows[2] = {0, 1}, last[2] = {0, 0}, round, i, num_kept;
     float kept[KEPT], again[KEPT];
     float **features = (float **)calloc(num_types + 1, sizeof(float *));
     unsigned char **visible = (unsigned char **)calloc(num_types + 1, sizeof(char *));
@@ -101,11 +101,20 @@ static uint64_t decide(const ea_agent *agent) {
             total += counts[t] = agent->is_vector ? 1 : (int)(ea__draw(&random) % (PER_TYPE + 1));
             visible[t][0] = round % 2 == 0, visible[t][1] = 1;
         }
+        for (t = 0; t < num_types; t++) { /* references to entities, unless there are none */
+            const ea_entity *entity = &spaces->entities[t];
+            for (i = 0; entity->references && i < 2 * counts[t]; i++) {
+                int limit = counts[entity->references[i % 2]];
+                float *to = features[t] + (size_t)(i / 2) * (size_t)entity->num_features + i % 2;
+                *to = limit ? (float)(ea__draw(&random) % (uint64_t)limit) : (float)(round % 3);
+            }
+        }
+        last[1] = total ? total - 1 : 0;
         for (k = 0; k < num_actions; k++) {
             int is_global = spaces->actions[k].kind == EA_GLOBAL_CATEGORICAL;
             requests[k].num_actors = is_global ? 1 : total < 2 ? total : 2;
             requests[k].num_actees = total < 2 ? total : 2;
-            requests[k].actors = requests[k].actees = rows;
+            requests[k].actors = rows, requests[k].actees = last;
             requests[k].is_dependent = masks[k] != NULL;
             requests[k].mask = total < 2 && !is_global ? NULL : masks[k];
         }
