@@ -27,12 +27,14 @@ from entity_env.core.spaces import (
     SelectEntityActionSpace,
     entity_widths,
 )
+from entity_env.core.validation import reference_error, wrong_reference
 from entity_env.core.vec_obs import (
     VecActionMask,
     VecCategoricalActionMask,
     VecContinuousActionMask,
     VecSelectEntityActionMask,
 )
+from entity_env.errors import SchemaError
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ class FrameLayout:
             name: EntitySlots(row, self._slot(np.float32, width), self._slot(np.bool_))
             for row, (name, width) in enumerate(self.widths.items())
         }
+        self.relations = obs_space.relations
         self.num_types = len(self.entities)
         self.num_local_types = self.num_types - (GLOBAL_ENTITY in self.entities)
         self.num_lengths = self.num_types
@@ -267,6 +270,25 @@ class Frame:
             rows = np.repeat(np.arange(len(wrong)), self.lengths[where.row])
             return int(rows[np.flatnonzero(actors != others)[0]])
         return int(np.flatnonzero(wrong)[0])
+
+    def reference_problem(self) -> tuple[int, SchemaError] | None:
+        """A row with a reference that is no position of an entity, and the error; None = no row."""
+        for name, relation in self.layout.relations.items():
+            types = relation.references or ()
+            where = self.layout.entities[name]
+            lengths = self.lengths[where.row]
+            counts = [self.lengths[self.layout.entities[other].row] for other in types]
+            rows = self._features(where)
+            wrong = wrong_reference(rows, [np.repeat(each, lengths) for each in counts])
+            if wrong is not None:
+                ends = np.cumsum(lengths)
+                row = int(np.searchsorted(ends, wrong[0], side="right"))
+                first = int(ends[row] - lengths[row])
+                shown = [int(each[row]) for each in counts]
+                mine, features = rows[first : int(ends[row])], relation.features
+                place = wrong[0] - first
+                return row, reference_error(name, features, types, shown, mine, place, wrong[1])
+        return None
 
     def mask_of(self, where: ActionSlots) -> VecActionMask:
         """The actors and the mask of an action."""
