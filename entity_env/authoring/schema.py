@@ -120,6 +120,13 @@ class Schema:
             raise self.undeclared(cls)
         return self.entities[index]
 
+    def references_of(self, cls: type) -> tuple[str, ...]:
+        """Names of the two fields of a relation that hold entities; none of another class."""
+        index = self.index_of.get(cls)
+        if index is None or self.entities[index].references is None:
+            return ()
+        return self.entities[index].features[:2]
+
     def undeclared(self, cls: type) -> SchemaError:
         """Error for an entity of an undeclared class."""
         declared = ", ".join(kind.name for kind in self.entities) or "none"

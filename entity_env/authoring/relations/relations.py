@@ -106,13 +106,15 @@ def relation_type_in(obs: Obs, cls: type) -> EntityType:
     Raises:
         SchemaError: it does not show both.
     """
-    shown = [class_of(each) for each in obs.groups if type(each) is not Relations]
+    found = [class_of(each) for each in obs.groups if type(each) is not Relations]
+    shown = {each: None for each in found if each is not None}
     try:
-        return relation_type(cls, {each: None for each in shown if each is not None})
-    except SchemaError as error:
+        return relation_type(cls, shown)
+    except SchemaError:
+        names = ", ".join(each.__name__ for each in shown) or "no entity"
         raise SchemaError(
             f"obs.relations got a {cls.__name__}, expected relations between two entities that the "
-            f"observation shows: {error}"
+            f"observation shows, which are {names}: show both with obs.entities(...)"
         ) from None
 
 
