@@ -290,6 +290,38 @@ class Frame:
                 return row, reference_error(name, features, types, shown, mine, place, wrong[1])
         return None
 
+    def foreign_relation(self, where: ActionSlots, selected: EntityName) -> str:
+        """Which actor may choose a relation of another actor, in words; "" if none may.
+
+        Args:
+            where: an action that selects relations; it must have a mask.
+            selected: the relations.
+        """
+        mask, lengths = self.mask_of(where), self.lengths
+        if not isinstance(mask, VecSelectEntityActionMask) or mask.mask is None:
+            return ""
+        row, flags = mask.actors.row_index, mask.mask.values
+        width = mask.actees.lengths[row]
+        size = width if mask.per_actor is None else width * mask.per_actor.values[row]
+        first = np.cumsum(size) - size
+        is_last = np.diff(row, append=-1) != 0  # a relation starts at one of the actors of its row
+        if np.count_nonzero(flags) > size[is_last].sum():
+            return f"several actors may choose one {selected!r}"
+        at = np.flatnonzero(flags)
+        actor = np.searchsorted(first, at, side="right") - 1
+        chosen = (at - first[actor]) % np.maximum(width[actor], 1)
+        source = self.layout.entities[(self.layout.relations[selected].references or ("",))[0]].row
+        place = mask.actors.values - lengths[:source].sum(axis=0)[row]
+        relations = self.features[selected]
+        sources = relations.values[relations.offsets[row[actor]] + chosen, 0]
+        wrong = np.flatnonzero(sources != place[actor])
+        if not len(wrong):
+            return ""
+        number = actor[wrong[0]] - mask.actors.offsets[row[actor[wrong[0]]]]
+        return (
+            f"actor {number} may choose {selected!r} {chosen[wrong[0]]}, which does not start at it"
+        )
+
     def mask_of(self, where: ActionSlots) -> VecActionMask:
         """The actors and the mask of an action."""
         lengths = self.lengths[where.row]

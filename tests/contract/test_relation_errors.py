@@ -171,7 +171,7 @@ MISTAKES: list[tuple[Callable[[], Obs], str]] = [
         r"field 'target' of .* is Base\(x=0\.0\), expected a Planet of the obs",
     ),
     (shown([route(A, B), A]), r"a sequence of Route holds a Planet"),
-    (shown([A, B]), r"obs\.relations got a Planet, .* an entity"),
+    (shown([A, B]), r"obs\.relations got a Planet, (which Game declares|expected rel)"),
     (lambda: shown()().entities([route(A, B)]), r"obs\.entities got a Route, .* a relation"),
     (lambda: shown()().actors([route(A, B)], GO), r"a relation, which cannot act either"),
     (lambda: shown()().relations([OneWay(A, 1)]), r"OneWay"),
