@@ -12,7 +12,7 @@ import sys
 import types
 import typing
 from array import array
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, Flag
 from functools import cache, cached_property, partial
@@ -36,6 +36,8 @@ HIDDEN: Final = {"entity_env": "hidden"}
 
 Writer: TypeAlias = Callable[[Sequence[object]], None]
 """Appends the features of every entity in a sequence to a list."""
+Places: TypeAlias = Mapping[int, int]
+"""Positions of the entities of one class in an observation, by `id` of the object."""
 
 
 _FOR_COLLECTIONS: Final = (
@@ -108,7 +110,8 @@ class EntityType:
     Args:
         cls: the class, compared by identity: instances of subclasses are different entities.
         name: name in spaces and errors.
-        features: column names, in field order.
+        features: column names, in field order; of a relation, first those of its two references.
+        references: of a relation, the classes of its two entities; see `relation_type`.
     """
 
     cls: type
@@ -116,6 +119,7 @@ class EntityType:
     features: tuple[str, ...]
     _sources: tuple[str, ...]
     _constants: dict[str, object] = dataclasses.field(compare=False, hash=False)
+    references: tuple[type, type] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # Without per-process caches: C readers cannot be pickled.
@@ -143,14 +147,16 @@ class EntityType:
         ]
         return reader_of(self.cls, tuple(slots)) if slots and len(slots) == len(found) else None
 
-    def writer(self, numbers: list[float]) -> Writer:
+    def writer(self, numbers: list[float], *places: Places) -> Writer:
         """Makes a function that appends the features of each entity to `numbers`.
+
+        The writer of a relation needs the places of the entities of both classes.
 
         It raises `SchemaError` for an instance of another class, and for unreadable fields (None
         for a nested dataclass, a tuple that is too short). Values that are not numbers are found
         later, by `pack_floats`.
         """
-        write = self._make_writer(numbers.extend)
+        write = self._make_writer(numbers.extend, *places)
         if self.reader is None:
             return write
         read = self.reader.read
@@ -162,11 +168,11 @@ class EntityType:
         return write_slots
 
     @cached_property
-    def _make_writer(self) -> Callable[[Callable[[tuple[float, ...]], None]], Writer]:
+    def _make_writer(self) -> Callable[..., Writer]:
         """Makes writers; compiled once, since that takes 90 µs, as long as a thousand entities."""
         sources = self._sources or ("0.0",)
         code = (
-            "def make_writer(extend):\n"
+            "def make_writer(extend, first=None, second=None):\n"
             "    def write(entities):\n"
             "        try:\n"
             "            for e in entities:\n"
@@ -183,22 +189,22 @@ class EntityType:
             "unreadable": self._raise_unreadable,
         }
         exec(compile(code, f"<features of {self.name}>", "exec"), namespace)  # noqa: S102 - names come from dataclass fields
-        make: Callable[[Callable[[tuple[float, ...]], None]], Writer] = namespace["make_writer"]
+        make: Callable[..., Writer] = namespace["make_writer"]
         return make
 
-    def featurize(self, entities: Sequence[object]) -> NDArray[np.float32]:
-        """`(len(entities), width)` float32, a new array."""
+    def featurize(self, entities: Sequence[object], *places: Places) -> NDArray[np.float32]:
+        """`(len(entities), width)` float32, a new array; `places` as for `writer`."""
         values: list[float] = []
-        self.writer(values)(entities)
+        self.writer(values, *places)(entities)
         flat = np.empty(len(values), dtype=np.float32)
         if pack_floats(values, flat) == NO_NUMBER:
             raise self.not_a_number(values)
         return flat.reshape(len(entities), self.stride)[:, : self.width]
 
-    def numbers(self, entities: Sequence[object]) -> list[list[float]]:
+    def numbers(self, entities: Sequence[object], *places: Places) -> list[list[float]]:
         """`featurize` as lists, rounded to single precision; needs no numpy."""
         values: list[float] = []
-        self.writer(values)(entities)
+        self.writer(values, *places)(entities)
         packed = array("f", bytes(4 * len(values)))
         if pack_floats(values, packed) == NO_NUMBER:
             raise self.not_a_number(values)
@@ -237,10 +243,25 @@ class EntityType:
         )
 
     def _raise_unreadable(self, entity: object, error: Exception) -> NoReturn:
+        for field, cls in zip(self.features, self.references or (), strict=False):
+            other = getattr(entity, field, None)
+            if isinstance(error, KeyError) and error.args == (id(other),):
+                raise self._no_reference(entity, field, other, cls) from None
         raise SchemaError(
             f"entity {self.name}: the features of {shown(entity)} cannot be read "
             f"({text_of(error)}); its fields must hold what their annotations say"
         ) from error
+
+    def _no_reference(self, relation: object, field: str, other: object, cls: type) -> SchemaError:
+        """Error for a relation whose field refers to something that the observation lacks."""
+        expected, how = f"a {cls.__name__} of the observation", f"leave this {self.name} out"
+        if other.__class__ is cls:
+            how = f"add it with obs.entities(...), or {how}"
+            expected = f"one of the {cls.__name__} objects that the observation shows"
+        return SchemaError(
+            f"relation {self.name}: field {field!r} of {shown(relation)} is {shown(other)}, "
+            f"expected {expected}: {how}"
+        )
 
 
 def as_float32(rows: NDArray[Any]) -> NDArray[np.float32]:
@@ -256,14 +277,17 @@ def fits_float32(value: object) -> bool:
     return pack_floats([value], array("f", [0.0])) != NO_NUMBER
 
 
-def class_of_features(name: str, features: Iterable[str]) -> type:
+def class_of_features(name: str, features: Sequence[str], references: Iterable[type] = ()) -> type:
     """A dataclass with fields of these names, for entities that are rows of arrays (`Rows`).
+
+    The first fields of a relation have the classes of its references.
 
     Raises:
         SchemaError: a name that no field can have.
     """
     fields = {
-        "__annotations__": dict.fromkeys(features, float),
+        "__annotations__": dict.fromkeys(features, float)
+        | dict(zip(features, references, strict=False)),
         "__doc__": f"{name}.",
         "__module__": __name__,
     }
@@ -286,7 +310,7 @@ def entity_type(cls: type) -> EntityType:
         SchemaError: not a dataclass, a field that cannot become features, or two features with
             the same name.
     """
-    if not _is_dataclass(cls):
+    if not is_dataclass_type(cls):
         raise SchemaError(
             f"an entity must be a dataclass, got {cls!r}: decorate its class with @dataclass, and "
             "declare the class, not an instance"
@@ -294,24 +318,40 @@ def entity_type(cls: type) -> EntityType:
     return _made_once(cls)
 
 
-def _is_dataclass(cls: object) -> bool:
+def is_dataclass_type(cls: object) -> bool:
+    """Whether a class is a dataclass; False for an instance."""
     return isinstance(cls, type) and dataclasses.is_dataclass(cls)
 
 
 @cache
 def _made_once(cls: type) -> EntityType:
+    return compiled_type(cls, {})
+
+
+def compiled_type(cls: type, references: Mapping[str, type]) -> EntityType:
+    """The type of a class; `references` are the fields of a relation that hold entities."""
     constants: dict[str, object] = {}
-    features = _features_of_class(cls, "", "e", constants, ())
+    features = [
+        _Feature(field, f"{places}[id({_path('e', field)})]")
+        for field, places in zip(references, ("first", "second"), strict=False)
+    ]
+    features += _features_of_class(cls, "", "e", constants, (), references)
     names = tuple(feature.name for feature in features)
     if len(set(names)) < len(names):
         twice = next(name for i, name in enumerate(names) if name in names[:i])
         raise SchemaError(f"entity {cls.__name__}: two features are called {twice!r}: rename one")
     sources = tuple(feature.source for feature in features if feature.source)
-    return EntityType(cls, cls.__name__, names, sources, constants)
+    classes: Any = tuple(references.values()) or None
+    return EntityType(cls, cls.__name__, names, sources, constants, classes)
 
 
 def _features_of_class(
-    cls: type, prefix: str, source: str, constants: dict[str, object], outer: tuple[type, ...]
+    cls: type,
+    prefix: str,
+    source: str,
+    constants: dict[str, object],
+    outer: tuple[type, ...],
+    omitted: Collection[str] = (),
 ) -> list[_Feature]:
     if cls in outer:
         raise SchemaError(
@@ -320,10 +360,15 @@ def _features_of_class(
         )
     features: list[_Feature] = []
     for field, kind in declared_fields(cls).items():
-        is_plain = field.isidentifier() and not iskeyword(field)  # not in some generated classes
-        path = f"{source}.{field}" if is_plain else f"getattr({source}, {field!r})"
-        features += _features_of(kind, f"{prefix}{field}", path, constants, (*outer, cls))
+        if field not in omitted:
+            path = _path(source, field)
+            features += _features_of(kind, f"{prefix}{field}", path, constants, (*outer, cls))
     return features
+
+
+def _path(source: str, field: str) -> str:
+    is_plain = field.isidentifier() and not iskeyword(field)  # not in some generated classes
+    return f"{source}.{field}" if is_plain else f"getattr({source}, {field!r})"
 
 
 def _features_of(

@@ -71,6 +71,8 @@ class Game:
         entities: dataclasses in observations, in the order of the observation space.
         actions: Enums, frozen dataclasses of Enums, and `ActionType`s such as `Categorical(Move)`.
         global_features: dataclass of the features of the whole observation.
+        relations: dataclasses about pairs of entities, such as a route between two planets: two
+            fields hold an entity each. They follow the entities in the observation space.
         respawns: True lets an agent whose episode has ended start the next one while others still
             play (in a `VecEnv`, this needs autoreset "same_step"). False makes the agent wait until
             the episodes of all participating agents have ended.
@@ -103,6 +105,7 @@ class Game:
         entities: Iterable[type],
         actions: Iterable[ActionKey],
         global_features: type | None = None,
+        relations: Iterable[type] = (),
         num_agents: int = 1,
         respawns: bool = False,
         name: str | None = None,
@@ -125,7 +128,7 @@ class Game:
         self.training = training
         self.max_entities: Mapping[str, int] = dict(max_entities or {})
         self.transport: Transport = transport
-        self.schema = Schema(entities, actions, global_features, self.name)
+        self.schema = Schema(entities, actions, global_features, self.name, relations)
         self.parameters = _parameters_of(play, self.name)
         """Settings of `play`, by name."""
         self.settings: Mapping[str, Any] = {}

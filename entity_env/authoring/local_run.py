@@ -10,10 +10,10 @@ from entity_env.authoring.action_type import ActionKey, ActionType, action_type
 from entity_env.authoring.obs import (
     Obs,
     actions_at_truncation,
-    class_of,
     class_of_globals,
     obs_problem,
 )
+from entity_env.authoring.relations.relations import Relations, class_of
 from entity_env.authoring.schema import Schema
 from entity_env.authoring.step_timeout import StepTimeout
 from entity_env.authoring.to_observation import to_observation
@@ -218,12 +218,16 @@ class AgentRun:
         if self.schema is not None:
             return self.schema
         _require_sound(obs)
-        shown = [cls for cls in map(class_of, obs.groups) if cls is not None]
+        relations: dict[type, None] = {}
+        shown: dict[type, None] = {}
+        for group in obs.groups:
+            if (cls := class_of(group)) is not None:
+                (relations if isinstance(group, Relations) else shown)[cls] = None
         named = list(dict.fromkeys([*kinds, *obs.actions_named]))
         actees = [kind.actee for kind in named if hasattr(kind, "actee")]
-        return Schema(
-            dict.fromkeys([*shown, *actees]), named, class_of_globals(obs.global_features)
-        )
+        shown |= dict.fromkeys(cls for cls in actees if cls not in relations)
+        features = class_of_globals(obs.global_features)
+        return Schema(shown, named, features, relations=relations)
 
     def observe(
         self, obs: Obs, kinds: Sequence[ActionType[Any]], schema: Schema, *, plain: bool = False

@@ -19,6 +19,14 @@ from entity_env.authoring.action_type import (
     joined_answers,
 )
 from entity_env.authoring.entity_type import entity_type
+from entity_env.authoring.relations.relations import (
+    Relations,
+    class_of,
+    mask_of,
+    num_of_class,
+    relation_rows,
+    relation_type_in,
+)
 from entity_env.core.observation import BoolMask
 from entity_env.core.spaces import ActionName
 from entity_env.core.validation import (
@@ -64,7 +72,7 @@ class Rows(Sequence[Any]):
         return self.entities[index]
 
 
-Group: TypeAlias = "list[Any] | tuple[Any, ...] | Rows"
+Group: TypeAlias = "list[Any] | tuple[Any, ...] | Rows | Relations"
 
 
 class Obs:
@@ -108,6 +116,25 @@ class Obs:
             self.groups.append(entities)
         else:
             self.groups.append(_group(entities, of))
+        return self
+
+    def relations(self, relations: Collection[Any] | NDArray[Any], of: type | None = None) -> Obs:
+        """Adds relations of one class: facts about pairs of entities of this observation.
+
+        Args:
+            relations: instances of a class of `Game(relations=...)`; may be empty. The entities to
+                which they refer may be added later.
+            of: the class, if `relations` is an array `(num_relations, num_features)`. Its first two
+                columns are positions of entities: row numbers among the entities of their class.
+        """
+        if is_array(relations) and of is not None:  # its rows are checked when they are read
+            self.groups.append(Relations(relations, of, relations))
+            return self
+        group = _group(relations, of)
+        if isinstance(group, Rows):
+            self.groups.append(Relations(group, group.cls, group.values))
+        else:
+            self.groups.append(Relations(group, class_of(group)))
         return self
 
     def actors(
@@ -223,7 +250,7 @@ class Obs:
             raise SchemaError(f"{kind!r} asks for real numbers: it has no list of choices")
         is_global = isinstance(kind, GlobalCategorical)
         count = 1 if is_global else num_actors(kind, self)
-        mask = None if self.masks is None else self.masks.get(kind)
+        mask = mask_of(kind, self)
         if mask is None:
             rows = [choices.copy() for _ in range(count)]
         else:
@@ -251,10 +278,10 @@ class Obs:
             SchemaError: an entity that cannot be featurized.
         """
         copy = Obs(self.score)
-        copy.groups = [_frozen(group) for group in self.groups]
+        copy.groups = [_frozen(group, self) for group in self.groups]
         copy.actor_groups = self.actor_groups and list(self.actor_groups)
         if self.global_features is not None:
-            copy.global_features = _frozen((self.global_features,))
+            copy.global_features = _frozen((self.global_features,), self)
         copy.masks = self.masks and {kind: np.array(mask) for kind, mask in self.masks.items()}
         copy.hidden = self.hidden and [(cls, np.array(seen)) for cls, seen in self.hidden]
         copy.metrics = self.metrics and dict(self.metrics)
@@ -395,7 +422,7 @@ def has_targets(kind: ActionType[Any], obs: Obs) -> list[bool] | None:
 
 def _has_target(kind: SelectEntity[Any], obs: Obs) -> list[bool] | None:
     count, num_actees = num_actors(kind, obs), num_of_class(kind.actee, obs)
-    mask: Any = None if obs.masks is None else obs.masks.get(kind)
+    mask: Any = mask_of(kind, obs)
     if mask is None:
         return None if num_actees else [False] * count
     if not num_actees:
@@ -460,18 +487,6 @@ def _has_only_empty_rows(mask: object) -> bool:
     return all(hasattr(each, "__len__") and not len(each) for each in rows)
 
 
-def class_of(group: Group) -> type | None:
-    """The class of a group's entities; None for an empty list or tuple."""
-    if type(group) is Rows:  # isinstance takes ten times as long (abstract class)
-        return group.cls
-    return group[0].__class__ if group else None
-
-
-def num_of_class(cls: type, obs: Obs) -> int:
-    """Number of entities of one class."""
-    return sum(len(group) for group in obs.groups if class_of(group) is cls)
-
-
 def class_of_globals(features: object) -> type | None:
     """The class of an observation's global features, or None."""
     if features is None:
@@ -494,10 +509,13 @@ def _group(entities: Collection[Any] | NDArray[Any], of: type | None) -> Group:
     return tuple(entities)
 
 
-def _frozen(group: Group) -> Group:
+def _frozen(group: Group, obs: Obs) -> Group:
     cls = class_of(group)
     if cls is None:
         return ()
+    if isinstance(group, Relations):
+        rows = relation_rows(relation_type_in(obs, cls), group, obs)
+        return Relations(group.entities, cls, rows.copy())
     if isinstance(group, Rows):
         return Rows(cls, group.values.copy(), group.entities)
     return Rows(cls, entity_type(cls).featurize(group), tuple(group))

@@ -7,6 +7,7 @@ from typing import Any
 
 from entity_env.authoring.action_type import ActionKey, ActionType, action_type
 from entity_env.authoring.entity_type import EntityType, entity_type
+from entity_env.authoring.relations.relation_type import relation_type
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
@@ -29,6 +30,8 @@ class Schema:
             `ActionType`s.
         global_features: dataclass whose fields describe the whole observation.
         game: name used in errors.
+        relations: dataclasses about two entities, see `relation_type`; in the observation space,
+            they follow the entities.
 
     Raises:
         SchemaError: a class that cannot be featurized, a `SelectEntity` of an undeclared class, or
@@ -41,11 +44,17 @@ class Schema:
         actions: Iterable[ActionKey],
         global_features: type | None = None,
         game: str = "game",
+        relations: Iterable[type] = (),
     ) -> None:
         self.game = game
         _require_several(entities, f"{game}: entities")
         _require_several(actions, f"{game}: actions")
-        self.entities: tuple[EntityType, ...] = tuple(entity_type(cls) for cls in entities)
+        _require_several(relations, f"{game}: relations")
+        kinds = [entity_type(cls) for cls in entities]
+        classes, of_pairs = [kind.cls for kind in kinds], tuple(relations)
+        kinds += [relation_type(cls, classes, of_pairs) for cls in of_pairs]
+        self.entities: tuple[EntityType, ...] = tuple(kinds)
+        """Types of entities, then those of relations."""
         self.globals = None if global_features is None else entity_type(global_features)
         self.actions: dict[ActionKey, ActionType[Any]] = {key: action_type(key) for key in actions}
         self.kinds = tuple(kind for whole in self.actions.values() for kind in whole.elements)
@@ -56,7 +65,10 @@ class Schema:
         self._require_selectable()
         self._obs_space = ObsSpace(
             global_features=self.globals.features if self.globals else (),
-            entities={kind.name: Entity(kind.features) for kind in self.entities},
+            entities={
+                kind.name: Entity(kind.features, references=_names_of(kind))
+                for kind in self.entities
+            },
         )
         self._action_space = {kind.name: kind.space for kind in self.kinds}
         require_names(self._action_space, f"{game}: actions")
@@ -108,12 +120,34 @@ class Schema:
             raise self.undeclared(cls)
         return self.entities[index]
 
+    def references_of(self, cls: type) -> tuple[str, ...]:
+        """Names of the two fields of a relation that hold entities; none of another class."""
+        index = self.index_of.get(cls)
+        if index is None or self.entities[index].references is None:
+            return ()
+        return self.entities[index].features[:2]
+
     def undeclared(self, cls: type) -> SchemaError:
         """Error for an entity of an undeclared class."""
         declared = ", ".join(kind.name for kind in self.entities) or "none"
         return SchemaError(
             f"{self.game}: an observation shows a {cls.__name__}, which was not declared; "
             f"declared are {declared}: add it to Game(entities=...)"
+        )
+
+    def require_role(self, kind: EntityType, *, is_relation: bool) -> None:
+        """Raises SchemaError for a relation in `obs.entities`, or an entity in `obs.relations`.
+
+        Args:
+            is_relation: whether it was shown as a relation.
+        """
+        if is_relation == (kind.references is not None):
+            return
+        shown, right = ("relations", "entities") if is_relation else ("entities", "relations")
+        what = "an entity" if is_relation else "a relation, which cannot act either"
+        raise SchemaError(
+            f"{self.game}: obs.{shown} got a {kind.name}, which Game declares as {what}: show it "
+            f"with obs.{right}(...)"
         )
 
     def no_actors(self, kind: ActionType[Any]) -> SchemaError:
@@ -162,8 +196,16 @@ class Schema:
             if actee is not None and actee not in self.index_of:
                 raise SchemaError(
                     f"{self.game}: the action {kind.name} selects {actee.__name__}, which was not "
-                    f"declared: add it to Game(entities=...)"
+                    f"declared: add it to Game(entities=...) or Game(relations=...)"
                 )
+
+
+def _names_of(kind: EntityType) -> tuple[str, str] | None:
+    """Names of the types to which a relation refers."""
+    if kind.references is None:
+        return None
+    source, target = kind.references
+    return source.__name__, target.__name__
 
 
 def _require_several(classes: object, what: str) -> None:

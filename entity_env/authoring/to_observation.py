@@ -14,17 +14,22 @@ from entity_env.authoring.action_type import (
     GlobalCategorical,
     SelectEntity,
 )
-from entity_env.authoring.entity_type import entity_type
+from entity_env.authoring.entity_type import EntityType
 from entity_env.authoring.obs import (
     Group,
     Obs,
     Rows,
-    class_of,
     class_of_globals,
     has_targets,
     mask_error,
     masks_of,
+)
+from entity_env.authoring.relations.relations import (
+    Relations,
+    class_of,
+    mask_of,
     num_of_class,
+    relation_rows,
 )
 from entity_env.authoring.schema import Schema
 from entity_env.core.observation import (
@@ -65,7 +70,7 @@ def to_observation(
     schema.require_declared(obs.actions_named)
     if not math.isfinite(reward):
         raise SchemaError(f"{schema.game}: the score must be finite, the reward is {reward}")
-    read: Callable[[EntityName, type, Group], Any] = _finite_numbers if plain else _finite
+    read: Callable[..., Any] = _finite_numbers if plain else _finite
     features: dict[EntityName, list[Any]] = {}
     ids: dict[EntityName, list[EntityID]] = {}
     first = 0
@@ -73,8 +78,14 @@ def to_observation(
         cls = class_of(group)
         if cls is None:
             continue
-        name = schema.entity(cls).name
-        features.setdefault(name, []).append(read(name, cls, group))
+        kind = schema.entity(cls)
+        name = kind.name
+        if kind.references is None and type(group) is not Relations:
+            rows = read(kind, group)
+        else:
+            schema.require_role(kind, is_relation=type(group) is Relations)
+            rows = read(kind, group, obs)
+        features.setdefault(name, []).append(rows)
         ids.setdefault(name, []).extend(range(first, first + len(group)))
         first += len(group)
     make = PlainObservation if plain else Observation
@@ -98,32 +109,38 @@ def _joined(parts: list[Any]) -> Any:  # noqa: ANN401 - an array, or a list of r
     return list(chain.from_iterable(parts)) if is_plain else np.concatenate(parts)
 
 
-def _finite(name: EntityName, cls: type, group: Group) -> NDArray[np.float32]:
-    rows = group.values.copy() if type(group) is Rows else entity_type(cls).featurize(group)
+def _finite(kind: EntityType, group: Group, obs: Obs | None = None) -> NDArray[np.float32]:
+    """The rows of a group; of relations, in this observation."""
+    if type(group) is Relations and obs is not None:
+        rows = relation_rows(kind, group, obs)
+        group.sources = rows[:, 0].astype(np.int64)
+        rows = rows if group.values is None else rows.copy()
+    else:
+        rows = group.values.copy() if type(group) is Rows else kind.featurize(group)
     if not np.isfinite(rows).all():
-        raise _not_finite(name, cls, rows.tolist())
+        raise _not_finite(kind, rows.tolist())
     return rows
 
 
-def _finite_numbers(name: EntityName, cls: type, group: Group) -> list[list[float]]:
-    if type(group) is Rows:
-        return list(_finite(name, cls, group).tolist())
-    rows = entity_type(cls).numbers(group)
+def _finite_numbers(kind: EntityType, group: Group, obs: Obs | None = None) -> list[list[float]]:
+    if type(group) is Rows or obs is not None:
+        return list(_finite(kind, group, obs).tolist())
+    rows = kind.numbers(group)
     if not all(math.isfinite(sum(row)) for row in rows):  # a sum of float32s cannot overflow
-        raise _not_finite(name, cls, rows)
+        raise _not_finite(kind, rows)
     return rows
 
 
-def _not_finite(name: EntityName, cls: type, rows: list[list[float]]) -> SchemaError:
+def _not_finite(kind: EntityType, rows: list[list[float]]) -> SchemaError:
     row, column, value = next(
         (i, j, each)
         for i, row in enumerate(rows)
         for j, each in enumerate(row)
         if not math.isfinite(each)
     )
-    feature = entity_type(cls).features[column]
+    feature = kind.features[column]
     return SchemaError(
-        f"entity {name}: feature {feature!r} of row {row} must be finite, got {value}"
+        f"entity {kind.name}: feature {feature!r} of row {row} must be finite, got {value}"
     )
 
 
@@ -135,16 +152,15 @@ def _globals(
         if schema.globals is not None:
             given = obs.global_features
             group: Group = given if isinstance(given, Rows) else (given,)
-            name, cls = schema.globals.name, schema.globals.cls
             if plain:
-                return _finite_numbers(name, cls, group)[0]
-            return _finite(name, cls, group).reshape(-1)
+                return _finite_numbers(schema.globals, group)[0]
+            return _finite(schema.globals, group).reshape(-1)
     return [] if plain else np.zeros(0, dtype=np.float32)
 
 
 def _action_mask(kind: ActionType[Any], obs: Obs, schema: Schema, *, plain: bool) -> ActionMask:
-    mask: BoolMask | None = (obs.masks or {}).get(kind)
     if isinstance(kind, GlobalCategorical):
+        mask: BoolMask | None = (obs.masks or {}).get(kind)
         if plain and mask is not None and not is_nested(mask):
             mask = mask_rows(mask, (1, len(kind.choices)), kind.name, is_global=True)
         return GlobalCategoricalActionMask(mask)
@@ -152,7 +168,7 @@ def _action_mask(kind: ActionType[Any], obs: Obs, schema: Schema, *, plain: bool
         raise schema.no_actors(kind)
     actors = _actor_ids(kind, obs)
     try:
-        return _mask_for(actors, kind, obs, mask, schema, plain=plain)
+        return _mask_for(actors, kind, obs, mask_of(kind, obs), schema, plain=plain)
     except SchemaError as error:
         raise mask_error(error, kind, obs) from None
 

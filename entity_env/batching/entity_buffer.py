@@ -262,6 +262,8 @@ class Batcher:
         lengths = memory.lengths(layout, self.num_rows)
         frame = Frame(layout, lengths, [None] * len(layout.slots))
         self._write_entities(frame, memory)
+        if layout.relations and (problem := frame.reference_problem()) is not None:
+            raise SchemaError(f"{self.where(problem[0])}: {problem[1]}")
         self._write_visible(frame, memory)
         entities = EntityOffsets(lengths[: layout.num_local_types])
         for name, action in self.actions.items():

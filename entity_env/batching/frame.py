@@ -27,12 +27,14 @@ from entity_env.core.spaces import (
     SelectEntityActionSpace,
     entity_widths,
 )
+from entity_env.core.validation import reference_error, wrong_reference
 from entity_env.core.vec_obs import (
     VecActionMask,
     VecCategoricalActionMask,
     VecContinuousActionMask,
     VecSelectEntityActionMask,
 )
+from entity_env.errors import SchemaError
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ class FrameLayout:
             name: EntitySlots(row, self._slot(np.float32, width), self._slot(np.bool_))
             for row, (name, width) in enumerate(self.widths.items())
         }
+        self.relations = obs_space.relations
         self.num_types = len(self.entities)
         self.num_local_types = self.num_types - (GLOBAL_ENTITY in self.entities)
         self.num_lengths = self.num_types
@@ -267,6 +270,57 @@ class Frame:
             rows = np.repeat(np.arange(len(wrong)), self.lengths[where.row])
             return int(rows[np.flatnonzero(actors != others)[0]])
         return int(np.flatnonzero(wrong)[0])
+
+    def reference_problem(self) -> tuple[int, SchemaError] | None:
+        """A row with a reference that is no position of an entity, and the error; None = no row."""
+        for name, relation in self.layout.relations.items():
+            types = relation.references or ()
+            where = self.layout.entities[name]
+            lengths = self.lengths[where.row]
+            counts = [self.lengths[self.layout.entities[other].row] for other in types]
+            rows = self._features(where)
+            wrong = wrong_reference(rows, [np.repeat(each, lengths) for each in counts])
+            if wrong is not None:
+                ends = np.cumsum(lengths)
+                row = int(np.searchsorted(ends, wrong[0], side="right"))
+                first = int(ends[row] - lengths[row])
+                shown = [int(each[row]) for each in counts]
+                mine, features = rows[first : int(ends[row])], relation.features
+                place = wrong[0] - first
+                return row, reference_error(name, features, types, shown, mine, place, wrong[1])
+        return None
+
+    def foreign_relation(self, where: ActionSlots, selected: EntityName) -> str:
+        """Which actor may choose a relation of another actor, in words; "" if none may.
+
+        Args:
+            where: an action that selects relations; it must have a mask.
+            selected: the relations.
+        """
+        mask, lengths = self.mask_of(where), self.lengths
+        if not isinstance(mask, VecSelectEntityActionMask) or mask.mask is None:
+            return ""
+        row, flags = mask.actors.row_index, mask.mask.values
+        width = mask.actees.lengths[row]
+        size = width if mask.per_actor is None else width * mask.per_actor.values[row]
+        first = np.cumsum(size) - size
+        is_last = np.diff(row, append=-1) != 0  # a relation starts at one of the actors of its row
+        if np.count_nonzero(flags) > size[is_last].sum():
+            return f"several actors may choose one {selected!r}"
+        at = np.flatnonzero(flags)
+        actor = np.searchsorted(first, at, side="right") - 1
+        chosen = (at - first[actor]) % np.maximum(width[actor], 1)
+        source = self.layout.entities[(self.layout.relations[selected].references or ("",))[0]].row
+        place = mask.actors.values - lengths[:source].sum(axis=0)[row]
+        relations = self.features[selected]
+        sources = relations.values[relations.offsets[row[actor]] + chosen, 0]
+        wrong = np.flatnonzero(sources != place[actor])
+        if not len(wrong):
+            return ""
+        number = actor[wrong[0]] - mask.actors.offsets[row[actor[wrong[0]]]]
+        return (
+            f"actor {number} may choose {selected!r} {chosen[wrong[0]]}, which does not start at it"
+        )
 
     def mask_of(self, where: ActionSlots) -> VecActionMask:
         """The actors and the mask of an action."""

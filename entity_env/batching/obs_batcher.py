@@ -7,7 +7,7 @@ from itertools import compress
 from typing import Any, Final, TypeAlias
 
 from entity_env.authoring.action_type import ActionType, SelectEntity
-from entity_env.authoring.entity_type import EntityType, Writer
+from entity_env.authoring.entity_type import EntityType, Places, Writer
 from entity_env.authoring.obs import (
     Obs,
     Rows,
@@ -15,7 +15,13 @@ from entity_env.authoring.obs import (
     has_targets,
     mask_error,
     masks_of,
+)
+from entity_env.authoring.relations.relations import (
+    Relations,
+    mask_of,
     num_of_class,
+    places_of,
+    relation_rows,
 )
 from entity_env.authoring.schema import Schema
 from entity_env.authoring.speedups import gather, set_obs_class
@@ -28,6 +34,7 @@ from entity_env.batching.entity_buffer import Batcher, EntityBuffer
 from entity_env.core.observation import BoolMask
 from entity_env.core.spaces import GLOBAL_ENTITY
 from entity_env.errors import SchemaError
+from entity_env.lazy_imports import np
 
 set_obs_class(Obs)
 
@@ -95,6 +102,12 @@ class ObsBatcher(Batcher):
         self._columns = {
             kind.cls: column for kind, column in zip(schema.entities, columns, strict=True)
         }
+        """Of entities and relations, by class."""
+        self._of_entities = {
+            cls: column
+            for cls, column in self._columns.items()
+            if column.kind is not None and column.kind.references is None
+        }
         self._globals_cls: type = schema.globals.cls if schema.globals else type(None)
         self._globals: _Column | None = None
         if GLOBAL_ENTITY in buffers:
@@ -153,26 +166,33 @@ class ObsBatcher(Batcher):
         if obs.masks is not None or (roles and any(roles.values())):
             self.schema.require_declared(obs.actions_named)
         actors: list[_Actors] = []
-        find = self._columns.get
-        number = _NOBODY
+        find = self._of_entities.get
+        number, has_relations = _NOBODY, False
+        group: Any
         for group in obs.groups:
             number += 1
-            if group.__class__ is Rows:
+            made = group.__class__
+            if made is Rows:
                 cls = group.cls
+            elif made is Relations:
+                has_relations = True
+                continue
             elif group:
                 cls = group[0].__class__
             else:
                 continue
             column = find(cls)
             if column is None:
-                raise self.schema.undeclared(cls)
+                raise self._not_an_entity(cls)
             if roles and number in roles and group:
                 first = column.buffer.num_entities
                 actors.append((roles[number], column.index, first, len(group)))
-            if group.__class__ is Rows:
+            if made is Rows:
                 column.buffer.append(group.values)
             else:
                 column.write(group)
+        if has_relations:
+            self._add_relations(obs)
         for action in actions:
             ask = self._ask.get(action.name)
             if ask is not None:
@@ -200,6 +220,35 @@ class ObsBatcher(Batcher):
         for append, pending in self._row_ends:
             append(len(pending))
         self.num_rows += 1
+
+    def _not_an_entity(self, cls: type) -> SchemaError:
+        """Error for a class that is shown as an entity, but is not declared as one."""
+        try:
+            self.schema.require_role(self.schema.entity(cls), is_relation=False)
+        except SchemaError as error:
+            return error
+        return self.schema.undeclared(cls)
+
+    def _add_relations(self, obs: Obs) -> None:
+        """Adds the relations of an observation, after all of its entities."""
+        places: dict[type, Places] = {}
+        for group in obs.groups:
+            if type(group) is not Relations or group.cls is None:
+                continue
+            kind = self.schema.entity(group.cls)
+            self.schema.require_role(kind, is_relation=True)
+            buffer = self._columns[kind.cls].buffer
+            if group.values is not None:
+                rows = relation_rows(kind, group, obs)
+                group.sources = rows[:, 0].astype(np.int64)
+                buffer.append(rows)
+                continue
+            for cls in kind.references or ():
+                if cls not in places:
+                    places[cls] = places_of(cls, obs)
+            first, pending = len(buffer.pending), buffer.pending
+            kind.writer(pending, *(places[cls] for cls in kind.references or ()))(group.entities)
+            group.sources = np.array(pending[first :: buffer.stride], dtype=np.int64)
 
     def _globals_writer(self) -> Callable[[object], None] | None:
         if self._globals is None:
@@ -230,6 +279,8 @@ class ObsBatcher(Batcher):
             num_actees = num_of_class(action.actee, obs)
             first_actee = column.buffer.num_entities - num_actees
             buffer.add_actees(row, column.index, first_actee, num_actees)
+            if column.kind is not None and column.kind.references is not None:
+                mask = mask_of(action, obs)
         asked = None
         if action.whole is not None or (
             isinstance(buffer, SelectEntityBuffer) and (mask is not None or not num_actees)

@@ -98,7 +98,10 @@ def aliased_members(schema: Schema) -> Iterator[str]:
     """Sentences about aliases in the Enums of entity fields."""
     declared = [*schema.entities, *([schema.globals] if schema.globals else [])]
     for cls in (kind.cls for kind in declared):
+        references = schema.references_of(cls)
         for field, enum in _enums_in_fields(cls):
+            if field.partition(".")[0] in references:
+                continue
             yield from (
                 f"entity {cls.__name__}: {name} of {field} has the value of {member.name}, "
                 f"{member.value!r}, so they are one member of {enum.__name__} and agents cannot "

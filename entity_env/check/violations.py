@@ -416,7 +416,8 @@ _fields_of = cache(declared_fields)
 
 def obs_violations(obs: Obs, schema: Schema) -> list[str]:
     """Sentences about values that do not fit their fields, and entities of undeclared classes."""
-    shown = [entity for group in obs.groups if not isinstance(group, Rows) for entity in group]
+    groups = [group for group in obs.groups if getattr(group, "values", None) is None]
+    shown = [entity for group in groups for entity in group]
     if obs.global_features is not None and not isinstance(obs.global_features, Rows):
         shown.append(obs.global_features)
     declared = {*schema.index_of, *([schema.globals.cls] if schema.globals else [])}
@@ -428,7 +429,10 @@ def _in_entity(entity: object, declared: set[type], schema: Schema) -> Iterator[
     if cls not in declared:
         yield str(schema.undeclared(cls))
         return
+    references = schema.references_of(cls)
     for name, kind in _fields_of(cls).items():
+        if name in references:  # found when they are read
+            continue
         value = getattr(entity, name, None)
         yield from _in_value(f"entity {cls.__name__}: field {name!r}", value, kind)
 

@@ -25,7 +25,7 @@ from typing import (
     get_type_hints,
 )
 
-from entity_env.core.spaces import ActionName
+from entity_env.core.spaces import ActionName, EntityName
 from entity_env.errors import MissingExtraError, SchemaError, UsageError, shown
 from entity_env.lazy_imports import np
 
@@ -168,6 +168,49 @@ def mask_rows(
             f"got {shown(mask)}"
         ) from error
     return [list(row) for row in found.tolist()]
+
+
+def wrong_reference(
+    rows: NDArray[np.float32], counts: Sequence[int | NDArray[np.int64]]
+) -> tuple[int, int] | None:
+    """Row and column of the first reference that is no position of an entity; None if all are.
+
+    Args:
+        rows: `(num_relations, num_features)`, references first.
+        counts: for each reference, the number of entities to which it can refer; one for all rows,
+            or one per row.
+    """
+    for column, count in enumerate(counts):
+        places = rows[:, column]
+        is_right = (places >= 0) & (places < count) & (places == np.floor(places))
+        if not is_right.all():
+            return int(np.flatnonzero(~is_right)[0]), column
+    return None
+
+
+def reference_error(
+    name: EntityName,
+    features: Sequence[str],
+    types: Sequence[EntityName],
+    counts: Sequence[int],
+    rows: NDArray[np.float32],
+    row: int,
+    column: int,
+) -> SchemaError:
+    """Error for the reference that `wrong_reference` found.
+
+    Args:
+        name: of the relation.
+        types: types of the entities to which it refers.
+        counts: their numbers in the observation of this row.
+        row: number of the row in its observation.
+    """
+    kind, count = types[column], counts[column]
+    expected = f"a whole number from 0 to {count - 1}" if count else f"no {name}"
+    return SchemaError(
+        f"relation {name}: {features[column]!r} of row {row} is {rows[row, column]:g}, expected "
+        f"{expected}: the observation shows {count or 'no'} {kind}"
+    )
 
 
 def rows_of_mask(mask: Sequence[Any]) -> Sequence[Any]:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from entity_env import Categorical, GlobalCategorical, Obs, SchemaError
-from entity_env.authoring.obs import Rows, class_of, class_of_globals
+from entity_env.authoring.obs import Rows, class_of_globals
+from entity_env.authoring.relations.relations import class_of
 from tests.helpers.strategies import MOVE, Food, Move, Point, Rock, Snake, Stance, World, untyped
 
 

@@ -36,11 +36,17 @@ class TrainEnvBuilder:
 
     def __init__(self) -> None:
         self._entities: list[type] = []
+        self._relations: list[type] = []
         self._actions: list[ActionKey] = []
 
     def entity(self, *classes: type) -> Self:
         """Adds entity dataclasses."""
         self._entities += classes
+        return self
+
+    def relation(self, *classes: type) -> Self:
+        """Adds dataclasses about pairs of entities, see `Game`."""
+        self._relations += classes
         return self
 
     def action(self, *keys: ActionKey) -> Self:
@@ -54,7 +60,13 @@ class TrainEnvBuilder:
         Raises:
             SchemaError: the errors of `Game`.
         """
-        return Game(play, entities=self._entities, actions=self._actions, num_agents=num_agents)
+        return Game(
+            play,
+            entities=self._entities,
+            relations=self._relations,
+            actions=self._actions,
+            num_agents=num_agents,
+        )
 
 
 class TrainAgentEnv(Environment):

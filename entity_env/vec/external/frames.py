@@ -128,6 +128,7 @@ class StepParser:
         for action in layout.actions.values():
             if not isinstance(action.space, ContinuousActionSpace):
                 self._optional[action.mask.index] = 1
+        self._selected = ready.selects
         self._selects: Mapping[str, int] = {
             name: entities[selected].row for name, selected in ready.selects.items()
         }
@@ -272,7 +273,30 @@ class StepParser:
         checks.append(partial(_require_finite, region, numbers))
         for name, action in layout.actions.items():
             self._read_action(cursor, name, action, lengths, totals, is_present, slots, checks)
-        return Frame(layout, lengths, slots), size
+        frame = Frame(layout, lengths, slots)
+        if layout.relations:
+            checks.append(partial(self._check_relations, layout, lengths, slots))
+        return frame, size
+
+    def _check_relations(
+        self,
+        layout: FrameLayout,
+        lengths: NDArray[np.int64],
+        slots: list[NDArray[Any] | None],
+        place: Place,
+    ) -> None:
+        """Refuses wrong references, and masks that allow an actor the relations of another one."""
+        frame = Frame(layout, lengths, slots)  # new, because the memory has new numbers
+        if (wrong := frame.reference_problem()) is not None:
+            place.refuse(f"row {wrong[0]}: {wrong[1]}")
+        for name, selected in self._selected.items():
+            action = layout.actions[name]
+            if selected not in layout.relations or not lengths[action.row].any():
+                continue
+            if slots[action.mask.index] is None:
+                place.refuse(f"action {name!r} selects relations, so it must have a mask")
+            if problem := frame.foreign_relation(action, selected):
+                place.refuse(f"action {name!r}: {problem}")
 
     def _check_presence(self, is_present: bytes, place: Place) -> None:
         """Refuses wrong flags of slots, and remembers right ones."""
@@ -386,10 +410,12 @@ class StepParser:
         if not len(indices):
             return
         counts = lengths[line]
-        num_entities = lengths[: self._layout.num_local_types].sum(axis=0)
+        num_acting_types = self._layout.num_local_types - len(self._layout.relations)
+        num_entities = lengths[:num_acting_types].sum(axis=0)
         limits = np.repeat(num_entities, counts)
         if indices.min() < 0 or (indices >= limits).any():
-            place.refuse(f"{what} must be indices of entities of their observation")
+            others = ", not of relations" if self._layout.relations else ""
+            place.refuse(f"{what} must be indices of entities of their observation{others}")
         if len(indices) > 1:
             is_first = np.zeros(len(indices) + 1, dtype=np.bool_)
             is_first[np.cumsum(counts)] = True

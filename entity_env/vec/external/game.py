@@ -123,7 +123,11 @@ class ExternalGame(Game):
         self.ready = ready
         settings = self.settings
         obs_space, action_space = self.ready.spaces
-        classes = {n: class_of_features(n, e.features) for n, e in obs_space.entities.items()}
+        classes: dict[str, type] = {}
+        for name, entity in obs_space.entities.items():  # relations come last
+            references = [classes[other] for other in entity.references or ()]
+            classes[name] = class_of_features(name, entity.features, references)
+        relations = [classes[name] for name in obs_space.relations]
         global_features = (
             class_of_features(GLOBAL_ENTITY, obs_space.global_features)
             if obs_space.global_features
@@ -138,7 +142,8 @@ class ExternalGame(Game):
         play = _Loop(self, classes, global_features, kinds)
         super().__init__(
             play,
-            entities=tuple(classes.values()),
+            entities=[cls for cls in classes.values() if cls not in relations],
+            relations=relations,
             actions=tuple(map(_key_of, kinds)),
             global_features=global_features,
             num_agents=self.ready.num_agents,
@@ -435,7 +440,11 @@ class _Loop:
         first = 0
         for name, cls in self._classes.items():
             values = frame.features[name][row].copy()
-            _add_groups(obs, cls, values, {i - first: k for i, k in acting.items() if i >= first})
+            if name in self._ready.spaces[0].relations:
+                obs.relations(Rows(cls, values, range(len(values))))
+            else:
+                mine = {i - first: k for i, k in acting.items() if i >= first}
+                _add_groups(obs, cls, values, mine)
             if name in frame.visible:
                 obs.visible(cls, frame.visible[name][row].copy())
             first += len(values)

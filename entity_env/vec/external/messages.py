@@ -264,6 +264,7 @@ def checksum_of(ready: ReadyMessage) -> str:
     lines += [f"global {feature}" for feature in obs_space.global_features]
     for name, entity in obs_space.entities.items():
         lines += [f"entity {name}", *(f"feature {feature}" for feature in entity.features)]
+        lines += [f"reference {other}" for other in entity.references or ()]
     described: Any = spaces_to_json(*ready.spaces)["actions"]
     for item in described:
         lines.append(f"action {item['name']} {item['kind']}")

@@ -1,0 +1,219 @@
+"""`Relations` in an observation: their rows, and which of them an actor can choose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from entity_env.authoring.action_type import ActionType, SelectEntity
+from entity_env.authoring.entity_type import EntityType, Places
+from entity_env.authoring.relations.relation_type import relation_type
+from entity_env.core.observation import BoolMask
+from entity_env.core.spaces import ActionName
+from entity_env.core.validation import (
+    as_mask,
+    is_nested,
+    nested_mask,
+    reference_error,
+    wrong_reference,
+)
+from entity_env.errors import SchemaError, shown
+from entity_env.lazy_imports import is_array, np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from entity_env.authoring.obs import Group, Obs
+
+
+class Relations(Sequence[Any]):
+    """Relations of one class.
+
+    Args:
+        entities: the game's objects, or rows of an array.
+        cls: their class; None if there are none.
+        values: rows whose references are positions; None if they have to be read.
+    """
+
+    __slots__ = ("cls", "entities", "sources", "values")
+
+    def __init__(
+        self,
+        entities: Sequence[Any] | NDArray[Any],
+        cls: type | None,
+        values: NDArray[Any] | None = None,
+    ) -> None:
+        self.entities: Any = entities
+        self.cls = cls
+        self.values = values
+        self.sources: NDArray[np.int64] | None = None
+        """Positions of the sources, once they have been read."""
+
+    def __len__(self) -> int:
+        return len(self.entities)
+
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - rows or the game's own objects
+        return self.entities[index]
+
+
+def class_of(group: Group) -> type | None:
+    """The class of a group's entities; None for an empty list or tuple."""
+    if type(group) is list or type(group) is tuple:
+        return group[0].__class__ if group else None
+    return group.cls  # type: ignore[union-attr]  # isinstance takes ten times as long
+
+
+def num_of_class(cls: type, obs: Obs) -> int:
+    """Number of entities of one class."""
+    return sum(len(group) for group in obs.groups if class_of(group) is cls)
+
+
+def places_of(cls: type, obs: Obs) -> Places:
+    """The position of each entity of a class, by `id`; of an object shown twice, the first.
+
+    Rows of arrays are no objects to which a relation can refer: they only take their positions.
+    """
+    ids: list[int] = []
+    for group in obs.groups:
+        if class_of(group) is cls:
+            objects = group if isinstance(group, list | tuple) else group.entities
+            ids.extend([0] * len(objects) if is_array(objects) else map(id, objects))
+    ids.reverse()
+    return dict(zip(ids, range(len(ids) - 1, -1, -1), strict=True))
+
+
+def relation_rows(kind: EntityType, group: Relations, obs: Obs) -> NDArray[np.float32]:
+    """The rows of relations.
+
+    Raises:
+        SchemaError: a reference to an entity that the observation does not show, or rows of the
+            wrong shape.
+    """
+    classes = kind.references or ()
+    if group.values is None:
+        return kind.featurize(group.entities, *(places_of(cls, obs) for cls in classes))
+    rows = kind.rows(group.values)
+    counts = [num_of_class(cls, obs) for cls in classes]
+    if wrong := wrong_reference(rows, counts):
+        names = [cls.__name__ for cls in classes]
+        raise reference_error(kind.name, kind.features, names, counts, rows, *wrong)
+    return rows
+
+
+def relation_type_in(obs: Obs, cls: type) -> EntityType:
+    """The type of relations between entities that the observation shows.
+
+    Raises:
+        SchemaError: it does not show both.
+    """
+    found = [class_of(each) for each in obs.groups if type(each) is not Relations]
+    shown = {each: None for each in found if each is not None}
+    try:
+        return relation_type(cls, shown)
+    except SchemaError:
+        names = ", ".join(each.__name__ for each in shown) or "no entity"
+        raise SchemaError(
+            f"obs.relations got a {cls.__name__}, expected relations between two entities that the "
+            f"observation shows, which are {names}: show both with obs.entities(...)"
+        ) from None
+
+
+def mask_of(kind: ActionType[Any], obs: Obs) -> BoolMask | None:
+    """The mask of an action; of one that selects relations, only those whose source is the actor.
+
+    Raises:
+        SchemaError: the mask of such an action has the wrong shape, or an actor another class.
+    """
+    mask = None if obs.masks is None else obs.masks.get(kind)
+    if not isinstance(kind, SelectEntity):
+        return mask
+    for group in obs.groups:
+        if type(group) is Relations:
+            break
+    else:  # as in most games
+        return mask
+    groups = [each for each in obs.groups if type(each) is Relations and each.cls is kind.actee]
+    if not any(map(len, groups)):
+        return mask
+    made = relation_type_in(obs, kind.actee)
+    sources = [
+        relation_rows(made, each, obs)[:, 0].astype(np.int64)
+        if each.sources is None
+        else each.sources
+        for each in groups
+    ]
+    actors = _places_of_actors(kind, obs, made)
+    return own_relations(np.concatenate(sources), actors, mask, kind.name)
+
+
+def _places_of_actors(kind: SelectEntity[Any], obs: Obs, relation: EntityType) -> NDArray[np.int64]:
+    """The position of each actor among the entities of its class, that of a relation's source."""
+    source = (relation.references or (object,))[0]
+    roles, places, count = dict(obs.actor_groups or ()), [np.zeros(0, dtype=np.int64)], 0
+    for i, group in enumerate(obs.groups):
+        is_source = class_of(group) is source
+        if len(group) and i in roles and (not roles[i] or kind in roles[i]):
+            if not is_source:
+                raise _not_a_source(kind, relation, group[0])
+            places.append(np.arange(count, count + len(group)))
+        count += is_source * len(group)
+    return np.concatenate(places)
+
+
+def _not_a_source(kind: SelectEntity[Any], relation: EntityType, actor: object) -> SchemaError:
+    source = (relation.references or (object,))[0].__name__
+    return SchemaError(
+        f"action {kind.name!r}: an actor chooses among the {relation.name} objects that start at "
+        f"it, so it must be a {source}, as {relation.name}.{relation.features[0]}, got a "
+        f"{type(actor).__name__}: say which actors perform it, obs.actors([{source}(...), ...], "
+        f"SelectEntity({relation.name}))"
+    )
+
+
+def own_relations(
+    sources: NDArray[np.int64],
+    actors: NDArray[np.int64],
+    mask: BoolMask | None,
+    action: ActionName,
+) -> NDArray[np.bool_]:
+    """The mask of an action that selects relations: those whose source is the actor.
+
+    Args:
+        sources: `(num_relations,)` position of the source of each relation.
+        actors: `(num_actors,)` position of each actor, among the entities of the class of sources.
+        mask: the mask of the game, of which only allowed relations remain: `(num_relations,)`,
+            `(num_actors, num_relations)`, or with a row for every choice of the part before.
+
+    Returns:
+        `(num_actors, num_relations)`, or with three dimensions as the mask of the game.
+
+    Raises:
+        SchemaError: the mask has another shape.
+    """
+    shape = len(actors), len(sources)
+    size = 1 + max(sources.max(initial=-1), actors.max(initial=-1))
+    actor_at = np.full(size, -1)
+    actor_at[actors[::-1]] = np.arange(len(actors))[::-1]
+    found = actor_at[sources]
+    is_own = np.zeros(shape, dtype=np.bool_)
+    chosen = np.flatnonzero(found >= 0)
+    is_own[found[chosen], chosen] = True
+    if mask is None:
+        return is_own
+    if is_nested(mask):
+        return is_own[:, None] & nested_mask(mask, shape, action)
+    if _is_flat(mask):
+        if len(mask) != shape[1]:
+            raise SchemaError(
+                f"the mask of action {action!r} needs {shape[1]} flags, one per relation, or the "
+                f"shape (num_actors, num_relations) = {shape}: got {shown(mask)}"
+            )
+        return is_own & as_mask(mask, (1, shape[1]), action, may_block=True)
+    return is_own & as_mask(mask, shape, action, may_block=True)
+
+
+def _is_flat(mask: BoolMask) -> bool:
+    """Whether a mask has one dimension."""
+    if hasattr(mask, "ndim"):
+        return bool(mask.ndim == 1)
+    return len(mask) > 0 and not hasattr(mask[0], "__len__")
