@@ -49,14 +49,13 @@ _Value = TypeVar("_Value")
 def unadaptable(agent: Spaces, game: Spaces) -> list[str]:
     """Differences that `FeatureAdaptor` cannot remove, one sentence each."""
     (agent_obs, agent_actions), (game_obs, game_actions) = agent, game
-    known = ObsSpace(
-        _known(agent_obs.global_features, game_obs.global_features),
-        {
-            name: Entity(_known(entity.features, game_obs.entities[name].features))
-            for name, entity in agent_obs.entities.items()
-            if name in game_obs.entities
-        },
-    )
+    entities: dict[EntityName, Entity] = {}
+    for name, entity in agent_obs.entities.items():
+        there = game_obs.entities.get(name)
+        if there is not None and {*(there.references or ())} <= {*entities}:
+            features = _known(entity.features, there.features)
+            entities[name] = Entity(features, references=there.references)
+    known = ObsSpace(_known(agent_obs.global_features, game_obs.global_features), entities)
     asked = [*_known([*agent_actions], game_actions), *game_actions]
     return differences(agent, (known, {name: game_actions[name] for name in asked}))
 
@@ -83,7 +82,11 @@ def renamed(weights: Weights, names: Mapping[str, str]) -> Weights:
         return new
 
     def entity(old: Entity) -> Entity:
-        return replace(old, features=all_to(old.features))
+        features, references = all_to(old.features), None
+        if old.references is not None:
+            source, target = map(to, old.references)
+            references = source, target
+        return replace(old, features=features, references=references)
 
     def action(old: ActionSpace) -> ActionSpace:
         given = all_to(old.given)
@@ -156,6 +159,7 @@ class FeatureAdaptor:
             name: _positions(entity.features, game_obs.entities[name].features)
             for name, entity in agent_obs.entities.items()
         }
+        self._relations = {*agent_obs.relations, *game_obs.relations}
         self._globals = _positions(agent_obs.global_features, game_obs.global_features)
         self._num_globals = len(game_obs.global_features)
         self._shown = tuple(entity_widths(*game))
@@ -188,12 +192,18 @@ class FeatureAdaptor:
         )
 
     def known_entities(self, observation: Observation) -> NDArray[np.int64]:
-        """`(num_entities,)`: for every entity, its index after adapting; -1 = left out."""
+        """`(num_entities,)`: for every entity, its index after adapting; -1 = left out.
+
+        Relations do not count.
+        """
         starts, stop = {}, 0
         for name in self._columns:
-            starts[name], stop = stop, stop + observation.num_entities(name)
+            if name not in self._relations:
+                starts[name], stop = stop, stop + observation.num_entities(name)
         index: list[int] = []
         for name in self._widths:
+            if name in self._relations:
+                continue
             count = observation.num_entities(name)
             first = starts.get(name)
             index += [-1] * count if first is None else range(first, first + count)

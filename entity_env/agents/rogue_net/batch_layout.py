@@ -47,7 +47,7 @@ class Layout:
     places: Ints
     order: Ints
     visible: NDArray[np.bool_] | None
-    relations: Relations | None = None
+    relations: RelationLayout | None = None
 
     @cached_property
     def max_length(self) -> int:
@@ -154,7 +154,7 @@ class Layout:
                 f"{what}: row {rows[at]} names {index[at]}, which is a relation: expected one of "
                 f"its {self.lengths[rows[at]]} entities, relations do not act"
             )
-        # Relations lie between the entities and the actor of global actions.
+        # RelationLayout lie between the entities and the actor of global actions.
         index = np.where(after < 0, index, index - relations.layout.lengths[rows])
         place = np.empty(len(rows), np.int64)
         own, theirs = ~is_relation, is_relation
@@ -165,8 +165,8 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Relations:
-    """Relations of a batch.
+class RelationLayout:
+    """Layout of the relations of a batch.
 
     Args:
         layout: of all relations.
@@ -186,7 +186,7 @@ class Relations:
         batch: Batch,
         names: Sequence[EntityName],
         references: Mapping[EntityName, Sequence[EntityName]],
-    ) -> Relations:
+    ) -> RelationLayout:
         """The relations of a batch.
 
         Args:
@@ -274,14 +274,14 @@ def lay_out(
     With `is_compiled`, a numba kernel computes it ten times faster, but numba takes time to load.
 
     Args:
-        references: as for `Relations.of`; None or empty = no relations.
+        references: as for `RelationLayout.of`; None or empty = no relations.
 
     Raises:
-        SchemaError: as `Relations.of`.
+        SchemaError: as `RelationLayout.of`.
     """
     if references:
         layout = lay_out(batch, names, is_compiled=is_compiled)
-        return replace(layout, relations=Relations.of(batch, names, references))
+        return replace(layout, relations=RelationLayout.of(batch, names, references))
     counts = np.stack([batch.features[name].lengths for name in names])
     lengths = counts.sum(axis=0)
     visible = visible_entities(batch, names)

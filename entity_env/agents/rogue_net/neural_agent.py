@@ -396,7 +396,8 @@ def _joined(expected: Spaces, shown: Spaces) -> Spaces:
     """Spaces of a game that declares none: the shown ones, plus expected types and actions."""
     (obs_space, actions), (shown_obs, shown_actions) = expected, shown
     entities = {**obs_space.entities, **shown_obs.entities}
-    return ObsSpace(shown_obs.global_features, entities), {**actions, **shown_actions}
+    in_order = dict(sorted(entities.items(), key=lambda item: item[1].references is not None))
+    return ObsSpace(shown_obs.global_features, in_order), {**actions, **shown_actions}
 
 
 def _with_probs(action: Action, probs: NDArray[np.float32] | None) -> Action:

@@ -17,27 +17,37 @@ whole observation are new or gone, entities see their actor as one more entity, 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import PurePath
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.agents.rogue_net.changes import (
+    NO_EFFECT,
+    NameChanges,
+    is_same_kind,
+    labels_of,
+    space_changes,
+)
 from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, RogueNetConfig, state_width
 from entity_env.agents.rogue_net.features import DISTANCE_FEATURE, Inputs
-from entity_env.agents.rogue_net.operations import RELPOS, VALUE_NET, Picture, projections
+from entity_env.agents.rogue_net.operations import (
+    RELATIONS,
+    RELPOS,
+    VALUE_NET,
+    Picture,
+    projections,
+)
 from entity_env.agents.rogue_net.weights import MEMORY_GATES, Tensors, Weights, value_head
 from entity_env.core.ragged import Floats
 from entity_env.core.spaces import (
     GLOBAL_ENTITY,
     ActionName,
-    ActionSpace,
     ContinuousActionSpace,
     EntityName,
-    GlobalCategoricalActionSpace,
     SelectEntityActionSpace,
     Spaces,
     differences,
@@ -49,7 +59,6 @@ Column: TypeAlias = tuple[EntityName, str]
 """A feature of an entity type, or of `GLOBAL_ENTITY`."""
 
 _LINEAR: Final = ("weight", "bias")
-_NO_EFFECT: Final = "no effect at first"
 _STATISTICS: Final = ("count", "mean", "squares_sum")
 _EMBEDDING: Final = "embedding.embeddings."
 _INPUT_NORM: Final = "input_norm."
@@ -72,102 +81,6 @@ class Transferred:
 
     tensors: dict[str, NDArray[Any]] = field(default_factory=dict)
     is_new: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
-
-
-def space_changes(old: Spaces, new: Spaces) -> list[str]:
-    """Additions, removals and other changes, one sentence each."""
-    (old_obs, old_actions), (new_obs, new_actions) = old, new
-    shared = _Names(old_obs.global_features, new_obs.global_features)
-    entities = _Names([*old_obs.entities], [*new_obs.entities])
-    actions = _Names([*old_actions], [*new_actions])
-    return [
-        *shared.sentences("global feature {}", "the global features", _NO_EFFECT),
-        *entities.sentences("entity {}", "the entities", "seen as the mean of the others at first"),
-        *chain.from_iterable(
-            _Names(old_obs.entities[name].features, new_obs.entities[name].features).sentences(
-                f"feature {name}.{{}}", f"the features of {name}", _NO_EFFECT
-            )
-            for name in entities.kept
-        ),
-        *actions.sentences("action {}", "the actions", "starts untrained"),
-        *chain.from_iterable(
-            _action_changes(name, old_actions[name], new_actions[name]) for name in actions.kept
-        ),
-        *_global_entity_changes(old_actions, new_actions),
-    ]
-
-
-class _Names:
-    """Names or columns in the old game and in the new one."""
-
-    def __init__(self, old: Sequence[Any], new: Sequence[Any]) -> None:
-        before, after = set(old), set(new)
-        self.old, self.new = old, new
-        self.kept = [name for name in new if name in before]
-        self.added = [name for name in new if name not in before]
-        self.gone = [name for name in old if name not in after]
-
-    @property
-    def source(self) -> list[int]:
-        """Index of each new name among the old names; -1 = added."""
-        place = {name: i for i, name in enumerate(self.old)}
-        return [place.get(name, -1) for name in self.new]
-
-    def sentences(self, one: str, all_of_them: str, of_new: str) -> Iterator[str]:
-        yield from (f"{one.format(name)} is new: {of_new}" for name in self.added)
-        yield from (f"{one.format(name)} is gone: dropped" for name in self.gone)
-        if self.kept != [name for name in self.old if name in set(self.new)]:
-            yield f"{all_of_them} are in a different order: matched by name"
-
-
-def _action_changes(name: ActionName, old: ActionSpace, new: ActionSpace) -> Iterator[str]:
-    if not _is_same_kind(old, new):
-        yield f"action {name} has a different kind: starts untrained"
-        return
-    continuous = isinstance(new, ContinuousActionSpace)
-    one = "number" if continuous else "choice"
-    labels = _Names(_labels(old), _labels(new))
-    yield from labels.sentences(
-        f"{one} {{}} of {name}",
-        f"the {one}s of {name}",
-        "starts untrained" if continuous else "starts as likely as the others are on average",
-    )
-    earlier = _Names(old.given, new.given)
-    yield from earlier.sentences(
-        f"the dependence of {name} on {{}}", f"the actions on which {name} depends", _NO_EFFECT
-    )
-    if isinstance(old, ContinuousActionSpace) and isinstance(new, ContinuousActionSpace):
-        yield from (
-            f"{name}.{label} is from {new.low[i]:g} to {new.high[i]:g}, was from {old.low[at]:g} "
-            f"to {old.high[at]:g}: the same numbers are drawn, within the new bounds"
-            for i, (label, at) in enumerate(zip(labels.new, labels.source, strict=True))
-            if at >= 0 and (new.low[i], new.high[i]) != (old.low[at], old.high[at])
-        )
-
-
-def _global_entity_changes(
-    old: Mapping[ActionName, ActionSpace], new: Mapping[ActionName, ActionSpace]
-) -> Iterator[str]:
-    before, after = (
-        any(isinstance(each, GlobalCategoricalActionSpace) for each in spaces.values())
-        for spaces in (old, new)
-    )
-    if before != after:
-        yield (
-            f"actions for the whole observation are {'new' if after else 'gone'}, so entities "
-            f"{'now' if after else 'no longer'} see their actor as one more entity: known behavior "
-            "changes, too"
-        )
-
-
-def _is_same_kind(old: ActionSpace, new: ActionSpace) -> bool:
-    return type(old) is type(new)
-
-
-def _labels(space: ActionSpace) -> Sequence[str]:
-    if isinstance(space, SelectEntityActionSpace):
-        return ()
-    return space.labels if isinstance(space, ContinuousActionSpace) else space.index_to_label
 
 
 def require_transferable(old: Weights, spaces: Spaces, *, adapt: bool, where: str) -> list[str]:
@@ -231,11 +144,11 @@ def _untrained(old: Weights, spaces: Spaces) -> list[str]:
     for name, entity in spaces[0].entities.items():
         constant = [each for each in _constant_features(old, name) if each in entity.features]
         if len(constant) == 1:
-            found.append(f"feature {name}.{constant[0]} has never changed: {_NO_EFFECT}")
+            found.append(f"feature {name}.{constant[0]} has never changed: {NO_EFFECT}")
         elif constant:
             more = len(constant) - _MAX_LISTED
             listed = ", ".join(constant[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
-            found.append(f"features of {name} have never changed: {listed}: {_NO_EFFECT}")
+            found.append(f"features of {name} have never changed: {listed}: {NO_EFFECT}")
     return found
 
 
@@ -292,10 +205,11 @@ def _rogue_net(old: Weights, fresh: Weights) -> Transferred:
 
 
 def _completed(found: Transferred, old: Weights, fresh: Weights) -> Transferred:
-    """Adds the tensors that do not depend on spaces."""
+    """Adds the tensors that do not depend on spaces; the first relations have no effect yet."""
     for name, tensor in fresh.tensors.items():
         if name not in found.tensors:
-            found.tensors[name] = np.array(old.tensors[name], tensor.dtype)
+            start = np.zeros_like(tensor) if name.startswith(f"{RELATIONS}proj.") else tensor
+            found.tensors[name] = np.array(old.tensors.get(name, start), tensor.dtype)
     return found
 
 
@@ -306,6 +220,7 @@ def _columns(weights: Weights) -> dict[EntityName, list[Column]]:
     columns: dict[EntityName, list[Column]] = {}
     for name, width in inputs.widths.items():
         own = () if name == GLOBAL_ENTITY else weights.obs_space.entities[name].features
+        own = own[2:] if name in inputs.references else own
         columns[name] = [*((name, each) for each in own), *shared]
         columns[name] += [(name, DISTANCE_FEATURE)] * (width - len(columns[name]))
     return columns
@@ -322,9 +237,14 @@ def _embeddings(
         for name, columns in theirs.items()
     }
     places = {name: _at_means(each) for name, each in trained.items()}
-    others = [each for name, each in places.items() if name != GLOBAL_ENTITY]
-    mean: Floats = np.mean(others or [*places.values()], axis=0, dtype=np.float32)
+    relations = {*old.obs_space.relations, *fresh.obs_space.relations}
     for name, own in columns.items():
+        others = [
+            each
+            for other, each in places.items()
+            if other != GLOBAL_ENTITY and (other in relations) == (name in relations)
+        ]
+        mean: Floats = np.mean(others or [*places.values()], axis=0, dtype=np.float32)
         prefix = f"{_EMBEDDING}{name}."
         if not own:
             found.tensors[f"{prefix}embedding"] = places.get(name, mean)
@@ -350,7 +270,7 @@ def _with_columns(
     before: Tensors, start: Tensors, old: Sequence[Column], new: Sequence[Column]
 ) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
     """An embedding with other columns; and a mask of columns with new statistics."""
-    source = np.array(_Names(old, new).source, np.int64)
+    source = np.array(NameChanges(old, new).source, np.int64)
     statistics, is_new = _with_statistics(_statistics(before, "0."), source)
     tensors = dict(start) | {"1.bias": before["1.bias"]}
     tensors |= {f"0.{part}": each for part, each in statistics.items()}
@@ -415,7 +335,7 @@ def _relpos(old: Weights, fresh: Weights, names: list[EntityName], found: Transf
     if relpos is None:
         return
     before = [*_columns(old)]
-    source = _Names(before, names).source
+    source = NameChanges(before, names).source
     if relpos.per_entity_projections and before[0] != names[0]:
         raise CheckpointError(
             f"the first entity type is {names[0]}, was {before[0]}: with per_entity_projections, "
@@ -474,8 +394,8 @@ def _head(name: ActionName, old: Weights, fresh: Weights) -> dict[str, NDArray[A
     if isinstance(space, ContinuousActionSpace):
         parts.append("log_std")
     mine = {part: fresh.tensors[prefix + part] for part in parts}
-    labels = _Names(() if theirs is None else _labels(theirs), _labels(space))
-    if theirs is not None and _is_same_kind(theirs, space) and (is_select or labels.kept):
+    labels = NameChanges(() if theirs is None else labels_of(theirs), labels_of(space))
+    if theirs is not None and is_same_kind(theirs, space) and (is_select or labels.kept):
         before = {part: old.tensors[prefix + part] for part in parts}
         if is_select:
             mine = before
@@ -498,17 +418,17 @@ def _conditioning(name: ActionName, old: Weights, fresh: Weights) -> dict[str, N
         weight, bias = (f"{prefix}choices.{other}.{part}" for part in _LINEAR)
         space, theirs = fresh.action_space[other], old.action_space.get(other)
         found |= {each: np.zeros_like(fresh.tensors[each]) for each in (weight, bias)}
-        if theirs is None or not _is_same_kind(theirs, space) or weight not in old.tensors:
+        if theirs is None or not is_same_kind(theirs, space) or weight not in old.tensors:
             continue
         found[bias] = old.tensors[bias]
         source = np.arange(found[weight].shape[1])
         if not isinstance(space, SelectEntityActionSpace):
-            source = np.array(_Names(_labels(theirs), _labels(space)).source)
+            source = np.array(NameChanges(labels_of(theirs), labels_of(space)).source)
         found[weight][:, source >= 0] = old.tensors[weight][:, source[source >= 0]]
     return {each: np.array(tensor) for each, tensor in found.items()}
 
 
-def _choices(before: Floats, labels: _Names) -> Floats:
+def _choices(before: Floats, labels: NameChanges) -> Floats:
     """Rows of the choices; a new row, and so its logits, is the mean of the remaining rows."""
     source = np.array(labels.source)
     rows: Floats = before[source]
@@ -519,7 +439,7 @@ def _choices(before: Floats, labels: _Names) -> Floats:
 def _numbers(
     before: Tensors,
     start: Tensors,
-    labels: _Names,
+    labels: NameChanges,
     old: ContinuousActionSpace,
     new: ContinuousActionSpace,
 ) -> dict[str, NDArray[Any]]:
@@ -569,7 +489,7 @@ def _flat(old: Weights, fresh: Weights) -> Transferred:
                     "scratch"
                 )
             readers = []
-    source = np.array(_Names(theirs, columns).source, np.int64)
+    source = np.array(NameChanges(theirs, columns).source, np.int64)
     is_new = source < 0
     if isinstance(fresh.config, MLPConfig) and fresh.config.norm_inputs:
         statistics, is_new = _with_statistics(_statistics(old.tensors, _INPUT_NORM), source)

@@ -34,6 +34,7 @@ from tests.page.test_network import (
     ACTIONS,
     FLAT,
     FLAT_ACTIONS,
+    LINKED,
     OBS,
     PLACED,
     SCREEN,
@@ -53,7 +54,8 @@ AnyAgent: TypeAlias = NumpyAgent | NeuralAgent
 @st.composite
 def rogue_nets(draw: st.DrawFn) -> tuple[Spaces, RogueNetConfig]:
     actions = draw(st.sampled_from([ACTIONS, LABELED]))
-    return (OBS, actions), replace(draw(configs()), memory=draw(MEMORY))
+    spaces = draw(st.sampled_from([OBS, LINKED])), actions
+    return spaces, replace(draw(configs()), memory=draw(MEMORY))
 
 
 @st.composite

@@ -110,7 +110,16 @@ def spaces_from_ron(state: Struct, where: str) -> tuple[ObsSpace, dict[ActionNam
 def spaces_to_ron(
     obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]
 ) -> dict[str, Ron]:
-    """The fields `obs_space` and `action_space` of a `state.ron`."""
+    """The fields `obs_space` and `action_space` of a `state.ron`.
+
+    Raises:
+        CheckpointError: the observations have relations.
+    """
+    if obs_space.relations:
+        raise CheckpointError(
+            f"rogue-net has no relations, such as {next(iter(obs_space.relations))!r}: "
+            "export the agent to an .agent file instead"
+        )
     entities: dict[str | int | bool, Ron] = {
         name: Struct("Entity", {"features": [*entity.features]})
         for name, entity in obs_space.entities.items()

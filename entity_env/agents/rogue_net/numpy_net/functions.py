@@ -11,7 +11,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from entity_env.agents.rogue_net.batch_layout import Relations
+from entity_env.agents.rogue_net.batch_layout import RelationLayout
 from entity_env.core.ragged import Floats
 
 Activation: TypeAlias = Callable[[Floats], Floats]
@@ -128,7 +128,7 @@ def relate(
     keys: Floats,
     values: Floats,
     *,
-    relations: Relations,
+    relations: RelationLayout,
     n_head: int,
 ) -> Floats:
     """Attention of each entity to the messages from its relations; 0 without messages.

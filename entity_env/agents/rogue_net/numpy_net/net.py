@@ -17,7 +17,7 @@ from entity_env.agents.rogue_net.action_index import (
     find_choices,
     find_row_choices,
 )
-from entity_env.agents.rogue_net.batch_layout import Batch, Layout, Relations, lay_out
+from entity_env.agents.rogue_net.batch_layout import Batch, Layout, RelationLayout, lay_out
 from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, state_width
 from entity_env.agents.rogue_net.features import FlatFeatures, Inputs
 from entity_env.agents.rogue_net.memory import Past, recur, recur_without_each
@@ -243,9 +243,9 @@ class _Run:
             self._names, self._layout = entities, lay_out(self.batch, entities)
         return np.concatenate(parts)
 
-    def pairs(self, *_: Floats, references: Sequence[Sequence[EntityName]]) -> Relations:
+    def pairs(self, *_: Floats, references: Sequence[Sequence[EntityName]]) -> RelationLayout:
         types = {name: both for name, *both in references}
-        found = Relations.of(self.batch, self._names, types)
+        found = RelationLayout.of(self.batch, self._names, types)
         self._layout = replace(self._entities, relations=found)
         return found
 
@@ -253,7 +253,7 @@ class _Run:
         *arrays, pairs = parts
         return relate(*arrays, relations=pairs, n_head=n_head)
 
-    def ends(self, x: Floats, pairs: Relations) -> Floats:
+    def ends(self, x: Floats, pairs: RelationLayout) -> Floats:
         return x[pairs.pairs].reshape(len(pairs.pairs), 2 * x.shape[1])
 
     def positions(self, *features: Floats, relpos: NumpyRelpos) -> RelposArrays | None:

@@ -42,6 +42,10 @@ class OnnxNet:
                     f"action {name!r} depends on the choice of {space.given[-1]!r}, which an ONNX "
                     "graph cannot make: write an .agent file instead"
                 )
+        for name in weights.obs_space.relations:
+            raise SchemaError(
+                f"the relation {name!r} cannot be written as ONNX: write an .agent file instead"
+            )
         self.graph = OnnxGraph()
         self._weights = weights
         self._inputs = OnnxInputs(self.graph, weights, has_visible=has_visible)

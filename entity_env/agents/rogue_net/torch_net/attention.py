@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
 
-from entity_env.agents.rogue_net.batch_layout import Layout, Relations
+from entity_env.agents.rogue_net.batch_layout import Layout, RelationLayout
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.torch_net.relpos import RelposTables
 from entity_env.agents.rogue_net.torch_net.tensors import (
@@ -240,7 +240,7 @@ class RelationAttention(nn.Module):
             if isinstance(module, nn.Linear):
                 nn.init.zeros_(module.bias)
 
-    def forward(self, x: Tensor, embedded: Tensor, relations: Relations) -> Tensor:
+    def forward(self, x: Tensor, embedded: Tensor, relations: RelationLayout) -> Tensor:
         """Maps packed `(num_entities, d_model)` to the same shape.
 
         Args:
@@ -252,7 +252,7 @@ class RelationAttention(nn.Module):
         mixed = relate(query, key, value, keys, values, relations=relations, n_head=self.n_head)
         return x + linear(self.proj, mixed)
 
-    def encoded(self, x: Tensor, embedded: Tensor, relations: Relations) -> Tensor | None:
+    def encoded(self, x: Tensor, embedded: Tensor, relations: RelationLayout) -> Tensor | None:
         """`(num_relations, d_model)`, given the encoded entities; None if no action selects."""
         if self.out is None:
             return None
@@ -268,7 +268,7 @@ def relate(
     keys: Tensor,
     values: Tensor,
     *,
-    relations: Relations,
+    relations: RelationLayout,
     n_head: int,
 ) -> Tensor:
     """`(num_entities, d_model)`: attention of each entity to the messages from its relations.

@@ -16,22 +16,28 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benchmarks.peers.network_vectors import random_weights
-from entity_env import CategoricalActionMask, Entity, Observation, ObsSpace
-from entity_env.agents.rogue_net import NumpyAgent, RogueNetConfig
-from entity_env.agents.rogue_net.batch_layout import Batch, Relations, lay_out
+from entity_env import CategoricalActionMask, Entity, Game, Observation, ObsSpace
+from entity_env.agents.rogue_net import NeuralAgent, NumpyAgent, RogueNetConfig
+from entity_env.agents.rogue_net.adapt import FeatureAdaptor, renamed
+from entity_env.agents.rogue_net.batch_layout import Batch, RelationLayout, lay_out
+from entity_env.agents.rogue_net.enn_trainer.config import spaces_to_ron
 from entity_env.agents.rogue_net.features import Inputs
 from entity_env.agents.rogue_net.numpy_net import functions
 from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
 from entity_env.agents.rogue_net.numpy_net.single import PlainSingleNet
+from entity_env.agents.rogue_net.onnx_net.net import OnnxNet
 from entity_env.agents.rogue_net.torch_net.attention import RelationAttention, relate
 from entity_env.agents.rogue_net.torch_net.distributions import CategoricalDistribution
 from entity_env.agents.rogue_net.torch_net.net import RogueNet
 from entity_env.agents.rogue_net.torch_net.rollout_policy import CompiledPolicy
+from entity_env.agents.rogue_net.transfer import space_changes, transfer
 from entity_env.core.ragged import RaggedArray
-from entity_env.errors import SchemaError
+from entity_env.errors import CheckpointError, SchemaError
+from tests.games.relation_games import routes, travels
 from tests.page.test_network import (
     ACTIONS,
     LINKED,
+    OBS,
     PLACED,
     SMALL,
     Relpos,
@@ -113,7 +119,7 @@ def slow_relate(
 
 
 def random_tensors(
-    seed: int, relations: Relations, num_entities: int, width: int
+    seed: int, relations: RelationLayout, num_entities: int, width: int
 ) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     num_relations = len(relations.pairs)
@@ -261,6 +267,107 @@ def test_positions_are_not_those_of_relations() -> None:
     assert_array_equal(arrays["R"][:, :5], batch.features["R"].values)
     values = RogueNet.of(weights).values(batch)
     assert_allclose(values, NumpyNet(weights).distributions(batch)[1], atol=1e-4)
+
+
+# ---------------------------------------------------------------- changed games
+
+
+def with_relations(shown: Observation) -> Observation:
+    """The observation with two relations of a type, if there are such entities."""
+    rows = np.array([[0, 0, 1.5], [0, 0, -2]])
+    is_empty = not (shown.num_entities("A") and shown.num_entities("B"))
+    return replace(shown, features={**shown.features, "R": rows[:0] if is_empty else rows})
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_the_first_relations_have_no_effect_on_a_trained_network(separate: bool) -> None:
+    config = SMALL(separate_value=separate, memory=3)
+    actions = {name: space for name, space in ACTIONS.items() if name != "a.b"}
+    old = random_weights((OBS, actions), config)
+    fresh = random_weights((LINKED, actions), config, seed=1)
+    start = replace(fresh, tensors=transfer(old, fresh).tensors)
+    for seed in range(1, 9):
+        shown = observed((OBS, actions), seed)
+        expected = NumpyAgent(old).think(shown)
+        found = NumpyAgent(start).think(with_relations(shown))
+        assert found.value == pytest.approx(expected.value, abs=1e-5)
+        for name, probs in expected.probabilities.items():
+            assert_allclose(found.probabilities[name], probs, atol=1e-5)
+
+
+def test_relations_of_a_trained_network_stay() -> None:
+    """A new type of relations looks like the others; types that are gone are dropped."""
+    weights = random_weights((LINKED, ACTIONS), SMALL())
+    more = {**LINKED.entities, "N": Entity(("of", "to"), references=("B", "B"))}
+    fresh = random_weights((replace(LINKED, entities=more), ACTIONS), SMALL(), seed=1)
+    start = replace(fresh, tensors=transfer(weights, fresh).tensors)
+    back = transfer(start, weights).tensors
+    for name, tensor in weights.tensors.items():
+        assert_array_equal(back[name], tensor, err_msg=name)
+    assert space_changes((LINKED, ACTIONS), (fresh.obs_space, ACTIONS)) == [
+        "relation N is new: seen as the mean of the others at first"
+    ]
+    assert space_changes((OBS, ACTIONS), (LINKED, ACTIONS)) == [
+        "relation R is new: no effect at first",
+        "relation a.b is new: no effect at first",
+    ]
+
+
+def test_other_names_and_features_are_adapted() -> None:
+    weights = random_weights((LINKED, ACTIONS), SMALL())
+    names = {"A": "Ship", "R": "Route", "d": "days", "B": "Port"}
+    agent = NumpyAgent(renamed(weights, names), adapt=True)
+    assert agent.weights.obs_space.relations["Route"] == Entity(
+        ("of", "to", "days"), references=("Port", "Ship")
+    )
+    more = {
+        "New": Entity(("x",)),
+        **LINKED.entities,
+        "S": Entity(("a", "b"), references=("A", "A")),
+    }
+    game = replace(LINKED, entities=more), ACTIONS
+    adaptor = FeatureAdaptor((LINKED, ACTIONS), game)
+    plain = NumpyAgent(weights)
+    for seed in range(8):
+        shown = observed((LINKED, ACTIONS), seed)
+        ids = [(name, i) for name in LINKED.entities for i in range(shown.num_entities(name))]
+        asked = {
+            name: replace(mask, actee_ids=ids) if name == "a.b" else mask
+            for name, mask in shown.actions.items()
+        }
+        shown = replace(shown, actions=asked)
+        features = {"New": np.ones((2, 1)), **shown.features, "S": np.zeros((1, 2))}
+        adapted = adaptor.observation(replace(shown, features=features))
+        expected, found = plain.think(shown), plain.think(adapted)
+        for name, probs in expected.probabilities.items():
+            assert_array_equal(found.probabilities[name], probs)
+        num_entities = sum(shown.num_entities(name) for name in OBS.entities)
+        assert expected.attention is not None
+        assert expected.attention.shape[2:] == (num_entities + 1, num_entities + 1)
+
+
+def test_other_references_are_no_match() -> None:
+    other = {**LINKED.entities, "R": Entity(("of", "to", "d"), references=("A", "A"))}
+    game = replace(LINKED, entities=other), ACTIONS
+    with pytest.raises(CheckpointError, match="the reference to"):
+        FeatureAdaptor((LINKED, ACTIONS), game)
+
+
+def test_other_files_refuse_relations() -> None:
+    weights = random_weights((LINKED, ACTIONS), SMALL())
+    with pytest.raises(SchemaError, match="relation 'R' cannot be written as ONNX"):
+        OnnxNet(weights)
+    with pytest.raises(CheckpointError, match="rogue-net has no relations, such as 'R'"):
+        spaces_to_ron(LINKED, ACTIONS)
+
+
+@pytest.mark.parametrize("game", [routes, travels], ids=lambda game: game.name)
+def test_agents_play_games_with_relations(game: Game) -> None:
+    """In torch and numpy, alone and in batches."""
+    spaces = game.schema.obs_space(), game.schema.action_space()
+    weights = random_weights(spaces, SMALL())
+    for agent in (NumpyAgent(weights, seed=1), NeuralAgent(RogueNet.of(weights), seed=1)):
+        assert len(game.run(agent, episodes=2, seed=3)) == 2
 
 
 def many(num_relations: int) -> Batch:
