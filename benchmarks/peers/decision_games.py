@@ -1,13 +1,14 @@
-"""Games of `benchmarks/decisions.py` whose decisions have parts that must agree."""
+"""Games of `benchmarks/decisions.py`: parts that must agree, and facts about pairs of entities."""
 
 from __future__ import annotations
 
+import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
-from entity_env import Game, GlobalCategorical, GlobalComposite, Obs
+from entity_env import HIDDEN, Game, GlobalCategorical, GlobalComposite, Obs, SelectEntity
 from entity_env.agents import Agent
 
 NUM_ROUNDS: Final = 16
@@ -68,3 +69,81 @@ parts: Final = Game(play, entities=(), actions=(PASS,), global_features=Round, n
 apart: Final = Game(
     play, entities=(), actions=(RUNNER, BALL), global_features=Round, name="apart"
 ).with_settings(has_parts=False)
+
+
+# ---------------------------------------------------------------- the nearest enemy
+
+NUM_ENEMIES: Final = 8
+
+
+@dataclass
+class Ship:
+    x: float
+    y: float
+
+
+@dataclass
+class Enemy:
+    x: float
+    y: float
+
+
+@dataclass
+class Attacker:
+    """A ship whose position is not shown."""
+
+    x: float = field(metadata=HIDDEN)
+    y: float = field(metadata=HIDDEN)
+
+
+@dataclass
+class Target:
+    """An enemy whose position is not shown."""
+
+    x: float = field(metadata=HIDDEN)
+    y: float = field(metadata=HIDDEN)
+
+
+@dataclass
+class Distance:
+    """How far a target is."""
+
+    ship: Attacker
+    target: Target
+    distance: float
+
+
+ATTACK: Final = SelectEntity(Target)
+ATTACK_PLACED: Final = SelectEntity(Enemy)
+
+
+def attack(agent: Agent, *, seed: int, has_relations: bool = True) -> None:
+    """In every round, the ship attacks one of eight enemies; the nearest one earns a point.
+
+    Either relations show how far the enemies are, or entities show where they are.
+    """
+    rng, score = random.Random(seed), 0.0
+    classes: tuple[Any, Any] = (Attacker, Target) if has_relations else (Ship, Enemy)
+    own, other = classes
+    for _ in range(NUM_ROUNDS):
+        ship = own(rng.uniform(-1, 1), rng.uniform(-1, 1))
+        enemies = [other(rng.uniform(-1, 1), rng.uniform(-1, 1)) for _ in range(NUM_ENEMIES)]
+        gaps = [math.hypot(each.x - ship.x, each.y - ship.y) for each in enemies]
+        obs = Obs(score).actors([ship]).entities(enemies)
+        if has_relations:
+            pairs = zip(enemies, gaps, strict=True)
+            obs.relations([Distance(ship, each, gap) for each, gap in pairs])
+        chosen = agent.act(obs, ATTACK if has_relations else ATTACK_PLACED)
+        if chosen is None:
+            return
+        nearest = enemies[gaps.index(min(gaps))]
+        score += float(chosen[0] is nearest)
+    agent.game_over(Obs(score))
+
+
+related: Final = Game(
+    attack, entities=(Attacker, Target), relations=(Distance,), actions=(ATTACK,), name="related"
+)
+placed: Final = Game(
+    attack, entities=(Ship, Enemy), actions=(ATTACK_PLACED,), name="placed"
+).with_settings(has_relations=False)

@@ -27,6 +27,7 @@ from entity_env.agents.rogue_net import (
     read_network,
     save_checkpoint,
 )
+from entity_env.agents.rogue_net.changes import space_changes
 from entity_env.agents.rogue_net.checkpoints.agent_file import write_agent
 from entity_env.agents.rogue_net.checkpoints.folder import network_digest
 from entity_env.agents.rogue_net.config import NetConfig
@@ -39,7 +40,6 @@ from entity_env.agents.rogue_net.torch_net.distributions import (
 from entity_env.agents.rogue_net.torch_net.embedding import InputNorm
 from entity_env.agents.rogue_net.torch_net.mlp import make_policy
 from entity_env.agents.rogue_net.torch_net.policy import Policy
-from entity_env.agents.rogue_net.transfer import space_changes
 from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.core.observation import (
     ActionMask,

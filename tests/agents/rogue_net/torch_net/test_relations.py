@@ -16,10 +16,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benchmarks.peers.network_vectors import random_weights
-from entity_env import CategoricalActionMask, Entity, Game, Observation, ObsSpace
+from entity_env import (
+    CategoricalActionMask,
+    Entity,
+    Game,
+    Observation,
+    ObsSpace,
+    SelectEntityActionMask,
+)
 from entity_env.agents.rogue_net import NeuralAgent, NumpyAgent, RogueNetConfig
 from entity_env.agents.rogue_net.adapt import FeatureAdaptor, renamed
 from entity_env.agents.rogue_net.batch_layout import Batch, RelationLayout, lay_out
+from entity_env.agents.rogue_net.changes import space_changes
 from entity_env.agents.rogue_net.enn_trainer.config import spaces_to_ron
 from entity_env.agents.rogue_net.features import Inputs
 from entity_env.agents.rogue_net.numpy_net import functions
@@ -30,7 +38,7 @@ from entity_env.agents.rogue_net.torch_net.attention import RelationAttention, r
 from entity_env.agents.rogue_net.torch_net.distributions import CategoricalDistribution
 from entity_env.agents.rogue_net.torch_net.net import RogueNet
 from entity_env.agents.rogue_net.torch_net.rollout_policy import CompiledPolicy
-from entity_env.agents.rogue_net.transfer import space_changes, transfer
+from entity_env.agents.rogue_net.transfer import transfer
 from entity_env.core.ragged import RaggedArray
 from entity_env.errors import CheckpointError, SchemaError
 from tests.games.relation_games import routes, travels
@@ -332,7 +340,7 @@ def test_other_names_and_features_are_adapted() -> None:
         shown = observed((LINKED, ACTIONS), seed)
         ids = [(name, i) for name in LINKED.entities for i in range(shown.num_entities(name))]
         asked = {
-            name: replace(mask, actee_ids=ids) if name == "a.b" else mask
+            name: replace(mask, actee_ids=ids) if isinstance(mask, SelectEntityActionMask) else mask
             for name, mask in shown.actions.items()
         }
         shown = replace(shown, actions=asked)
