@@ -79,7 +79,8 @@ size_t ea_workspace_size(const ea_agent *agent, int max_entities);
    or the size is 0. */
 ea_workspace *ea_workspace_in(const ea_agent *agent, int max_entities, void *memory);
 
-/* A requested action. Indices count all entities of the observation, in the order of the types. */
+/* A requested action. Indices count all entities and relations of the observation, in the order of the
+   types. Relations cannot act. */
 typedef struct ea_request {
     int num_actors; /* 0 = not requested; 1 for a global action */
     const int *actors; /* not read for a global action */

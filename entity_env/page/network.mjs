@@ -24,7 +24,8 @@
 //             returns only `without`: what it would return after all of them, after all of them but
 //             from a state of 0, without the first of them, without the second, and so on.
 //
-// Indices count all entities, in the order of the types in `network.spaces.entities`.
+// Indices count all entities, in the order of the types in `network.spaces.entities`, which ends with relations. A relation has
+// `references`, the types of two entities; its first two features are their places among the entities of these types, from 0.
 
 const {fround} = Math;
 

@@ -88,6 +88,7 @@ SAME_NAME = {
     "linear": _PAIR,
     "main": "entry points of processes",
     "play": _GAME,
+    "relate": _PAIR,
     "softmax": _PAIR,
 }
 

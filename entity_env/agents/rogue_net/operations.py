@@ -2,10 +2,10 @@
 
 `operations` returns the list for a configuration, including all tensors of the network. Operations
 run in order, and later ones may overwrite a buffer that earlier ones wrote. A RogueNet starts with
-one buffer `features/TYPE` per entity type, an array of `Inputs`; an MLP with `features`, the vector
-of `FlatFeatures`; and a CNN with `picture`, `(num_rows, height, width, channels)`, and, if the
-observations have other features, `features`. At the end, `action/NAME` is the distribution of the
-action NAME, and `value` has one number per row (observation).
+one buffer `features/TYPE` per type of entities or relations, an array of `Inputs`; an MLP with
+`features`, the vector of `FlatFeatures`; and a CNN with `picture`, `(num_rows, height, width,
+channels)`, and, if the observations have other features, `features`. At the end, `action/NAME` is
+the distribution of the action NAME, and `value` has one number per row (observation).
 
 Agent files contain the list for `page/network.mjs` and `clients/c/entity_agent.h`, which know
 nothing else of a configuration but `translation`, and refuse unknown kinds and constants: whatever

@@ -270,7 +270,7 @@ class RogueNet(Policy):
     def _tensors(
         self, arrays: Mapping[EntityName, NDArray[np.float32]]
     ) -> dict[EntityName, Tensor]:
-        """What the embedding reads: relations without references."""
+        """Inputs of the embedding; those of relations lack the references."""
         known = {name: as_tensor(values, self.device) for name, values in arrays.items()}
         return known | {name: known[name][:, 2:] for name in self.inputs.references}
 
