@@ -172,14 +172,14 @@ class ObsBatcher(Batcher):
         for group in obs.groups:
             number += 1
             made = group.__class__
-            if made is Rows:
-                cls = group.cls
-            elif made is Relations:
-                has_relations = True
-                continue
-            elif group:
+            if made is list or made is tuple:
+                if not group:
+                    continue
                 cls = group[0].__class__
+            elif made is Rows:
+                cls = group.cls
             else:
+                has_relations = True
                 continue
             column = find(cls)
             if column is None:

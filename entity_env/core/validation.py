@@ -175,7 +175,7 @@ def mask_rows(
 def wrong_reference(
     rows: NDArray[np.float32], counts: Sequence[int | NDArray[np.int64]]
 ) -> tuple[int, int] | None:
-    """Row and column of the first reference that is no position of an entity; None if all are.
+    """Row and column of the first reference to nothing; None if all are positions of entities.
 
     Args:
         rows: `(num_relations, num_features)`, references first.
@@ -218,7 +218,7 @@ def reference_error(
 def wrong_relation(
     relations: Mapping[EntityName, Entity], features: Mapping[EntityName, RaggedArray[np.float32]]
 ) -> tuple[int, SchemaError] | None:
-    """The first observation with a reference that is no position of an entity, and the error.
+    """The first observation in which a relation refers to nothing, and the error.
 
     Args:
         relations: as in `ObsSpace.relations`.

@@ -71,7 +71,7 @@ def num_of_class(cls: type, obs: Obs) -> int:
 def places_of(cls: type, obs: Obs) -> Places:
     """The position of each entity of a class, by `id`; of an object shown twice, the first.
 
-    Rows of arrays are no objects to which a relation can refer: they only take their positions.
+    A relation cannot refer to a row of an array, which only takes its position.
     """
     ids: list[int] = []
     for group in obs.groups:
