@@ -28,9 +28,9 @@ from entity_env.core.spaces import (
     ObsSpace,
     has_dependent,
 )
-from entity_env.core.validation import metric_problem, wrong_relation
+from entity_env.core.validation import metric_problem
 from entity_env.core.vec_actions import choices_without_next
-from entity_env.core.vec_obs import Metric, VecObs
+from entity_env.core.vec_obs import Metric, VecObs, wrong_relation
 from entity_env.errors import SchemaError
 
 

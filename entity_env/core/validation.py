@@ -25,14 +25,12 @@ from typing import (
     get_type_hints,
 )
 
-from entity_env.core.spaces import ActionName, Entity, EntityName
+from entity_env.core.spaces import ActionName, EntityName
 from entity_env.errors import MissingExtraError, SchemaError, UsageError, shown
 from entity_env.lazy_imports import np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from entity_env.core.ragged import RaggedArray
 
 MISFIT: Final = -1
 """Returned by a kernel that cannot use its arguments and has changed nothing."""
@@ -213,30 +211,6 @@ def reference_error(
         f"relation {name}: {features[column]!r} of row {row} is {rows[row, column]:g}, expected "
         f"{expected}: the observation shows {count or 'no'} {kind}"
     )
-
-
-def wrong_relation(
-    relations: Mapping[EntityName, Entity], features: Mapping[EntityName, RaggedArray[np.float32]]
-) -> tuple[int, SchemaError] | None:
-    """The first observation in which a relation refers to nothing, and the error.
-
-    Args:
-        relations: as in `ObsSpace.relations`.
-        features: of all entity types, a row per entity of each observation.
-    """
-    for name, relation in relations.items():
-        types, rows = relation.references or (), features[name]
-        counts = [features[other].lengths for other in types]
-        wrong = wrong_reference(rows.values, [np.repeat(each, rows.lengths) for each in counts])
-        if wrong is not None:
-            index, column = wrong
-            row = int(rows.row_index[index])
-            place, shown_here = index - int(rows.offsets[row]), [int(each[row]) for each in counts]
-            error = reference_error(
-                name, relation.features, types, shown_here, rows[row], place, column
-            )
-            return row, error
-    return None
 
 
 def rows_of_mask(mask: Sequence[Any]) -> Sequence[Any]:

@@ -38,7 +38,6 @@ from entity_env.core.spaces import (
     differences,
     entity_widths,
 )
-from entity_env.core.validation import wrong_relation
 from entity_env.core.vec_actions import checked_vec_actions
 from entity_env.core.vec_obs import (
     EntityBatch,
@@ -48,6 +47,7 @@ from entity_env.core.vec_obs import (
     VecSelectEntityActionMask,
     concat_entities,
     num_mask_rows,
+    wrong_relation,
 )
 from entity_env.errors import SchemaError, UsageError
 

@@ -21,8 +21,8 @@ from entity_env.core.spaces import (
     GlobalCategoricalActionSpace,
     SelectEntityActionSpace,
 )
-from entity_env.core.validation import wrong_relation
 from entity_env.core.vec_actions import choices_without_next
+from entity_env.core.vec_obs import wrong_relation
 from entity_env.errors import shown
 from entity_env.vec.external.messages import (
     ALIGNMENT,
