@@ -158,9 +158,7 @@ class ObsBatcher(Batcher):
     def add(self, obs: Obs, actions: Sequence[ActionType[Any]]) -> None:
         """Adds an observation and its actions; if it is truncated, those it would request next."""
         if not actions and obs.is_blank:
-            if obs.metrics is not None:
-                self.add_metrics(obs.metrics)
-            self.end_row()
+            self._add_blank(obs)
             return
         roles = dict(obs.actor_groups) if obs.actor_groups else _NO_ROLES
         if obs.masks is not None or (roles and any(roles.values())):
@@ -185,8 +183,7 @@ class ObsBatcher(Batcher):
             if column is None:
                 raise self._not_an_entity(cls)
             if roles and number in roles and group:
-                first = column.buffer.num_entities
-                actors.append((roles[number], column.index, first, len(group)))
+                actors.append((roles[number], column.index, column.buffer.num_entities, len(group)))
             if made is Rows:
                 column.buffer.append(group.values)
             else:
@@ -212,14 +209,21 @@ class ObsBatcher(Batcher):
         elif self._write_globals is not None:
             self._write_globals(features)
         if obs.hidden is not None:
-            for cls, visible in obs.hidden:
-                kind = self.schema.entity(cls)
-                self.hide(kind.name, visible, num_of_class(cls, obs))
+            self._add_hidden(obs, obs.hidden)
         if obs.metrics is not None:
             self.add_metrics(obs.metrics)
         for append, pending in self._row_ends:
             append(len(pending))
         self.num_rows += 1
+
+    def _add_blank(self, obs: Obs) -> None:
+        if obs.metrics is not None:
+            self.add_metrics(obs.metrics)
+        self.end_row()
+
+    def _add_hidden(self, obs: Obs, hidden: Sequence[tuple[type, BoolMask]]) -> None:
+        for cls, visible in hidden:
+            self.hide(self.schema.entity(cls).name, visible, num_of_class(cls, obs))
 
     def _not_an_entity(self, cls: type) -> SchemaError:
         """Error for a class that is shown as an entity, but is not declared as one."""
