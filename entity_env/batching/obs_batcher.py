@@ -53,6 +53,7 @@ class _Column:
         self.kind = kind
         self.buffer = buffer
         self.index = index
+        self.is_relation = kind is not None and kind.references is not None
         self.entities: list[object] = []
         """Entities that have not been read yet."""
         self.ends: list[int] = []
@@ -104,9 +105,7 @@ class ObsBatcher(Batcher):
         }
         """Of entities and relations, by class."""
         self._of_entities = {
-            cls: column
-            for cls, column in self._columns.items()
-            if column.kind is not None and column.kind.references is None
+            cls: column for cls, column in self._columns.items() if not column.is_relation
         }
         self._globals_cls: type = schema.globals.cls if schema.globals else type(None)
         self._globals: _Column | None = None
@@ -283,7 +282,7 @@ class ObsBatcher(Batcher):
             num_actees = num_of_class(action.actee, obs)
             first_actee = column.buffer.num_entities - num_actees
             buffer.add_actees(row, column.index, first_actee, num_actees)
-            if column.kind is not None and column.kind.references is not None:
+            if column.is_relation:
                 mask = mask_of(action, obs)
         asked = None
         if action.whole is not None or (

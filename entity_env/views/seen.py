@@ -152,6 +152,7 @@ def seen_entities(observation: Observation, obs_space: ObsSpace) -> Iterator[See
                 for column, other in enumerate(space.references or ())
                 if 0 <= row[column] < len(ends[other])
             )
+            of = of if len(of) == 2 else ()  # else wrong rows of an environment
             entity = SeenEntity(entity_id, name, row, is_visible, space.features, index, of)
             if name in ends:
                 ends[name].append(entity)
