@@ -30,7 +30,7 @@ from entity_env.core.spaces import (
 )
 from entity_env.core.validation import metric_problem
 from entity_env.core.vec_actions import choices_without_next
-from entity_env.core.vec_obs import Metric, VecObs
+from entity_env.core.vec_obs import Metric, VecObs, wrong_relation
 from entity_env.errors import SchemaError
 
 
@@ -262,8 +262,8 @@ class Batcher:
         lengths = memory.lengths(layout, self.num_rows)
         frame = Frame(layout, lengths, [None] * len(layout.slots))
         self._write_entities(frame, memory)
-        if layout.relations and (problem := frame.reference_problem()) is not None:
-            raise SchemaError(f"{self.where(problem[0])}: {problem[1]}")
+        if layout.relations and (wrong := wrong_relation(layout.relations, frame.features)):
+            raise SchemaError(f"{self.where(wrong[0])}: {wrong[1]}")
         self._write_visible(frame, memory)
         entities = EntityOffsets(lengths[: layout.num_local_types])
         for name, action in self.actions.items():

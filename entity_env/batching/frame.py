@@ -27,14 +27,12 @@ from entity_env.core.spaces import (
     SelectEntityActionSpace,
     entity_widths,
 )
-from entity_env.core.validation import reference_error, wrong_reference
 from entity_env.core.vec_obs import (
     VecActionMask,
     VecCategoricalActionMask,
     VecContinuousActionMask,
     VecSelectEntityActionMask,
 )
-from entity_env.errors import SchemaError
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,25 +268,6 @@ class Frame:
             rows = np.repeat(np.arange(len(wrong)), self.lengths[where.row])
             return int(rows[np.flatnonzero(actors != others)[0]])
         return int(np.flatnonzero(wrong)[0])
-
-    def reference_problem(self) -> tuple[int, SchemaError] | None:
-        """A row with a reference that is no position of an entity, and the error; None = no row."""
-        for name, relation in self.layout.relations.items():
-            types = relation.references or ()
-            where = self.layout.entities[name]
-            lengths = self.lengths[where.row]
-            counts = [self.lengths[self.layout.entities[other].row] for other in types]
-            rows = self._features(where)
-            wrong = wrong_reference(rows, [np.repeat(each, lengths) for each in counts])
-            if wrong is not None:
-                ends = np.cumsum(lengths)
-                row = int(np.searchsorted(ends, wrong[0], side="right"))
-                first = int(ends[row] - lengths[row])
-                shown = [int(each[row]) for each in counts]
-                mine, features = rows[first : int(ends[row])], relation.features
-                place = wrong[0] - first
-                return row, reference_error(name, features, types, shown, mine, place, wrong[1])
-        return None
 
     def foreign_relation(self, where: ActionSlots, selected: EntityName) -> str:
         """Which actor may choose a relation of another actor, in words; "" if none may.

@@ -53,6 +53,7 @@ class _Column:
         self.kind = kind
         self.buffer = buffer
         self.index = index
+        self.is_relation = kind is not None and kind.references is not None
         self.entities: list[object] = []
         """Entities that have not been read yet."""
         self.ends: list[int] = []
@@ -104,9 +105,7 @@ class ObsBatcher(Batcher):
         }
         """Of entities and relations, by class."""
         self._of_entities = {
-            cls: column
-            for cls, column in self._columns.items()
-            if column.kind is not None and column.kind.references is None
+            cls: column for cls, column in self._columns.items() if not column.is_relation
         }
         self._globals_cls: type = schema.globals.cls if schema.globals else type(None)
         self._globals: _Column | None = None
@@ -158,9 +157,7 @@ class ObsBatcher(Batcher):
     def add(self, obs: Obs, actions: Sequence[ActionType[Any]]) -> None:
         """Adds an observation and its actions; if it is truncated, those it would request next."""
         if not actions and obs.is_blank:
-            if obs.metrics is not None:
-                self.add_metrics(obs.metrics)
-            self.end_row()
+            self._add_blank(obs)
             return
         roles = dict(obs.actor_groups) if obs.actor_groups else _NO_ROLES
         if obs.masks is not None or (roles and any(roles.values())):
@@ -172,21 +169,20 @@ class ObsBatcher(Batcher):
         for group in obs.groups:
             number += 1
             made = group.__class__
-            if made is Rows:
-                cls = group.cls
-            elif made is Relations:
-                has_relations = True
-                continue
-            elif group:
+            if made is list or made is tuple:
+                if not group:
+                    continue
                 cls = group[0].__class__
+            elif made is Rows:
+                cls = group.cls
             else:
+                has_relations = True
                 continue
             column = find(cls)
             if column is None:
                 raise self._not_an_entity(cls)
             if roles and number in roles and group:
-                first = column.buffer.num_entities
-                actors.append((roles[number], column.index, first, len(group)))
+                actors.append((roles[number], column.index, column.buffer.num_entities, len(group)))
             if made is Rows:
                 column.buffer.append(group.values)
             else:
@@ -212,14 +208,21 @@ class ObsBatcher(Batcher):
         elif self._write_globals is not None:
             self._write_globals(features)
         if obs.hidden is not None:
-            for cls, visible in obs.hidden:
-                kind = self.schema.entity(cls)
-                self.hide(kind.name, visible, num_of_class(cls, obs))
+            self._add_hidden(obs, obs.hidden)
         if obs.metrics is not None:
             self.add_metrics(obs.metrics)
         for append, pending in self._row_ends:
             append(len(pending))
         self.num_rows += 1
+
+    def _add_blank(self, obs: Obs) -> None:
+        if obs.metrics is not None:
+            self.add_metrics(obs.metrics)
+        self.end_row()
+
+    def _add_hidden(self, obs: Obs, hidden: Sequence[tuple[type, BoolMask]]) -> None:
+        for cls, visible in hidden:
+            self.hide(self.schema.entity(cls).name, visible, num_of_class(cls, obs))
 
     def _not_an_entity(self, cls: type) -> SchemaError:
         """Error for a class that is shown as an entity, but is not declared as one."""
@@ -279,7 +282,7 @@ class ObsBatcher(Batcher):
             num_actees = num_of_class(action.actee, obs)
             first_actee = column.buffer.num_entities - num_actees
             buffer.add_actees(row, column.index, first_actee, num_actees)
-            if column.kind is not None and column.kind.references is not None:
+            if column.is_relation:
                 mask = mask_of(action, obs)
         asked = None
         if action.whole is not None or (

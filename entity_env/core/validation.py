@@ -173,7 +173,7 @@ def mask_rows(
 def wrong_reference(
     rows: NDArray[np.float32], counts: Sequence[int | NDArray[np.int64]]
 ) -> tuple[int, int] | None:
-    """Row and column of the first reference that is no position of an entity; None if all are.
+    """Row and column of the first reference to nothing; None if all are positions of entities.
 
     Args:
         rows: `(num_relations, num_features)`, references first.

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from entity_env.core.episode import Episode
 from entity_env.core.ragged import RaggedArray, RaggedTensor, chosen_rows
-from entity_env.core.spaces import ActionName, ActionSpace, EntityName, ObsSpace
+from entity_env.core.spaces import ActionName, ActionSpace, Entity, EntityName, ObsSpace
+from entity_env.core.validation import reference_error, wrong_reference
 from entity_env.errors import ProtocolError, SchemaError, UsageError
 
 if TYPE_CHECKING:
@@ -512,6 +513,30 @@ def _joined_flags(batches: Sequence[VecObs]) -> NDArray[np.bool_] | None:
     none = (np.zeros(len(each), np.bool_) for each in batches)
     pairs = zip(batches, none, strict=True)
     return np.concatenate([no if each.begins is None else each.begins for each, no in pairs])
+
+
+def wrong_relation(
+    relations: Mapping[EntityName, Entity], features: Mapping[EntityName, RaggedArray[np.float32]]
+) -> tuple[int, SchemaError] | None:
+    """The first observation in which a relation refers to nothing, and the error.
+
+    Args:
+        relations: as in `ObsSpace.relations`.
+        features: of all entity types, a row per entity of each observation.
+    """
+    for name, relation in relations.items():
+        types, rows = relation.references or (), features[name]
+        counts = [features[other].lengths for other in types]
+        wrong = wrong_reference(rows.values, [np.repeat(each, rows.lengths) for each in counts])
+        if wrong is not None:
+            index, column = wrong
+            row = int(rows.row_index[index])
+            place, shown_here = index - int(rows.offsets[row]), [int(each[row]) for each in counts]
+            error = reference_error(
+                name, relation.features, types, shown_here, rows[row], place, column
+            )
+            return row, error
+    return None
 
 
 def find_not_finite(

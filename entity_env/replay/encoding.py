@@ -35,7 +35,7 @@ from entity_env.core.spaces import (
     ObsSpace,
     Spaces,
 )
-from entity_env.core.validation import is_nested, rows_of_mask
+from entity_env.core.validation import is_nested, reference_error, rows_of_mask, wrong_reference
 from entity_env.errors import SchemaError, shown
 from entity_env.lazy_imports import is_array, np
 
@@ -290,6 +290,15 @@ def observation_to_json(observation: Observation, obs_space: ObsSpace) -> dict[s
     return data
 
 
+def _require_references(obs_space: ObsSpace, features: Mapping[str, NDArray[np.float32]]) -> None:
+    """Raises SchemaError if a relation refers to an entity that the observation lacks."""
+    for name, relation in obs_space.relations.items():
+        types, rows = relation.references or (), features.get(name)
+        counts = [len(features.get(other, ())) for other in types]
+        if rows is not None and (wrong := wrong_reference(rows, counts)) is not None:
+            raise reference_error(name, relation.features, types, counts, rows, *wrong)
+
+
 def _mask_to_json(
     name: str, mask: ActionMask, observation: Observation, obs_space: ObsSpace
 ) -> dict[str, Json]:
@@ -335,6 +344,7 @@ def observation_from_json(
         features[name] = _matrix(given[name], len(entity.features), f"entities {name!r}")
         ids[name] = range(first, first + len(features[name]))
         first += len(features[name])
+    _require_references(obs_space, features)
     visible = {}
     for name, rows in _dict(data.get("h", {}), features, "hidden entities").items():
         visible[name] = np.ones(len(features[name]), dtype=np.bool_)

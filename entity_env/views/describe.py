@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 _MAX_ACTORS: Final = 8
 _MAX_FEATURES: Final = 40
 _MAX_NAME: Final = 16
+_HIDDEN_END: Final = "hidden"
+_MAX_END: Final = 24
+"""Maximum characters of an entity in the words of its relation."""
 _MAX_WORDS: Final = 160
 """Maximum features and characters of an entity in words."""
 
@@ -73,6 +76,14 @@ def _feature_texts(
             yield field, member
 
 
+def _ends_of(entity: SeenEntity, look: Look | None = None) -> dict[str, str]:
+    """The two entities of a relation in words, by the names of its references; empty if none."""
+    return {
+        one_line(name): clipped(words_of(end, look), _MAX_END) if end.is_visible else _HIDDEN_END
+        for name, end in zip(entity.names, entity.ends, strict=False)
+    }
+
+
 @lru_cache(maxsize=256)
 def _fields_of(names: tuple[str, ...]) -> list[tuple[str, str]]:
     return [(one_line(field), one_line(member)) for field, member in map(member_of, names)]
@@ -92,12 +103,19 @@ class EntityRow:
     count: int = 1
 
 
-def entity_tables(entities: Iterable[SeenEntity]) -> dict[EntityName, list[EntityRow]]:
-    """The rows of each type, in entity order; equal entities share a row."""
+def entity_tables(
+    entities: Iterable[SeenEntity], look: Look | None = None
+) -> dict[EntityName, list[EntityRow]]:
+    """The rows of each type, in entity order; equal entities share a row.
+
+    The look describes the entities of relations.
+    """
     tables: dict[EntityName, dict[tuple[tuple[tuple[str, str], ...], bool], list[SeenEntity]]] = {}
     for entity in entities:
         cells: dict[str, str] = {}
+        ends = _ends_of(entity, look)
         for name, text in _feature_texts(entity.names, entity.features):
+            text = ends.get(name, text)
             cells[name] = f"{cells[name]}|{text}" if name in cells else text
         key = (tuple(cells.items()), entity.is_visible)
         tables.setdefault(entity.type, {}).setdefault(key, []).append(entity)
@@ -118,8 +136,24 @@ def table_columns(rows: Iterable[EntityRow]) -> dict[str, int]:
 
 def describe_entity(entity: SeenEntity, obs_space: ObsSpace) -> str:
     """An entity as `Food x=3 y=1`."""
-    features = describe_features(obs_space.entities[entity.type].features, entity.features)
-    return one_line(f"{entity.type} {features}")
+    names = obs_space.entities[entity.type].features
+    return one_line(f"{entity.type} {_described(entity, names, entity.features)}")
+
+
+def _described(
+    entity: SeenEntity,
+    names: Sequence[str],
+    values: Sequence[float] | NDArray[Any],
+    look: Look | None = None,
+) -> str:
+    """Some features of an entity, as in `describe_features`; of a relation with its entities."""
+    if not entity.ends:
+        return describe_features(names, values)
+    ends = _ends_of(entity, look)
+    texts = _feature_texts(names, values)
+    return " ".join(
+        f"{name}=({ends[name]})" if name in ends else f"{name}={text}" for name, text in texts
+    )
 
 
 def words_of(entity: SeenEntity, look: Look | None = None) -> str:
@@ -137,7 +171,8 @@ def words_of(entity: SeenEntity, look: Look | None = None) -> str:
             kept = [i for i, each in enumerate(names) if member_of(each)[0] != style.label]
             names, features = [names[i] for i in kept], [features[i] for i in kept]
             name = f"{name} {label}"
-        words = f"{name} {describe_features(names[:_MAX_FEATURES], features[:_MAX_FEATURES])}"
+        names, features = names[:_MAX_FEATURES], features[:_MAX_FEATURES]
+        words = f"{name} {_described(entity, names, features, look)}"
     text = clipped(one_line(words), _MAX_WORDS)
     return text if entity.is_visible else f"{text} (hidden)"
 

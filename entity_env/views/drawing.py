@@ -79,6 +79,9 @@ _FULL: Final = 0.95
 """Size of a shape that fills its cell, so others are drawn on it and not next to it."""
 _MAX_STACK: Final = 4
 """Maximum entities drawn in one cell; if there are more, the last place has their number."""
+_MAX_LINES: Final = 1000
+"""Maximum relations drawn as lines; others are rows of a table."""
+_THIN: Final = 0.05
 _SAMPLE: Final = 0.7
 """Size of the samples in a legend."""
 _MAX_SAMPLES: Final = 24
@@ -268,6 +271,11 @@ class Drawing:
         placed.sort(
             key=lambda e: (self._styles[e.type].shape == "ground", self._rank[e.type], e.index)
         )
+        for entity in self._lines(seen).values():
+            color = self._color_of(entity)
+            color = color if entity.is_visible else faded(color, HIDDEN)
+            ends = [self.on_scene(self.place_of(end) or (0, 0), end) for end in entity.ends]
+            scene.line(ends, color, width=_THIN, of=entity)
         stacks = self._stacks(placed)
         for entity in reversed(placed):  # the first is drawn on top
             self._draw_entity(scene, entity, stacks.get(self._stack_of(entity), ()))
@@ -287,10 +295,27 @@ class Drawing:
         return [*seen.entities, seen.globals] if len(seen.globals.features) else seen.entities
 
     def _rows(self, seen: SeenObservation) -> dict[EntityName, list[EntityRow]]:
-        drawn = [e for e in self._drawn(seen) if len(e.features) and self.place_of(e) is None]
+        lines = self._lines(seen)
+        drawn = [
+            entity
+            for entity in self._drawn(seen)
+            if len(entity.features) and self.place_of(entity) is None and entity.index not in lines
+        ]
         asked = _asked_in(seen) if len(drawn) > _MAX_ROWS else set()
         drawn.sort(key=lambda e: (e.type != GLOBAL_ENTITY, bool(asked) and e.index not in asked))
-        return entity_tables(drawn)
+        return entity_tables(drawn, self.look)
+
+    def _lines(self, seen: SeenObservation) -> dict[int, SeenEntity]:
+        """The relations between two places of the board, by index."""
+        if not self.obs_space.relations:
+            return {}
+        placed = {e.index: place for e in seen.entities if (place := self.place_of(e)) is not None}
+        found = [
+            entity
+            for entity in seen.entities
+            if len({placed[end.index] for end in entity.ends if end.index in placed}) == 2
+        ]
+        return {entity.index: entity for entity in found[:_MAX_LINES]}
 
     def _tint(self, features: Mapping[EntityName, Sequence[str]]) -> None:
         """Colors types without a style by their first Enum field."""

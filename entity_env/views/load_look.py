@@ -118,7 +118,9 @@ def _rebuilt(cls: type, entity: SeenEntity, prefix: str = "") -> object:
     made: object = object.__new__(cls)
     for name, kind in declared_fields(cls).items():
         feature, value = f"{prefix}{name}", None
-        if isinstance(kind, type) and is_dataclass(kind):
+        if entity.ends and feature in entity.names[:2]:
+            value = _rebuilt(kind, entity.ends[entity.names.index(feature)])
+        elif isinstance(kind, type) and is_dataclass(kind):
             value = _rebuilt(kind, entity, f"{feature}.")
         elif isinstance(kind, type) and issubclass(kind, Enum) and not issubclass(kind, Flag):
             value = kind[str(entity[feature])]

@@ -34,6 +34,7 @@ class SeenEntity:
         features: `(num_features,)` float64; a list in a `PlainObservation`.
         is_visible: False if hidden from the policy.
         index: position among all entities, in the order of the space; -1 for the global features.
+        ends: the two entities of a relation; empty for an entity.
     """
 
     id: EntityID
@@ -42,6 +43,7 @@ class SeenEntity:
     is_visible: bool = True
     names: Sequence[str] = ()
     index: int = -1
+    ends: tuple[SeenEntity, ...] = ()
 
     def __getitem__(self, name: str) -> float | str | list[float] | None:
         if name in self.names:
@@ -134,6 +136,9 @@ class SeenObservation:
 def seen_entities(observation: Observation, obs_space: ObsSpace) -> Iterator[SeenEntity]:
     """Yields the entities in the order of `Observation.entity_ids`."""
     ids = enumerate(observation.entity_ids(obs_space))
+    ends: dict[EntityName, list[SeenEntity]] = {
+        name: [] for relation in obs_space.relations.values() for name in relation.references or ()
+    }
     for name, space in obs_space.entities.items():
         if name not in observation.features:
             continue
@@ -142,7 +147,16 @@ def seen_entities(observation: Observation, obs_space: ObsSpace) -> Iterator[See
             row = _numbers(observation, observation.features[name][i])
             index, entity_id = next(ids)
             is_visible = visible is None or bool(visible[i])
-            yield SeenEntity(entity_id, name, row, is_visible, space.features, index)
+            of = tuple(
+                ends[other][int(row[column])]
+                for column, other in enumerate(space.references or ())
+                if 0 <= row[column] < len(ends[other])
+            )
+            of = of if len(of) == 2 else ()  # else wrong rows of an environment
+            entity = SeenEntity(entity_id, name, row, is_visible, space.features, index, of)
+            if name in ends:
+                ends[name].append(entity)
+            yield entity
 
 
 def _numbers(observation: Observation, values: Any) -> Any:  # noqa: ANN401 - an array or a list

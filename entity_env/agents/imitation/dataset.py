@@ -47,6 +47,7 @@ from entity_env.core.vec_obs import (
     VecSelectEntityActionMask,
     concat_entities,
     num_mask_rows,
+    wrong_relation,
 )
 from entity_env.errors import SchemaError, UsageError
 
@@ -405,6 +406,10 @@ def _batch(
         raise SchemaError(
             f"columns {prefix}... have {counts[wrong[0]]} entities in decision {wrong[0]}, after "
             "which the episode continues"
+        )
+    if wrong_row := wrong_relation(spaces[0].relations, features):
+        raise SchemaError(
+            f"columns {prefix}features/... in decision {wrong_row[0]}: {wrong_row[1]}"
         )
     if GLOBAL_ENTITY in features:
         found = features[GLOBAL_ENTITY]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from entity_env.authoring.action_type import ActionType, SelectEntity
 from entity_env.authoring.entity_type import EntityType, Places
@@ -23,7 +23,21 @@ from entity_env.lazy_imports import is_array, np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from entity_env.authoring.obs import Group, Obs
+
+class HasGroups(Protocol):
+    """An `Obs`, as far as relations need it."""
+
+    @property
+    def groups(self) -> Sequence[Any]:
+        """Lists and tuples of entities, `Rows` and `Relations`."""
+
+    @property
+    def masks(self) -> Mapping[ActionType[Any], BoolMask] | None:
+        """Masks of actions."""
+
+    @property
+    def actor_groups(self) -> Sequence[tuple[int, tuple[ActionType[Any], ...]]] | None:
+        """Positions of groups that act, and their actions; empty = all."""
 
 
 class Relations(Sequence[Any]):
@@ -56,22 +70,23 @@ class Relations(Sequence[Any]):
         return self.entities[index]
 
 
-def class_of(group: Group) -> type | None:
+def class_of(group: Any) -> type | None:  # noqa: ANN401 - a list, tuple, `Rows` or `Relations`
     """The class of a group's entities; None for an empty list or tuple."""
     if type(group) is list or type(group) is tuple:
         return group[0].__class__ if group else None
-    return group.cls  # type: ignore[union-attr]  # isinstance takes ten times as long
+    cls: type | None = group.cls  # isinstance takes ten times as long
+    return cls
 
 
-def num_of_class(cls: type, obs: Obs) -> int:
+def num_of_class(cls: type, obs: HasGroups) -> int:
     """Number of entities of one class."""
     return sum(len(group) for group in obs.groups if class_of(group) is cls)
 
 
-def places_of(cls: type, obs: Obs) -> Places:
+def places_of(cls: type, obs: HasGroups) -> Places:
     """The position of each entity of a class, by `id`; of an object shown twice, the first.
 
-    Rows of arrays are no objects to which a relation can refer: they only take their positions.
+    A relation cannot refer to a row of an array, which only takes its position.
     """
     ids: list[int] = []
     for group in obs.groups:
@@ -82,7 +97,7 @@ def places_of(cls: type, obs: Obs) -> Places:
     return dict(zip(ids, range(len(ids) - 1, -1, -1), strict=True))
 
 
-def relation_rows(kind: EntityType, group: Relations, obs: Obs) -> NDArray[np.float32]:
+def relation_rows(kind: EntityType, group: Relations, obs: HasGroups) -> NDArray[np.float32]:
     """The rows of relations.
 
     Raises:
@@ -100,7 +115,7 @@ def relation_rows(kind: EntityType, group: Relations, obs: Obs) -> NDArray[np.fl
     return rows
 
 
-def relation_type_in(obs: Obs, cls: type) -> EntityType:
+def relation_type_in(obs: HasGroups, cls: type) -> EntityType:
     """The type of relations between entities that the observation shows.
 
     Raises:
@@ -118,7 +133,7 @@ def relation_type_in(obs: Obs, cls: type) -> EntityType:
         ) from None
 
 
-def mask_of(kind: ActionType[Any], obs: Obs) -> BoolMask | None:
+def mask_of(kind: ActionType[Any], obs: HasGroups) -> BoolMask | None:
     """The mask of an action; of one that selects relations, only those whose source is the actor.
 
     Raises:
@@ -146,7 +161,9 @@ def mask_of(kind: ActionType[Any], obs: Obs) -> BoolMask | None:
     return own_relations(np.concatenate(sources), actors, mask, kind.name)
 
 
-def _places_of_actors(kind: SelectEntity[Any], obs: Obs, relation: EntityType) -> NDArray[np.int64]:
+def _places_of_actors(
+    kind: SelectEntity[Any], obs: HasGroups, relation: EntityType
+) -> NDArray[np.int64]:
     """The position of each actor among the entities of its class, that of a relation's source."""
     source = (relation.references or (object,))[0]
     roles, places, count = dict(obs.actor_groups or ()), [np.zeros(0, dtype=np.int64)], 0

@@ -22,6 +22,7 @@ from entity_env.core.spaces import (
     SelectEntityActionSpace,
 )
 from entity_env.core.vec_actions import choices_without_next
+from entity_env.core.vec_obs import wrong_relation
 from entity_env.errors import shown
 from entity_env.vec.external.messages import (
     ALIGNMENT,
@@ -287,7 +288,7 @@ class StepParser:
     ) -> None:
         """Refuses wrong references, and masks that allow an actor the relations of another one."""
         frame = Frame(layout, lengths, slots)  # new, because the memory has new numbers
-        if (wrong := frame.reference_problem()) is not None:
+        if (wrong := wrong_relation(layout.relations, frame.features)) is not None:
             place.refuse(f"row {wrong[0]}: {wrong[1]}")
         for name, selected in self._selected.items():
             action = layout.actions[name]
