@@ -28,12 +28,12 @@ from entity_env.authoring.action_type import (
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game_traceback import summary_of
 from entity_env.authoring.load_module import load_module, nearest, split_file_name
-from entity_env.authoring.obs import Obs, answers_to, has_targets, num_actors
+from entity_env.authoring.obs import Obs, answers_to, has_targets, is_same, num_actors
 from entity_env.core.action_request import choose_in_order, require_in_bounds
 from entity_env.core.observation import Action, Observation
 from entity_env.core.spaces import ActionName
 from entity_env.errors import AnswerError, EntityEnvError, ProtocolError, SchemaError, UsageError
-from entity_env.lazy_imports import is_array, np
+from entity_env.lazy_imports import np
 
 BotSource: TypeAlias = "type | Callable[..., object]"
 """A class with a method `choose` or `act`, or a function `bot(obs, *actions)`."""
@@ -112,10 +112,7 @@ class ScriptedAgent(PolicyAgent):
             self.begin_episode()
         kinds = self._run.kinds(actions)
         values = self._chosen(obs, actions, kinds)
-        try:
-            return choose_in_order(self.questions(observation), lambda asked: values[asked.name])
-        except SchemaError as error:  # of a mask that depends on an earlier part
-            raise AnswerError(f"{self.label} gave an illegal answer: {error}") from None
+        return choose_in_order(self.questions(observation), lambda asked: values[asked.name])
 
     def _chosen(
         self, obs: Obs, actions: tuple[ActionKey, ...], kinds: Sequence[ActionType[Any]]
@@ -159,13 +156,16 @@ def _parts_of(kind: ActionType[Any], obs: Obs, answer: object) -> list[list[Any]
             wanted = f"a {kind.cls.__name__}" if is_asked else "None, for an actor without a target"
             raise SchemaError(f"expected {wanted}, got {_text(each)}")
     parts = []
+    before: Any = None
     for field, part in kind.parts.items():
         given = [None if each is None else getattr(each, field) for each in decisions]
         if isinstance(part, Continuous):
             given = [[each] for each in given if each is not None]
             parts.append(_numbers(part, len(given), given))
             continue
-        rows = [obs.allowed(part)] if kind.is_global else obs.allowed(part)
+        allowed = obs.allowed(part, after=before)
+        rows = [allowed] if kind.is_global else allowed
+        before = given[0] if kind.is_global else given
         mine = list(compress(zip(given, rows, strict=True), asked))
         if isinstance(part, SelectEntity):
             actees = obs.of_class(part.actee)
@@ -219,8 +219,8 @@ def _position(
         return None
     cls = kind.actee.__name__
     for i, actee in enumerate(actees):
-        if _is_same(actee, answer):
-            if any(_is_same(each, answer) for each in allowed):
+        if is_same(actee, answer):
+            if any(is_same(each, answer) for each in allowed):
                 return i
             break
     else:
@@ -232,13 +232,6 @@ def _position(
         )
     expected = f", allowed are {_list(allowed)}" if allowed else " and all others: expected None"
     raise SchemaError(f"actor {actor}: its mask forbids {_text(answer)}{expected}")
-
-
-def _is_same(actee: object, answer: object) -> bool:
-    """True for the same object, or for arrays that share memory, such as views of one row."""
-    if is_array(actee) and is_array(answer):
-        return np.may_share_memory(actee, answer)
-    return actee is answer
 
 
 def _numbers(kind: Continuous, count: int, answer: object) -> list[Any]:

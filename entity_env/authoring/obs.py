@@ -229,14 +229,19 @@ class Obs:
             for entity in group
         ]
 
-    def allowed(self, action: ActionKey) -> list[Any]:
+    def allowed(self, action: ActionKey, *, after: object = None) -> list[Any]:
         """The legal choices of an action: Enum members, or entities of the class it selects.
 
         One list for a global action, else one list per actor, empty for an actor without a target.
-        If the mask depends on an earlier part, a choice is listed if it is legal after any choice.
+
+        Args:
+            after: what was chosen in the part before this one, if the mask depends on it: one
+                choice for a global action, else a list with one per actor. Default: a choice is
+                listed if it is legal after any choice.
 
         Raises:
-            SchemaError: a continuous action, or a mask of the wrong shape.
+            SchemaError: a continuous action, a mask of the wrong shape, or `after` has other
+                choices than the part before.
         """
         kind = action_type(action)
         if isinstance(kind, SelectEntity):
@@ -259,7 +264,12 @@ class Obs:
             try:
                 allowed: list[list[bool]]
                 if is_nested(mask):
-                    allowed = np.any(nested_mask(mask, shape, kind.name), axis=1).tolist()
+                    nested = nested_mask(mask, shape, kind.name)
+                    if after is None:
+                        allowed = np.any(nested, axis=1).tolist()
+                    else:
+                        given = [after] if is_global else after
+                        allowed = _rows_after(kind, self, nested, given)
                 else:
                     allowed = mask_rows(
                         mask, shape, kind.name, may_block=may_block, is_global=is_global
@@ -480,6 +490,38 @@ def _depending(kind: ActionType[Any], given: ActionType[Any], mask: Any) -> Any:
         f"the mask of {kind.name} depends on {given.name}, so it needs the shape "
         f"(num_actors, num_earlier, num_choices), got {shown(mask)}"
     )
+
+
+def _rows_after(
+    kind: ActionType[Any],
+    obs: Obs,
+    mask: NDArray[np.bool_],
+    given: object,
+) -> list[list[bool]]:
+    """Mask rows after the choices `given` in the part before, one per actor; None: no choice."""
+    parts = () if kind.whole is None else kind.whole.elements
+    before = next(part for part in parts if part.name == kind.space.given[-1])
+    is_select = isinstance(before, SelectEntity)
+    choices: Sequence[Any] = obs.of_class(before.actee) if is_select else before.choices  # type: ignore[attr-defined]  # labels
+    if not isinstance(given, list | tuple) or len(given) != len(mask):
+        raise SchemaError(
+            f"obs.allowed({kind.name}, after=...) needs what {len(mask)} actors chose for "
+            f"{before.name}, got {shown(given)}"
+        )
+    rows = []
+    for each, own in zip(given, mask, strict=True):
+        place = next((i for i, choice in enumerate(choices) if is_same(choice, each)), None)
+        if each is not None and place is None:
+            raise SchemaError(f"{shown(each)} is not a choice of {before.name}")
+        rows.append([False] * mask.shape[2] if place is None else own[place].tolist())
+    return rows
+
+
+def is_same(entity: object, other: object) -> bool:
+    """True for the same object, or for arrays that share memory, such as views of one row."""
+    if is_array(entity) and is_array(other):
+        return np.may_share_memory(entity, other)
+    return entity is other
 
 
 def _has_only_empty_rows(mask: object) -> bool:

@@ -22,10 +22,22 @@ from entity_env import (
     Turn,
     UsageError,
 )
-from entity_env.agents import Agent, RandomAgent, ScriptedAgent, load_agent
+from entity_env.agents import Agent, RandomAgent, ScriptedAgent, against, load_agent
 from entity_env.agents.scripted_agent import Bot
 from entity_env.authoring.action_type import ActionKey
 from entity_env.authoring.obs import num_actors
+from tests.games.composite_games import (
+    PAIR,
+    SEND,
+    Pair,
+    Planet,
+    Send,
+    Share,
+    View,
+    duel,
+    pair,
+    send,
+)
 from tests.helpers.tiny_games import (
     EACH,
     PICK,
@@ -112,6 +124,57 @@ def look(*, masks: bool = False) -> Obs:
         obs.mask(Move, [True, False, True]).mask(EACH, [[True, False], [True, True]])
         obs.mask(PICK, [[False, True, True], [False, False, False]])
     return obs
+
+
+def test_a_bot_asks_what_is_allowed_after_the_part_before() -> None:
+    class Fitting(ScriptedAgent):
+        def choose(self, obs: Obs, *actions: ActionKey) -> object:
+            targets = [planets[-1] for planets in obs.allowed(SEND.target)]
+            shares = obs.allowed(SEND.share, after=targets)
+            return [
+                Send(target, allowed[0], is_fast=True)
+                for target, allowed in zip(targets, shares, strict=True)
+            ]
+
+    class Illegal(ScriptedAgent):
+        def choose(self, obs: Obs, *actions: ActionKey) -> object:
+            target = obs.of_class(Planet)[0]
+            share = Share((int(target.size) + 1) % 3)
+            return [Send(target, share, is_fast=True)] * 2
+
+    class Equal(ScriptedAgent):
+        def choose(self, obs: Obs, *actions: ActionKey) -> object:
+            first = obs.allowed(PAIR.first)[0]
+            assert obs.allowed(PAIR.second, after=first) == [
+                each for each in Share if each != first
+            ]
+            return Pair(first, first, third=True)
+
+    send.run(Fitting())
+    with pytest.raises(AnswerError, match="its mask forbids"):
+        send.run(Illegal())
+    with pytest.raises(AnswerError, match=r"its mask forbids Share\.LOW, allowed are .*MID.*HIGH"):
+        pair.run(Equal())
+
+
+def test_opponents_cannot_choose_what_is_illegal_after_the_part_before() -> None:
+    class Equal(ScriptedAgent):
+        def choose(self, obs: Obs, *actions: ActionKey) -> object:
+            return Pair(Share.LOW, Share.LOW, third=True)
+
+    with pytest.raises(AnswerError, match="its mask forbids"):
+        against(duel, Equal).run(RandomAgent(seed=0), RandomAgent(seed=1))
+
+
+@pytest.mark.parametrize("after", [None, Share.LOW, [Share.LOW], "LOW"])
+def test_after_names_a_choice_of_the_part_before(after: object) -> None:
+    flags = [[a != b for a in Share] for b in Share]
+    obs = Obs().globals(View(0.0)).mask(PAIR.second, flags, given=PAIR.first)
+    if after in (None, Share.LOW):
+        assert obs.allowed(PAIR.second, after=after) == list(Share)[1 if after else 0 :]
+    else:
+        with pytest.raises(SchemaError, match=r"is not a choice of Pair\.first"):
+            obs.allowed(PAIR.second, after=after)
 
 
 def test_obs_lists_what_is_allowed() -> None:
