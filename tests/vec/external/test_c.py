@@ -19,6 +19,7 @@ from tests.vec.external.twins import (
     GAMES,
     acted,
     kinds,
+    parts,
     require_equal,
     require_failure,
     require_next_episodes,
@@ -96,6 +97,14 @@ def test_actions_of_all_kinds(
 ) -> None:
     monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0:detect_stack_use_after_return=0")
     require_equal(odd(program("odd_games", compiler), "kinds"), kinds, autoreset)
+
+
+@pytest.mark.parametrize("compiler", [GCC, CPP, f"{GCC} {SANITIZERS}"])
+def test_decisions_in_several_parts(
+    compiler: str, program: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0:detect_stack_use_after_return=0")
+    require_equal(odd(program("odd_games", compiler), "parts"), parts, "same_step")
 
 
 @pytest.mark.parametrize("link", get_args(Link))
