@@ -21,7 +21,7 @@ static const ee_action actions[] = {
     {"Steer", EE_CONTINUOUS, wheels, 0, low, high},
     {"SelectRock", EE_SELECT_ENTITY, NULL, ROCK, NULL, NULL},
 };
-static const char *word;
+static const char *word = "parts";
 
 static void draw_mask(ee_random *random, unsigned char *allowed, uint32_t count) {
     uint32_t i;
@@ -245,9 +245,8 @@ static void start(ee_copy *copy, uint64_t seed) {
 
 static void step(ee_copy *copy) { (void)copy; }
 
-int main(int num_words, char **words) {
+static ee_game make_game(void) {
     ee_game game;
-    word = num_words > 1 ? words[1] : "";
     memset(&game, 0, sizeof game);
     game.num_agents = 2;
     game.name = "odd";
@@ -272,5 +271,14 @@ int main(int num_words, char **words) {
         game.play = play_faults;
     }
     if (is("callback")) game.play = NULL, game.start = start, game.step = step;
+    return game;
+}
+
+#ifndef NO_MAIN
+int main(int num_words, char **words) {
+    ee_game game;
+    word = num_words > 1 ? words[1] : "";
+    game = make_game();
     return ee_serve(&game);
 }
+#endif

@@ -244,7 +244,7 @@ SIGNAL, HAUL = GlobalComposite(Signal), Composite(Haul)
 
 
 def play_parts(agent: Agent, *, seed: int) -> None:
-    """Asks for decisions in several parts, also of cars that can choose no rock, except the first."""
+    """Asks for decisions in several parts, also of cars that can choose no rock."""
     rng, score = SplitMix64(seed), 0.0
     for _ in range(4):
         cars = [Car(rng.random()) for _ in range(1 + rng.randrange(3))]
