@@ -1,4 +1,4 @@
-"""Games of `benchmarks/decisions.py` whose decisions have parts that must agree."""
+"""Games of `benchmarks/decisions.py`: decisions with parts that must agree, and many actors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from entity_env import Game, GlobalCategorical, GlobalComposite, Obs
+from entity_env import Composite, Game, GlobalCategorical, GlobalComposite, Obs
 from entity_env.agents import Agent
 
 NUM_ROUNDS: Final = 16
@@ -68,3 +68,65 @@ parts: Final = Game(play, entities=(), actions=(PASS,), global_features=Round, n
 apart: Final = Game(
     play, entities=(), actions=(RUNNER, BALL), global_features=Round, name="apart"
 ).with_settings(has_parts=False)
+
+# ------------------------------------------------------------------ many actors
+
+
+@dataclass
+class Depot:
+    """An actor; cannot send more than its trucks."""
+
+    trucks: int
+    x: float
+
+
+@dataclass
+class Town:
+    """What it still needs."""
+
+    need: int
+    x: float
+
+
+class Trucks(Enum):
+    """How many to send."""
+
+    ONE = 1
+    TWO = 2
+    THREE = 3
+
+
+@dataclass(frozen=True)
+class Send:
+    """Trucks of one depot."""
+
+    town: Town
+    trucks: Trucks
+
+
+SEND: Final = Composite(Send)
+
+
+def play_convoys(agent: Agent, *, seed: int, num_depots: int = 6, num_towns: int = 8) -> None:
+    """Every needed truck scores 1, less the distance; several depots may serve one town."""
+    rng, score = random.Random(seed), 0.0
+    for _ in range(8):
+        depots = [Depot(rng.randint(1, 3), rng.random()) for _ in range(num_depots)]
+        towns = [Town(rng.randint(1, 3), rng.random()) for _ in range(num_towns)]
+        obs = Obs(score).actors(depots, SEND).entities(towns)
+        enough = [
+            [[each.value <= min(depot.trucks, town.need) for each in Trucks] for town in towns]
+            for depot in depots
+        ]
+        sent = agent.act(obs.mask(SEND.trucks, enough, given=SEND.town), SEND)
+        if sent is None:
+            return
+        for depot, send in zip(depots, sent, strict=True):
+            if send is not None:
+                helped = min(send.town.need, send.trucks.value)
+                send.town.need -= helped
+                score += helped - abs(depot.x - send.town.x)
+    agent.game_over(Obs(score))
+
+
+convoys: Final = Game(play_convoys, entities=(Depot, Town), actions=(SEND,), name="convoys")
