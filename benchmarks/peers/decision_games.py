@@ -82,7 +82,7 @@ class Depot:
 
 @dataclass
 class Town:
-    """What it still needs."""
+    """A place that still needs trucks."""
 
     need: int
     x: float

@@ -556,6 +556,6 @@ def test_the_package_has_the_version_and_all_names() -> None:
         re.MULTILINE,
     )
     declared = (FOLDER / "entity-env.d.mts").read_text()
-    assert len(exported) == 9
+    assert len(exported) == 10
     for name in exported:
         assert re.search(rf"^export (?:class|function) {name}\b", declared, re.MULTILINE), name
