@@ -23,6 +23,8 @@ static const ee_action actions[] = {
 };
 static const char *word = "parts";
 
+static int is(const char *name) { return !strcmp(word, name); }
+
 static void draw_mask(ee_random *random, unsigned char *allowed, uint32_t count) {
     uint32_t i;
     for (i = 0; i < count; i++) allowed[i] = (unsigned char)ee_below(random, 2);
@@ -153,6 +155,7 @@ static void play_parts(ee_copy *copy, uint64_t seed) {
             memcpy(ee_mask(agent, HAUL_LOAD), load + 3 * i * num_rocks, 3 * (size_t)num_rocks);
             asked[k++] = i;
         }
+        if (is("other_actors")) ee_actor(agent, HAUL_ROCK, ROCK, 0);
         if (!ee_act(agent)) return;
         score += 3 * ee_choice(agent, SIGNAL_TURN, 0) + ee_choice(agent, SIGNAL_FLAG, 0);
         for (j = 0; j < k; j++) {
@@ -174,8 +177,6 @@ enum { MOVE };
 static const ee_entity dots[] = {{"Dot", x}};
 static const char *const moves[] = {"LEFT", "RIGHT", NULL};
 static const ee_action move_only[] = {{"Move", EE_CATEGORICAL, moves, 0, NULL, NULL}};
-
-static int is(const char *name) { return !strcmp(word, name); }
 
 static void show(ee_agent *agent, double score) {
     float zero = 0;
@@ -258,12 +259,12 @@ static ee_game make_game(void) {
         game.actions = actions, game.num_actions = 4;
         game.metrics = metrics;
         game.play = play_kinds;
-    } else if (is("parts") || is("too_many_given")) {
+    } else if (is("parts") || is("too_many_given") || is("other_actors")) {
         static const int too_many[] = {1, 0, 0, 0, 0, 0};
         game.num_agents = 1;
         game.entities = entities, game.num_entities = 2;
         game.actions = parts, game.num_actions = 6;
-        game.num_given = is("parts") ? num_given : too_many;
+        game.num_given = is("too_many_given") ? too_many : num_given;
         game.play = play_parts;
     } else {
         game.entities = dots, game.num_entities = 1;

@@ -210,6 +210,8 @@ def test_a_game_that_prints_and_reads(link: Link, sanitized: Compile) -> None:
         ("wait", "ee_wait: the agent has ended its episode"),
         ("callback", "only the `play` of this copy can wait"),
         ("no_action", "a game needs an action"),
+        ("too_many_given", "num_given must be at least 0, and at most the number"),
+        ("other_actors", "an action that depends on others must have the same actors"),
     ],
 )
 def test_a_wrong_call_is_an_error(word: str, message: str, sanitized: Compile) -> None:
