@@ -24,15 +24,14 @@ import os
 import statistics
 import subprocess
 import sys
-import tarfile
 from collections.abc import Mapping, Sequence
-from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, TypeAlias
 
 from benchmarks.common import report
 from benchmarks.learning import sb3_python
+from benchmarks.peers.before import differing_runs, tree_before
 from benchmarks.peers.environment import ROOT
 from benchmarks.peers.trainee import ONE_THREAD
 from benchmarks.vec import Progress
@@ -121,37 +120,14 @@ def figures(found: Mapping[tuple[str, str], Sequence[Run]]) -> dict[str, float]:
 
 def alone_vs_before() -> dict[str, float]:
     """See the top; without the history, one line on stderr and no figure."""
-    words = ("log", "--diff-filter=A", "--format=%H", "--", "entity_env/agents/rogue_net/memory.py")
-    added = _git(*words).decode().split()[-1:]
-    before = _git("archive", f"{added[0]}^") if added else b""
-    if not before:
-        sys.stderr.write("alone_vs_before is left out: it needs the commit before memory.py\n")
-        return {}
-    with TemporaryDirectory() as folder:
-        with tarfile.open(fileobj=BytesIO(before)) as archive:
-            archive.extractall(folder, filter="data")
-        digests = [_digests(Path(each)) for each in (ROOT, folder)]
-    differing = [name for name, each in digests[0].items() if digests[1].get(name) != each]
+    with tree_before("--diff-filter=A", "--", "entity_env/agents/rogue_net/memory.py") as tree:
+        if tree is None:
+            sys.stderr.write("alone_vs_before is left out: it needs the commit before memory.py\n")
+            return {}
+        differing = differing_runs(tree)
     if differing:
         sys.stderr.write(f"alone_vs_before: {', '.join(differing)} differ\n")
     return {"alone_vs_before": float(not differing)}
-
-
-def _git(*words: str) -> bytes:
-    """Output of git, or nothing if it fails."""
-    command = ("git", "-C", str(ROOT), *words)
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    return b"" if done.returncode else done.stdout
-
-
-def _digests(tree: Path) -> Mapping[str, str]:
-    """Output of `weights_digest.py` with the entity_env of a tree."""
-    script = ROOT / "benchmarks" / "peers" / "weights_digest.py"
-    env = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(tree)}
-    command = (sys.executable, str(script), str(ROOT / "examples"))
-    done = subprocess.run(command, env=env, cwd=tree, stdout=subprocess.PIPE, check=True)
-    found: Mapping[str, str] = json.loads(done.stdout)
-    return found
 
 
 if __name__ == "__main__":

@@ -24,13 +24,16 @@ class Contender:
         make: `module:function` in this package, which returns a `Stepper`.
         arguments: of that function.
         python: interpreter; default: the current one.
+        tree: the repository, or another version of it.
 
     Raises:
         SystemExit: the process ended or did not answer within 120 s, here or in a later call;
             the message includes its stderr.
     """
 
-    def __init__(self, make: str, *arguments: int, python: Path | None = None) -> None:
+    def __init__(
+        self, make: str, *arguments: int, python: Path | None = None, tree: Path = ROOT
+    ) -> None:
         self._name = " ".join([make, *map(str, arguments)])
         # Not the terminal: workers of some peers print long tracebacks when they are closed.
         self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in close
@@ -40,8 +43,8 @@ class Contender:
                 *("-m", "benchmarks.peers.serve", f"{__package__}.{make}"),
                 *map(str, arguments),
             ],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            cwd=tree,
+            env={**os.environ, "PYTHONPATH": str(tree)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,

@@ -1,14 +1,17 @@
-"""Games of `benchmarks/decisions.py`: parts that must agree, and facts about pairs of entities."""
+"""Games of `benchmarks/decisions.py`: parts that must agree, relations, and many actors."""
 
 from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
 from entity_env import HIDDEN, Game, GlobalCategorical, GlobalComposite, Obs, SelectEntity
+
+
+from entity_env import Composite, Game, GlobalCategorical, GlobalComposite, Obs
 from entity_env.agents import Agent
 
 NUM_ROUNDS: Final = 16
@@ -78,72 +81,116 @@ NUM_ENEMIES: Final = 8
 
 @dataclass
 class Ship:
+    """Attacks."""
+
     x: float
     y: float
 
 
 @dataclass
 class Enemy:
+    """Can be attacked."""
+
     x: float
     y: float
 
 
 @dataclass
-class Attacker:
-    """A ship whose position is not shown."""
-
-    x: float = field(metadata=HIDDEN)
-    y: float = field(metadata=HIDDEN)
-
-
-@dataclass
-class Target:
-    """An enemy whose position is not shown."""
-
-    x: float = field(metadata=HIDDEN)
-    y: float = field(metadata=HIDDEN)
-
-
-@dataclass
 class Distance:
-    """How far a target is."""
+    """How far an enemy is."""
 
-    ship: Attacker
-    target: Target
+    ship: Ship
+    enemy: Enemy
     distance: float
 
 
-ATTACK: Final = SelectEntity(Target)
-ATTACK_PLACED: Final = SelectEntity(Enemy)
+ATTACK: Final = SelectEntity(Enemy)
 
 
 def attack(agent: Agent, *, seed: int, has_relations: bool = True) -> None:
-    """In every round, the ship attacks one of eight enemies; the nearest one earns a point.
-
-    Either relations show how far the enemies are, or entities show where they are.
-    """
+    """In every round, the ship attacks one of eight enemies; the nearest one earns a point."""
     rng, score = random.Random(seed), 0.0
-    classes: tuple[Any, Any] = (Attacker, Target) if has_relations else (Ship, Enemy)
-    own, other = classes
     for _ in range(NUM_ROUNDS):
-        ship = own(rng.uniform(-1, 1), rng.uniform(-1, 1))
-        enemies = [other(rng.uniform(-1, 1), rng.uniform(-1, 1)) for _ in range(NUM_ENEMIES)]
+        ship = Ship(rng.uniform(-1, 1), rng.uniform(-1, 1))
+        enemies = [Enemy(rng.uniform(-1, 1), rng.uniform(-1, 1)) for _ in range(NUM_ENEMIES)]
         gaps = [math.hypot(each.x - ship.x, each.y - ship.y) for each in enemies]
         obs = Obs(score).actors([ship]).entities(enemies)
         if has_relations:
             pairs = zip(enemies, gaps, strict=True)
             obs.relations([Distance(ship, each, gap) for each, gap in pairs])
-        chosen = agent.act(obs, ATTACK if has_relations else ATTACK_PLACED)
+        chosen = agent.act(obs, ATTACK)
         if chosen is None:
             return
-        nearest = enemies[gaps.index(min(gaps))]
-        score += float(chosen[0] is nearest)
+        score += float(chosen[0] is enemies[gaps.index(min(gaps))])
     agent.game_over(Obs(score))
 
 
 related: Final = Game(
-    attack, entities=(Attacker, Target), relations=(Distance,), actions=(ATTACK,), name="related"
+    attack, entities=(Ship, Enemy), relations=(Distance,), actions=(ATTACK,), name="related"
 )
 placed: Final = Game(
-    attack, entities=(Ship, Enemy), actions=(ATTACK_PLACED,), name="placed"
+    attack, entities=(Ship, Enemy), actions=(ATTACK,), name="placed"
 ).with_settings(has_relations=False)
+
+
+# ------------------------------------------------------------------ many actors
+
+
+@dataclass
+class Depot:
+    """An actor; cannot send more than its trucks."""
+
+    trucks: int
+    x: float
+
+
+@dataclass
+class Town:
+    """A place that still needs trucks."""
+
+    need: int
+    x: float
+
+
+class Trucks(Enum):
+    """How many to send."""
+
+    ONE = 1
+    TWO = 2
+    THREE = 3
+
+
+@dataclass(frozen=True)
+class Send:
+    """Trucks of one depot."""
+
+    town: Town
+    trucks: Trucks
+
+
+SEND: Final = Composite(Send)
+
+
+def play_convoys(agent: Agent, *, seed: int, num_depots: int = 6, num_towns: int = 8) -> None:
+    """Every needed truck scores 1, less the distance; several depots may serve one town."""
+    rng, score = random.Random(seed), 0.0
+    for _ in range(8):
+        depots = [Depot(rng.randint(1, 3), rng.random()) for _ in range(num_depots)]
+        towns = [Town(rng.randint(1, 3), rng.random()) for _ in range(num_towns)]
+        obs = Obs(score).actors(depots, SEND).entities(towns)
+        enough = [
+            [[each.value <= min(depot.trucks, town.need) for each in Trucks] for town in towns]
+            for depot in depots
+        ]
+        sent = agent.act(obs.mask(SEND.trucks, enough, given=SEND.town), SEND)
+        if sent is None:
+            return
+        for depot, send in zip(depots, sent, strict=True):
+            if send is not None:
+                helped = min(send.town.need, send.trucks.value)
+                send.town.need -= helped
+                score += helped - abs(depot.x - send.town.x)
+    agent.game_over(Obs(score))
+
+
+convoys: Final = Game(play_convoys, entities=(Depot, Town), actions=(SEND,), name="convoys")

@@ -3949,6 +3949,18 @@ static const char *ea__compare_names(
     return ea__differ(what, expected[i] ? expected[i] : "none", got && got[i] ? got[i] : "none");
 }
 
+/* Whether an action of an agent depends on that many actions directly before it; else an error. */
+static const char *ea__compare_given(const ea_action *action, int number, int num_given) {
+    int i;
+    char expected[24], got[24];
+    for (i = 0; i < action->num_given && action->given[i] == number - action->num_given + i; i++) {
+    }
+    if (i == action->num_given && i == num_given) return NULL;
+    snprintf(expected, sizeof expected, "%d actions before it", action->num_given);
+    snprintf(got, sizeof got, "%d directly before it", num_given);
+    return ea__differ(action->name, expected, got);
+}
+
 /* How the spaces of an agent differ from those of a game, or NULL. */
 static const char *ea__compare_spaces(const ea_spaces *spaces, const ee_game *game) {
     static const char *const kinds[] = {"global choices", "choices", "selections", "numbers"};
@@ -3974,7 +3986,7 @@ static const char *ea__compare_spaces(const ea_spaces *spaces, const ee_game *ga
             return ea__differ(action->name, kinds[action->kind], kinds[got->kind]);
         }
         if (action->labels) problem = ea__compare_names("the label", action->labels, got->labels);
-        if (action->num_given) return ea__differ("an action after others,", action->name, "independent actions");
+        if (!problem) problem = ea__compare_given(action, i, game->num_given ? game->num_given[i] : 0);
     }
     return problem;
 }
@@ -4014,11 +4026,11 @@ static void ea__request_of(ea__seat *seat, ee_agent *agent, int action) {
     const int *entity = (const int *)(const void *)asked->entity.data;
     const int *number = (const int *)(const void *)asked->number.data;
     ea_request *request = &seat->requests[action];
-    size_t width = ee__num_choices(server, &agent->obs, action), wanted = width * (size_t)asked->count;
+    size_t width = ee__num_flags(server, &agent->obs, action), wanted = width * (size_t)asked->count;
     int i, *rows;
     memset(request, 0, sizeof *request);
     request->num_actors = asked->count;
-    if (kind->kind == EE_SELECT_ENTITY) request->num_actees = (int)width;
+    if (kind->kind == EE_SELECT_ENTITY) request->num_actees = agent->obs.counts[kind->selects];
     seat->rows[action].size = 0;
     rows = (int *)(void *)ee__grow(
         &seat->rows[action], sizeof(int) * ((size_t)request->num_actors + (size_t)request->num_actees)
@@ -4037,6 +4049,8 @@ static void ea__request_of(ea__seat *seat, ee_agent *agent, int action) {
     }
     if (asked->mask.size < wanted) ee__fill(&asked->mask, 1, wanted - asked->mask.size);
     request->mask = asked->mask.data;
+    request->is_dependent = server->game->num_given && server->game->num_given[action] &&
+                            server->game->actions[action - 1].kind != EE_CONTINUOUS;
 }
 
 /* Makes room for the entities of an observation. */

@@ -77,6 +77,9 @@ typedef struct ee_game {
     int num_settings;
     const char *const *metrics;
     size_t state_size; /* bytes of `ee_state`, set to 0 before the first episode */
+    /* For decisions in several parts, by action: the number of actions directly before it whose
+       choices it depends on. They are asked of the same actors. NULL = no action depends on others. */
+    const int *num_given;
     /* Called when the settings are known; may change this struct. Returns an error, or NULL. */
     const char *(*configure)(struct ee_game *game);
     /* Plays an episode; returns when all agents have ended theirs, or when `ee_act` returns 0. */
@@ -115,7 +118,9 @@ void ee_ask(ee_agent *agent, int action);
 void ee_actor(ee_agent *agent, int action, int entity, int number);
 /* Flags of the choices of the last actor, all 1 at first: set those that are not allowed to 0.
    There is one per label, or per entity of type `selects`: add those first. At least one must stay
-   1. The pointer is valid until the next call. */
+   1. If the action depends on the one directly before it (`num_given`), and that one is not
+   continuous, there is such a row of flags for each choice of that one, in order; rows of choices
+   that are not allowed may be all 0. The pointer is valid until the next call. */
 unsigned char *ee_mask(ee_agent *agent, int action);
 
 /* The observation is complete: the agent waits for answers. */
@@ -502,12 +507,25 @@ static size_t ee__num_choices(const ee__server *server, const ee__obs *obs, int 
                                           : (size_t)server->num_labels[action];
 }
 
+/* Rows of an actor's mask: one per choice of the action directly before, if it depends on that. */
+static size_t ee__num_rows(const ee__server *server, const ee__obs *obs, int action) {
+    const ee_game *game = server->game;
+    if (!game->num_given || !game->num_given[action]) return 1;
+    if (game->actions[action - 1].kind == EE_CONTINUOUS) return 1;
+    return ee__num_choices(server, obs, action - 1);
+}
+
+/* Number of flags of an actor. */
+static size_t ee__num_flags(const ee__server *server, const ee__obs *obs, int action) {
+    return ee__num_rows(server, obs, action) * ee__num_choices(server, obs, action);
+}
+
 unsigned char *ee_mask(ee_agent *agent, int action) {
     ee__asked *asked;
     size_t width, wanted;
     ee__require_action(agent, action);
     asked = &agent->obs.asked[action];
-    width = ee__num_choices(agent->copy->server, &agent->obs, action);
+    width = ee__num_flags(agent->copy->server, &agent->obs, action);
     wanted = width * (size_t)asked->count;
     if (!asked->count) ee__misuse("ee_mask: ask for the action first");
     if (agent->copy->server->game->actions[action].kind == EE_CONTINUOUS) {
@@ -522,9 +540,26 @@ unsigned char *ee_mask(ee_agent *agent, int action) {
     return asked->mask.data + (wanted - width);
 }
 
+/* Actions that depend on others must have their actors. */
+static void ee__require_same_actors(const ee_agent *agent) {
+    const ee_game *game = agent->copy->server->game;
+    int i;
+    for (i = 1; game->num_given && i < game->num_actions; i++) {
+        const ee__asked *asked = &agent->obs.asked[i], *other = &agent->obs.asked[i - 1];
+        size_t size = asked->entity.size;
+        if (!game->num_given[i] || !asked->count) continue;
+        if (asked->count != other->count || size != other->entity.size ||
+            (size && (memcmp(asked->entity.data, other->entity.data, size) ||
+                      memcmp(asked->number.data, other->number.data, size)))) {
+            ee__misuse("ee_wait: an action that depends on others must have the same actors");
+        }
+    }
+}
+
 void ee_wait(ee_agent *agent) {
     if (agent->copy->is_leaving) return;
     if (agent->has_ended) ee__misuse("ee_wait: the agent has ended its episode");
+    ee__require_same_actors(agent);
     agent->waits = agent->is_playing = 1;
 }
 
@@ -857,7 +892,7 @@ static void ee__add_asked(
 ) {
     const ee_action *kind = &server->game->actions[action];
     ee__asked *asked = &obs->asked[action];
-    size_t width = ee__num_choices(server, obs, action);
+    size_t width = ee__num_flags(server, obs, action);
     int i;
     *length = asked->count;
     if (kind->kind != EE_GLOBAL_CATEGORICAL) {
@@ -879,7 +914,7 @@ static void ee__add_asked(
     }
     if (kind->kind == EE_SELECT_ENTITY) {
         int64_t first = ee__index(obs, kind->selects, 0), *actees;
-        length[1] = asked->count ? (int64_t)width : 0;
+        length[1] = asked->count ? obs->counts[kind->selects] : 0;
         actees = (int64_t *)(void *)ee__grow(&slot[2].bytes, sizeof(int64_t) * (size_t)length[1]);
         for (i = 0; i < (int)length[1]; i++) actees[i] = first + i;
     }
@@ -1131,7 +1166,7 @@ static void ee__say_ready(ee__server *server) {
     ee_game *game = server->game;
     ee__bytes *out = &server->out;
     char text[48];
-    int i;
+    int i, j;
     ee__begin(out);
     snprintf(text, sizeof text, "{\"num_agents\": %d, \"spaces\": {", server->num_agents);
     ee__text(out, text);
@@ -1161,6 +1196,11 @@ static void ee__say_ready(ee__server *server) {
         if (action->kind == EE_CONTINUOUS) {
             ee__bounds(out, "low", action->low, server->num_labels[i]);
             ee__bounds(out, "high", action->high, server->num_labels[i]);
+        }
+        for (j = game->num_given ? game->num_given[i] : 0; j > 0; j--) {
+            ee__text(out, j == game->num_given[i] ? ", \"given\": [" : ", ");
+            ee__quoted(out, game->actions[i - j].name);
+            if (j == 1) ee__text(out, "]");
         }
         ee__text(out, "}");
     }
@@ -1234,6 +1274,9 @@ static const char *ee__problem_of(const ee__server *server) {
         }
         if (action->kind == EE_CONTINUOUS && (!action->low || !action->high)) {
             return "ee_action: an action of the kind EE_CONTINUOUS needs low and high";
+        }
+        if (game->num_given && (game->num_given[i] < 0 || game->num_given[i] > i)) {
+            return "ee_game: num_given must be at least 0, and at most the number of actions before";
         }
     }
     return server->num_envs > (int)EE__MAX_ROWS / server->num_agents
@@ -1345,6 +1388,8 @@ static const char *ee__problem_of_answers(const ee__server *server, ee_agent *ag
     const ee__asked *asked = &agent->obs.asked[action];
     size_t i, num = (size_t)agent->num_answers[action];
     size_t width = ee__num_choices(server, &agent->obs, action);
+    size_t num_rows = ee__num_rows(server, &agent->obs, action);
+    int is_dependent = server->game->num_given && server->game->num_given[action];
     if (server->game->actions[action].kind == EE_CONTINUOUS) {
         for (i = 0; i < num * width; i++) {
             if (!isfinite(agent->numbers[action][i])) return "ACT: a number is not finite";
@@ -1354,8 +1399,11 @@ static const char *ee__problem_of_answers(const ee__server *server, ee_agent *ag
     for (i = 0; i < num; i++) {
         uint64_t choice = (uint64_t)agent->choices[action][i];
         if (choice >= width) return "ACT: a choice is out of range";
-        if (asked->has_mask && !asked->mask.data[i * width + (size_t)choice]) {
-            return "ACT: a choice is not allowed";
+        if (asked->has_mask) { /* the choices before are in range: they were checked before */
+            size_t before = is_dependent && num_rows > 1 ? (size_t)agent->choices[action - 1][i] : 0;
+            if (!asked->mask.data[(i * num_rows + before) * width + (size_t)choice]) {
+                return "ACT: a choice is not allowed";
+            }
         }
     }
     return NULL;

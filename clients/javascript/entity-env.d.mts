@@ -24,7 +24,13 @@ export interface Continuous {
   low: number[];
   high: number[];
 }
-export type Action = GlobalCategorical | Categorical | SelectEntity | Continuous;
+/** A decision in several parts. */
+export interface Composite<Parts extends Record<string, Part> = any> {
+  kind: "composite";
+  parts: Parts;
+}
+export type Part = GlobalCategorical | Categorical | SelectEntity | Continuous;
+export type Action = Part | Composite;
 export type Actions = Record<string, Action>;
 
 /** An action with one label for the whole observation. */
@@ -37,15 +43,27 @@ export function selectEntity<Selected extends Entity = any>(type: string): Selec
 export function continuous(bounds: Record<string, [low: number, high: number]>): Continuous;
 
 /**
+ * A decision in several parts, by name, which are chosen in this order; all of them are global, or none is.
+ */
+export function composite<Parts extends Record<string, Part>>(parts: Parts): Composite<Parts>;
+
+/** A decision: a label, an entity or a list of numbers for each part. */
+export type Decision<Parts extends Record<string, Part>> = {
+  [Name in keyof Parts]: Answer<Parts[Name]> extends (infer One)[] ? NonNullable<One> : Answer<Parts[Name]>;
+};
+
+/**
  * A label, or for actors a list with an item per actor: labels, selected entities (null for an
- * actor that had no choice), or lists with a number per label.
+ * actor that had no choice), lists with a number per label, or decisions.
  */
 export type Answer<A> =
   0 extends 1 & A ? any :
   A extends GlobalCategorical<infer Label> ? `${Label}` :
   A extends Categorical<infer Label> ? `${Label}`[] :
   A extends SelectEntity<infer Selected> ? (Selected | null)[] :
-  A extends Continuous ? number[][] : never;
+  A extends Continuous ? number[][] :
+  A extends Composite<infer Parts> ?
+    Parts[keyof Parts] extends GlobalCategorical ? Decision<Parts> : (Decision<Parts> | null)[] : never;
 /** The answer to one action, or a list of the answers to several. */
 export type Answers<Asked extends Actions, Names extends readonly string[]> =
   Names extends readonly [infer Name extends string] ? Answer<Asked[Name]> :
@@ -113,6 +131,8 @@ export class Game<
   readonly settings: Values<Settings>;
 }
 
+export type Flags = readonly boolean[];
+
 /**
  * An observation: entities, actors, masks, and the score so far. Calls can be chained. `act` copies
  * what it shows, so entities and lists can be changed afterwards.
@@ -124,8 +144,11 @@ export class Obs {
   /** Entities that perform the given actions, or all that are asked. */
   actors(type: string, entities: readonly Entity[], ...actions: string[]): this;
   globals(features: Entity): this;
-  /** One flag per label; for actors, one list of flags per actor. */
-  mask(action: string, flags: readonly boolean[] | readonly (readonly boolean[])[]): this;
+  /**
+   * One flag per label; for actors, one list of flags per actor. With `given`, the name of the part
+   * directly before, there is a list of flags for each choice of that part instead of one list.
+   */
+  mask(action: string, flags: Flags | readonly Flags[] | readonly (readonly Flags[])[], given?: string): this;
   visible(type: string, flags: readonly boolean[]): this;
   metric(name: string, value: number): this;
 }

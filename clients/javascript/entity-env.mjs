@@ -48,6 +48,14 @@ export const continuous = bounds => {
   };
 };
 
+/**
+ * A decision in several parts, which are actions: `composite({ town: selectEntity("Town"), trucks:
+ * categorical("ONE", "TWO") })`. Parts are chosen in order, and an agent chooses each one knowing
+ * those before it. With actors, `act` resolves to one object with the parts per actor; it is null if
+ * the actor has no target. With parts that are all global, it resolves to one object.
+ */
+export const composite = parts => ({ kind: "composite", parts });
+
 // ------------------------------------------------------------------ errors
 
 /** A short text for a value in an error. */
@@ -167,6 +175,7 @@ export class Obs {
     this.roles = undefined; // by group, the actions of its actors: [] = all
     this.features = undefined;
     this.masks = undefined;
+    this.given = undefined; // by action with a mask that depends on another, the name of that one
     this.hidden = undefined;
     this.metrics = undefined;
   }
@@ -197,9 +206,14 @@ export class Obs {
   /**
    * Allows only some choices: one flag per label; for actors, one list of flags per actor. An actor
    * of a select action without an allowed entity is not asked: its answer is null.
+   *
+   * The mask of a part of a decision, such as "Send.trucks", may depend on the part directly before:
+   * with `given`, such as "Send.town", there is a list of flags for each choice of that part.
    */
-  mask(action, flags) {
+  mask(action, flags, given) {
     (this.masks ??= new Map()).set(action, flags);
+    if (given !== undefined) (this.given ??= new Map()).set(action, given);
+    else this.given?.delete(action);
     return this;
   }
 
@@ -310,6 +324,7 @@ class Row {
     this.hidden = undefined; // by type, its flags; undefined = all are visible
     this.metrics = undefined; // by number of the metric
     this.asked = NONE; // numbers of the actions, in the order of the answers
+    this.names = undefined; // what is asked, if this includes decisions in several parts
     this.acting = schema.actions.map(({ isGlobal }) => new Acting(isGlobal));
     this.answers = undefined;
   }
@@ -319,7 +334,8 @@ class Row {
 class Acting {
   constructor(isGlobal) {
     this.actors = isGlobal ? [0] : []; // indices
-    this.mask = undefined; // a list of flags for each actor
+    this.mask = undefined; // a list of flags for each actor; of a part, with a row per choice before if nested
+    this.isNested = false;
     this.first = 0; // index of the first actee
     this.choices = undefined; // the entities that can be selected
     this.hasTarget = undefined; // by actor, also of those left out
@@ -359,11 +375,12 @@ class Schema {
     requireNames(Object.keys(actions), `${where}the names of actions`);
     requireNames(globalFeatures, `${where}globalFeatures`);
     if (metrics !== undefined) requireNames(metrics, `${where}metrics`);
+    const { plain, wholes } = partsOf(actions, where);
     for (const [name, features] of Object.entries(entities)) {
       if (!name || name === "__global__") fail(`${where}the name of an entity type must not be ${shown(name)}: choose another one`);
       requireNames(features, `${where}the features of ${name}`);
     }
-    for (const [name, action] of Object.entries(actions)) requireAction(action, entities, `${where}action ${name}: `);
+    for (const [name, action] of Object.entries(plain)) requireAction(action, entities, `${where}action ${name}: `);
     requireOptions(maxEntities, Object.keys(entities), `${where}maxEntities`);
     for (const [name, most] of Object.entries(maxEntities)) {
       if (!Number.isSafeInteger(most) || most < 0) fail(`${where}maxEntities of ${name} must be an integer from 0, got ${shown(most)}`);
@@ -373,11 +390,17 @@ class Schema {
     this.entities = names.map(name => ({ name, features: [...entities[name]] }));
     this.globals = [...globalFeatures];
     this.metrics = metrics && [...metrics]; // undefined = not known
-    this.actions = Object.entries(actions).map(([name, action]) => ({
+    this.actions = Object.entries(plain).map(([name, action]) => ({
       ...structuredClone(action), name,
       isGlobal: action.kind === "global_categorical",
       selected: action.selects === undefined ? -1 : names.indexOf(action.selects),
+      before: -1, // number of the action on whose choice the mask may depend
     }));
+    this.wholes = wholes; // by name, the parts of a decision: `{ fields, indices }`
+    for (const action of this.actions) {
+      const before = this.actions.findIndex(({ name }) => name === action.given?.at(-1));
+      if (before >= 0 && this.actions[before].kind !== "continuous") action.before = before;
+    }
     this.hasGlobals = this.globals.length > 0 || this.actions.some(({ isGlobal }) => isGlobal);
     this.types = [...this.entities];
     if (this.hasGlobals) this.types.push({ name: "the globals", features: this.globals });
@@ -386,7 +409,8 @@ class Schema {
     this.puts = this.types.map(({ features }) => putter(features));
     this.typeOf = new Map(names.map((name, i) => [name, i]));
     this.actionOf = new Map(this.actions.map(({ name }, i) => [name, i]));
-    this.alone = new Map(this.actions.map(({ name }, i) => [name, [i]]));
+    this.alone = new Map(this.actions.map(({ name }, i) => [name, [i]]).filter(([, [i]]) => this.actions[i].whole === undefined));
+    for (const [name, { indices }] of wholes) this.alone.set(name, indices);
     this.kinds = []; // of the groups of the observation that is read
   }
 
@@ -394,6 +418,7 @@ class Schema {
   read(row, obs, names) {
     const asked = names.length === 1 ? this.alone.get(names[0]) : undefined;
     this.readAsked(row, obs, asked ?? this._asked(names));
+    row.names = this.wholes.size && names.some(name => this.wholes.has(name)) ? names : undefined;
   }
 
   /** Reads an observation; `asked` has numbers of actions. */
@@ -412,6 +437,7 @@ class Schema {
     const order = this._readGroups(row, obs, asked !== NONE);
     if (obs.masks !== undefined || obs.roles !== undefined) this._requireDeclared(obs);
     for (let i = 0; i < asked.length; i++) this._readActors(row, obs, asked[i], order);
+    for (let i = 0; i < asked.length; i++) if (this.actions[asked[i]].whole !== undefined) i += this._joinParts(row, this.actions[asked[i]].whole);
     row.hidden = obs.hidden === undefined ? undefined : this._hidden(row, obs.hidden);
     row.metrics = obs.metrics === undefined ? undefined : this._metrics(obs.metrics);
   }
@@ -419,7 +445,10 @@ class Schema {
   /** The actions that the last observation of a truncated episode offers, if `asked` were asked. */
   offered(obs, asked) {
     if (!(obs instanceof Obs) || (!obs.groups.length && obs.features === undefined)) return NONE;
-    const named = new Set([...obs.masks?.keys() ?? [], ...obs.roles?.flat() ?? []].map(name => this.actionOf.get(name)));
+    const named = new Set([...obs.masks?.keys() ?? [], ...obs.roles?.flat() ?? []].flatMap(name => {
+      const whole = this.wholes.get(this.actions[this.actionOf.get(name)]?.whole ?? name);
+      return whole?.indices ?? this.actionOf.get(name);
+    }));
     named.delete(undefined); // reported when the observation is read
     const offered = [...named].every(a => asked.includes(a)) ? asked : [...named];
     return obs.roles === undefined ? offered.filter(a => this.actions[a].isGlobal) : offered;
@@ -430,13 +459,13 @@ class Schema {
   }
 
   _asked(names) {
-    const known = this.actions.map(({ name }) => name).join(", ");
+    const known = [...this.alone.keys()].join(", ");
     if (!names.length) this._fail(`act needs the name of an action: ${known}`);
-    return names.map((name, i) => {
-      const action = this.actionOf.get(name);
-      if (action === undefined) this._fail(`act asks for the action ${shown(name)}, expected ${known}`);
+    return names.flatMap((name, i) => {
+      const indices = this.alone.get(name);
+      if (indices === undefined) this._fail(`act asks for the action ${shown(name)}, expected ${known}`);
       if (names.indexOf(name) < i) this._fail(`act asks for ${name} twice`);
-      return action;
+      return indices;
     });
   }
 
@@ -507,7 +536,7 @@ class Schema {
 
   _requireDeclared(obs) {
     for (const name of [...obs.masks?.keys() ?? [], ...obs.roles?.flat() ?? []]) {
-      if (!this.actionOf.has(name)) {
+      if (!this.actionOf.has(name) && !(this.wholes.has(name) && !obs.masks?.has(name))) {
         this._fail(`an observation has a mask or actors for the action ${shown(name)}, expected ${this.actions.map(each => each.name).join(", ")}`);
       }
     }
@@ -517,8 +546,10 @@ class Schema {
     const action = this.actions[index], acting = row.acting[index], { actors } = acting, { name } = action;
     const mask = obs.masks === undefined ? undefined : obs.masks.get(name);
     acting.mask = undefined;
+    acting.isNested = mask !== undefined && obs.given !== undefined && obs.given.has(name);
+    if (acting.isNested) this._requireBefore(action, obs.given.get(name));
     if (action.isGlobal) {
-      if (mask !== undefined) acting.mask = [this._flags(mask, action.labels.length, true, `the mask of ${name}`, "label")];
+      if (mask !== undefined) acting.mask = [this._flagsOf(row, action, acting, mask, `the mask of ${name}`)];
       return;
     }
     if (obs.roles === undefined) {
@@ -528,30 +559,87 @@ class Schema {
     let at = 0;
     for (let i = 0; i < obs.groups.length; i++) {
       const g = order === undefined ? i : order[i], roles = obs.roles[g], end = at + obs.groups[g].length;
-      const performs = roles !== undefined && (roles.length === 0 || roles.includes(name));
+      const performs = roles !== undefined && (roles.length === 0 || roles.includes(name) || roles.includes(action.whole));
       for (; at < end; at++) if (performs) actors.push(at);
     }
     if (action.kind === "continuous") {
       if (mask !== undefined) this._fail(`${name} is continuous: it has no mask`);
       return;
     }
-    const width = action.selected < 0 ? action.labels.length : row.counts[action.selected];
     if (mask !== undefined) {
       if (!Array.isArray(mask) || mask.length !== actors.length) {
         this._fail(`the mask of ${name} needs a list of flags for each of ${actors.length} actors, got ${shown(mask)}`);
       }
-      const what = action.selected < 0 ? "label" : action.selects;
-      acting.mask = mask.map((flags, i) => this._flags(flags, width, action.selected < 0, `the mask of ${name} for actor ${i}`, what));
+      acting.mask = mask.map((flags, i) => this._flagsOf(row, action, acting, flags, `the mask of ${name} for actor ${i}`));
     }
     if (action.selected >= 0) this._readActees(row, obs, action, acting);
   }
 
-  _readActees(row, obs, { selected, selects }, acting) {
+  _requireBefore({ name, before }, given) {
+    const wanted = before < 0 ? undefined : this.actions[before].name;
+    if (wanted === given) return;
+    this._fail(`the mask of ${name} is given ${shown(given)}, but ${
+      wanted === undefined ? "no labels or entities are chosen directly before" : `it can depend only on ${wanted}, which is chosen directly before`}`);
+  }
+
+  /** Number of choices of an action. */
+  numChoices(row, { selected, labels }) {
+    return selected < 0 ? labels.length : row.counts[selected];
+  }
+
+  /** A copy of the flags of an actor; with a row per choice of the action before, one after another. */
+  _flagsOf(row, action, { isNested }, flags, where) {
+    const width = this.numChoices(row, action), what = action.selected < 0 ? "label" : action.selects;
+    if (!isNested) return this._flags(flags, width, action.selected < 0, where, what);
+    const { name, selected } = this.actions[action.before], count = this.numChoices(row, this.actions[action.before]);
+    if (!Array.isArray(flags) || flags.length !== count) {
+      this._fail(`${where} needs ${count} lists of flags, one per choice of ${name}, got ${Array.isArray(flags) ? flags.length : shown(flags)}`);
+    }
+    const found = new Uint8Array(count * width);
+    flags.forEach((each, i) => {
+      const choice = selected < 0 ? this.actions[action.before].labels[i] : `${this.actions[action.before].selects} ${i}`;
+      found.set(this._flags(each, width, false, `${where} after ${choice}`, what), i * width);
+    });
+    return found;
+  }
+
+  /**
+   * Leaves out actors that have no target in some part of a decision, and requires a choice in each
+   * part after every choice of the part before. Returns the number of further parts.
+   */
+  _joinParts(row, whole) {
+    const { indices } = this.wholes.get(whole), acting = indices.map(i => row.acting[i]);
+    const hasTarget = acting[0].actors.map((_, i) => indices.every((index, p) =>
+      this.actions[index].selected < 0 || (acting[p].choices.length > 0 && (acting[p].mask === undefined || acting[p].mask[i].includes(1)))));
+    for (const each of acting) {
+      each.hasTarget = hasTarget;
+      if (hasTarget.every(Boolean)) continue;
+      each.actors = each.actors.filter((_, i) => hasTarget[i]);
+      each.mask = each.mask?.filter((_, i) => hasTarget[i]);
+    }
+    indices.forEach((index, p) => acting[p].isNested && this._requireNext(row, this.actions[index], acting[p], acting[p - 1]));
+    return indices.length - 1;
+  }
+
+  _requireNext(row, action, { mask }, before) {
+    const other = this.actions[action.before], count = this.numChoices(row, other), width = this.numChoices(row, action);
+    mask.forEach((flags, i) => {
+      for (let choice = 0; choice < count; choice++) {
+        const legal = before.mask === undefined || before.mask[i].some((flag, at) => flag && at % count === choice);
+        if (!legal || flags.subarray(choice * width, (choice + 1) * width).includes(1)) continue;
+        const named = other.selected < 0 ? other.labels[choice] : `${other.selects} ${choice}`;
+        this._fail(`the mask of ${action.name} allows nothing after ${named} of ${other.name}, which is allowed: forbid that choice, or allow something after it`);
+      }
+    });
+  }
+
+  _readActees(row, obs, { selected, selects, whole }, acting) {
     acting.first = 0;
     for (let t = 0; t < selected; t++) acting.first += row.counts[t];
     const own = obs.groups.filter((_, g) => obs.types[g] === selects);
     acting.choices = own.length === 1 ? [...own[0]] : own.flat();
     acting.hasTarget = undefined;
+    if (whole !== undefined) return; // see `_joinParts`
     const { actors, mask, choices } = acting;
     if (choices.length && (mask === undefined || mask.every(flags => flags.includes(1)))) return;
     const hasTarget = (acting.hasTarget = actors.map((_, i) => choices.length > 0 && mask[i].includes(1)));
@@ -601,16 +689,65 @@ class Schema {
 
   /** The answer to an action: `chosen` has an index for each actor, or a list of numbers. */
   decode(row, index, chosen) {
-    const { isGlobal, labels, selected } = this.actions[index];
+    const { isGlobal, labels, selected, whole } = this.actions[index];
     if (isGlobal) return labels[chosen[0]];
     if (selected >= 0) {
       const { choices, hasTarget } = row.acting[index];
-      if (hasTarget === undefined) return chosen.map(i => choices[i]);
+      if (hasTarget === undefined || whole !== undefined) return chosen.map(i => choices[i]);
       let next = 0;
       return hasTarget.map(isAsked => (isAsked ? choices[chosen[next++]] : null));
     }
     return this.actions[index].kind === "continuous" ? chosen : chosen.map(i => labels[i]);
   }
+
+  /** The result of `act`: the answers to the actions that were asked, parts joined to decisions. */
+  joined(row, answers) {
+    if (row.names === undefined) return answers.length === 1 ? answers[0] : answers;
+    let at = 0;
+    const found = row.names.map(name => {
+      const whole = this.wholes.get(name);
+      return whole === undefined ? answers[at++] : this._joinedParts(row, whole, answers.slice(at, at += whole.indices.length));
+    });
+    return found.length === 1 ? found[0] : found;
+  }
+
+  _joinedParts(row, { fields, indices }, answers) {
+    const decision = pick => Object.fromEntries(fields.map((field, p) => [field, pick(answers[p])]));
+    if (this.actions[indices[0]].isGlobal) return decision(answer => answer);
+    let next = 0;
+    return row.acting[indices[0]].hasTarget.map(isAsked => {
+      const i = isAsked ? next++ : -1;
+      return isAsked ? decision(answer => answer[i]) : null;
+    });
+  }
+}
+
+/** The actions of a game, with the parts of decisions as actions that depend on those before; and these decisions. */
+function partsOf(actions, where) {
+  const plain = {}, wholes = new Map();
+  let size = 0;
+  for (const [name, action] of Object.entries(actions)) {
+    if (!isObject(action) || action.kind !== "composite") {
+      plain[name] = action;
+      size++;
+      continue;
+    }
+    const { parts } = action, fields = isObject(parts) ? Object.keys(parts) : [], indices = [];
+    if (!fields.length) fail(`${where}action ${name}: composite expects an object with at least one part, got ${shown(parts)}`);
+    requireNames(fields, `${where}action ${name}: the names of parts`);
+    const isGlobal = fields.map(field => parts[field]?.kind === "global_categorical");
+    if (isGlobal.includes(true) && isGlobal.includes(false)) {
+      fail(`${where}action ${name}: either all parts or none must be the result of globalCategorical`);
+    }
+    fields.forEach((field, p) => {
+      if (!isObject(parts[field])) fail(`${where}action ${name}: part ${field} must be an action, got ${shown(parts[field])}`);
+      plain[`${name}.${field}`] = { ...parts[field], whole: name, ...(p ? { given: fields.slice(0, p).map(each => `${name}.${each}`) } : {}) };
+      indices.push(size++);
+    });
+    wholes.set(name, { fields, indices });
+  }
+  if (Object.keys(plain).length !== size) fail(`${where}an action has the name of a part of another: choose other names`);
+  return { plain, wholes };
 }
 
 function requireAction(action, entities, where) {
@@ -728,8 +865,7 @@ class NetworkAgent {
     schema.read(row, obs, actions);
     this.score = obs.score;
     const chosen = this._network.choose(this._observation(), this._choosing);
-    const answers = row.asked.map(a => schema.decode(row, a, chosen[schema.actions[a].name]));
-    return answers.length === 1 ? answers[0] : answers;
+    return schema.joined(row, row.asked.map(a => schema.decode(row, a, chosen[schema.actions[a].name])));
   }
 
   gameOver(obs = new Obs(this.score), options = {}) {
@@ -750,11 +886,20 @@ class NetworkAgent {
       at = end;
     });
     for (const a of row.asked) {
-      const { name, selected } = schema.actions[a], { actors, mask, first } = row.acting[a];
+      const { name, selected } = schema.actions[a], { actors, first } = row.acting[a], mask = this._mask(a);
       const actees = selected < 0 ? undefined : Array.from({ length: row.counts[selected] }, (_, i) => first + i);
       actions[name] = { actors, actees, mask };
     }
     return { features, globals: [...row.floats.subarray(at, at + schema.globals.length)], visible, actions, state: this._state };
+  }
+
+  /** The mask of an action; if it depends on the action before, with a list of rows per actor. */
+  _mask(index) {
+    const { _schema: schema, _row: row } = this, { mask, isNested } = row.acting[index];
+    if (mask === undefined || !isNested) return mask;
+    const action = schema.actions[index], width = schema.numChoices(row, action);
+    const count = schema.numChoices(row, schema.actions[action.before]);
+    return mask.map(flags => Array.from({ length: count }, (_, i) => flags.subarray(i * width, (i + 1) * width)));
   }
 }
 
@@ -995,8 +1140,9 @@ class Writer {
 
 /** Writes rows as frames. */
 class FrameWriter {
-  constructor({ types, entities, actions, hasGlobals }) {
-    Object.assign(this, { types, actions, hasGlobals });
+  constructor(schema) {
+    const { types, entities, actions, hasGlobals } = schema;
+    Object.assign(this, { schema, types, actions, hasGlobals });
     this.numEntities = entities.length;
     this.numSlots = 2 * types.length + 3 * actions.length;
     this.lines = []; // of each action in the matrix of lengths
@@ -1056,7 +1202,8 @@ class FrameWriter {
   }
 
   _writeAction(out, rows, index, flags, line) {
-    const { isGlobal, kind, labels, selected } = this.actions[index];
+    const { isGlobal, kind, labels, selected, before } = this.actions[index];
+    const rowsOf = row => (before < 0 ? 1 : this.schema.numChoices(row, this.actions[before])); // of an actor's mask
     let total = 0, numFlags = 0, numActees = 0, hasMask = false;
     for (let r = 0, { ints } = out; r < rows.length; r++) {
       const row = rows[r];
@@ -1064,7 +1211,7 @@ class FrameWriter {
       const { actors, mask } = row.acting[index], width = selected < 0 ? labels.length : row.counts[selected];
       ints[line + 2 * r] = actors.length;
       total += actors.length;
-      numFlags += actors.length * width;
+      numFlags += actors.length * width * rowsOf(row);
       if (selected >= 0 && actors.length) {
         ints[line + 2 * (rows.length + r)] = width;
         numActees += width;
@@ -1084,9 +1231,11 @@ class FrameWriter {
       let at = out.take(numFlags);
       for (const row of asking) {
         const { actors, mask } = row.acting[index], width = selected < 0 ? labels.length : row.counts[selected];
-        for (let i = 0; i < actors.length; i++, at += width) {
-          if (mask === undefined) out.bytes.fill(1, at, at + width);
-          else out.bytes.set(mask[i], at);
+        const count = width * rowsOf(row);
+        for (let i = 0; i < actors.length; i++) {
+          const end = at + count;
+          if (mask === undefined) out.bytes.fill(1, at, at = end);
+          else for (; at < end; at += mask[i].length) out.bytes.set(mask[i], at);
         }
       }
     }
@@ -1184,7 +1333,7 @@ class Server {
       spaces: {
         global_features: game.globalFeatures,
         entities: game._schema.entities,
-        actions: game._schema.actions.map(({ isGlobal, selected, ...action }) => action),
+        actions: game._schema.actions.map(({ isGlobal, selected, before, whole, ...action }) => action),
       },
       metrics: game.metrics,
       max_entities: game.maxEntities,
@@ -1259,7 +1408,7 @@ class Server {
           continue;
         }
         seat.resolve = undefined;
-        resolve(row.answers);
+        resolve(row.names === undefined ? row.answers : seat.schema.joined(row, row.asked.length === 1 ? [row.answers] : row.answers));
       }
       if (!isLate) copy.run();
     }

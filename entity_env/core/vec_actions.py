@@ -134,21 +134,24 @@ def repeated(
         per_actor: `(num_rows,)` number of these choices; None = the mask depends on none.
 
     Raises:
-        SchemaError: the mask has another `per_actor`.
+        SchemaError: the mask has another `per_actor` in a row with actors.
     """
     if isinstance(mask, VecContinuousActionMask):
         return mask
     given = None if mask.per_actor is None else mask.per_actor.values
-    if given is not None and not (per_actor is not None and np.array_equal(given, per_actor)):
+    has_actors = mask.actors.lengths > 0
+    if given is not None and not (
+        per_actor is not None and np.array_equal(given[has_actors], per_actor[has_actors])
+    ):
         wanted = "None" if per_actor is None else f"{per_actor[:8].tolist()}..."
         raise SchemaError(
             f"action {action!r}: per_actor of its mask must be the number of choices of the action "
             f"on which it depends, {wanted}: got {given[:8].tolist()}..."
         )
-    if given is not None or per_actor is None:
+    if per_actor is None:
         return mask
     counts = RaggedArray.unchecked(per_actor, np.ones_like(per_actor))
-    if mask.mask is None:
+    if mask.mask is None or given is not None:
         return replace(mask, per_actor=counts)
     rows = mask.actors.row_index
     widths, lengths = np.ones_like(rows), mask.actors.lengths * per_actor

@@ -25,6 +25,8 @@ _FINE_TUNING_CLOSE: Final = ((0.0, 0.2), (0.5, 0.0))
 """Schedule of `stay_close` for fine-tuning: 0 once the value function should be trained."""
 COMPILE_MODES: Final = OneOf(("wait", "background", "never"))
 """Words for `compile`, in addition to a number of steps."""
+RATIOS: Final = OneOf(("decision", "actor"))
+"""Values of `ratio`."""
 _INT64: Final = 2**63 - 1
 _INT32: Final = 2**31 - 1
 NETS: Final[Mapping[str, type[RogueNetConfig | MLPConfig | CNNConfig]]] = {
@@ -93,6 +95,10 @@ class PPOConfig:
     clip_coef: Annotated[float | Schedule, Range(0, is_above=True)] = 0.2
     """Relative change of a decision's probability since the rollout, beyond which the policy loss
     does not push the probability further."""
+    ratio: Annotated[str, RATIOS] = "decision"
+    """Probability whose change `clip_coef` limits: "decision" (everything that an agent does on one
+    observation, jointly for all actors) or "actor" (separately for each actor, all actions of an
+    actor jointly; global actions count as one actor). Equal for a single actor."""
     norm_adv: bool = True
     """Whether the advantages of a minibatch are normalized, to a mean of 0 and a standard deviation
     of at most 1."""

@@ -45,10 +45,9 @@ from entity_env.agents.training.rollout_buffer import (
     Rollout,
     RolloutBuffer,
     Trajectories,
-    evaluate,
 )
 from entity_env.agents.training.tracking.progress import Losses
-from entity_env.core.ragged import Floats
+from entity_env.core.ragged import Floats, RaggedArray
 from entity_env.core.vec_obs import VecObs
 from entity_env.errors import TrainingDivergedError
 
@@ -247,6 +246,7 @@ class _Minibatches(NamedTuple):
     Args:
         old: a copy of the network before the update, if it has dropout.
         teacher: the network to stay close to, if any.
+        by_actor: the ratio is that of each actor, see `PPOConfig.ratio`.
         arrays: computes the gradients of small microbatches in numpy; None = always torch.
     """
 
@@ -257,6 +257,7 @@ class _Minibatches(NamedTuple):
     old: Policy | None = None
     teacher: Policy | None = None
     arrays: MLPGradient | None = None
+    by_actor: bool = False
 
     @classmethod
     def of(
@@ -272,7 +273,11 @@ class _Minibatches(NamedTuple):
         if teacher is None and old is None:
             samples = {name: each.values for name, each in rollout.samples.items()}
             arrays = MLPGradient.of(net, rollout.obs, samples)
-        return cls(net, rollout, config, return_scale, old, teacher, arrays)
+        # For `arrays`, decisions have one actor each: both ratios are equal.
+        by_actor = config.ratio == "actor" and arrays is None
+        if by_actor and old is None:
+            rollout = _with_actor_logprobs(rollout, net, config)
+        return cls(net, rollout, config, return_scale, old, teacher, arrays, by_actor)
 
     def add_gradient(
         self, mb_inds: NDArray[np.int64], whole: Moments, rng: np.random.Generator
@@ -328,16 +333,38 @@ class _Minibatches(NamedTuple):
         its log-probabilities and values, so both networks agree before the first step.
         """
         if self.old is None:
-            return evaluate_beside(self.teacher, self.net, minibatch), minibatch
+            return self._new(minibatch), minibatch
         seed = int(rng.integers(2**63))
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             with torch.no_grad():
-                old = evaluate(self.old, minibatch)
+                old = evaluate_beside(None, self.old, minibatch, by_actor=self.by_actor)
             torch.manual_seed(seed)
-            new = evaluate_beside(self.teacher, self.net, minibatch)
+            new = self._new(minibatch)
         logprobs, values = (each.cpu().numpy() for each in (old.logprobs, old.values))
-        return new, replace(minibatch, logprobs=logprobs, values=values)
+        actors = None if old.actors is None else old.actors.logprobs.cpu().numpy()
+        return new, replace(minibatch, logprobs=logprobs, values=values, actor_logprobs=actors)
+
+    def _new(self, minibatch: Minibatch) -> Evaluation:
+        return evaluate_beside(self.teacher, self.net, minibatch, by_actor=self.by_actor)
+
+
+@torch.no_grad()
+def _with_actor_logprobs(rollout: Rollout, net: Policy, config: CurrentConfig) -> Rollout:
+    """The rollout with the log-probabilities of actors: the network must still be that of it."""
+    segments, b_inds = rollout.segments, rollout.b_inds
+    order = b_inds if segments is None else segments.decisions.values
+    place, lengths = np.zeros(len(rollout), np.int64), np.zeros(len(order), np.int64)
+    place[order] = np.arange(1, len(order) + 1)
+    logprobs = [np.zeros(0, np.float32)]
+    for at in rollout.parts(order, config.microbatch_size or config.minibatch_size):
+        found = evaluate_beside(None, net, rollout.minibatch(order[at]), by_actor=True).actors
+        if found is not None:
+            logprobs.append(found.logprobs.cpu().numpy())
+            lengths[at] = np.bincount(found.rows.cpu().numpy(), minlength=len(at))
+    # The first sequence is for all decisions without a known outcome.
+    ragged = RaggedArray.unchecked(np.concatenate(logprobs), np.concatenate(([0], lengths)))
+    return replace(rollout, actor_logprobs=ragged[place])
 
 
 def _has_dropout(net: nn.Module) -> bool:
@@ -353,9 +380,11 @@ def ppo_loss(
 ) -> tuple[Tensor, Tensor]:
     """PPO loss: clipped policy objective, clipped value loss, entropy bonus; and its metrics.
 
-    Adds the divergence from a teacher if `new` was compared with one. The metrics are in the order
-    of `_FIGURES`, without gradients. `return_scale` is the standard deviation of returns, the unit
-    of the value loss with `norm_returns`.
+    With a ratio for each actor, the policy objective is the sum over the actors, which has the
+    gradient of the joint ratio until the first step. Adds the divergence from a teacher if `new`
+    was compared with one. The metrics are in the order of `_FIGURES`, without gradients.
+    `return_scale` is the standard deviation of returns, the unit of the value loss with
+    `norm_returns`.
 
     Schulman et al., "Proximal Policy Optimization Algorithms" (2017), equations 7 and 9; the value
     loss is clipped as in OpenAI's baselines.
@@ -367,8 +396,18 @@ def ppo_loss(
     scale = _value_unit(config, return_scale)
     logratio = new.logprobs - old_logprobs
     ratio = logratio.exp()
-    clipped = ratio.clamp(1 - config.clip_coef, 1 + config.clip_coef)
-    pg_loss = torch.max(-advantages * ratio, -advantages * clipped).mean()
+    if new.actors is None or minibatch.actor_logprobs is None:
+        objective, is_clipped = _clipped(ratio, advantages, config)
+    else:
+        rows, logprobs = new.actors
+        old_actors = as_tensor(minibatch.actor_logprobs, rows.device)
+        by_actor = _clipped((logprobs - old_actors).exp(), advantages[rows], config)
+        objective, is_clipped, counts = (
+            torch.zeros_like(ratio).index_add(0, rows, each)
+            for each in (*by_actor, torch.ones_like(logprobs))
+        )
+        is_clipped = is_clipped / counts.clamp_min(1)
+    pg_loss = objective.mean()
     error = (new.values - returns).square()
     if config.clip_vloss:
         most = config.clip_coef * scale
@@ -379,14 +418,20 @@ def ppo_loss(
     loss = pg_loss - config.ent_coef * entropy + config.vf_coef * v_loss
     with torch.no_grad():
         approx_kl = (ratio - 1 - logratio).mean()
-        clip_fraction = ((ratio - 1).abs() > config.clip_coef).float().mean()
-        figures = torch.stack((pg_loss, v_loss, entropy, approx_kl, clip_fraction))
+        figures = torch.stack((pg_loss, v_loss, entropy, approx_kl, is_clipped.mean()))
     if new.teacher_kl is not None and new.agreement is not None:
         teacher_kl = new.teacher_kl.mean()
         loss = loss + config.stay_close * teacher_kl
         compared = torch.stack((teacher_kl.detach(), new.agreement.mean()))
         figures = torch.cat((figures, compared))
     return loss, figures
+
+
+def _clipped(ratio: Tensor, advantages: Tensor, config: CurrentConfig) -> tuple[Tensor, Tensor]:
+    """The clipped policy loss of each ratio, and 1.0 where the ratio is out of bounds."""
+    clipped = ratio.clamp(1 - config.clip_coef, 1 + config.clip_coef)
+    loss = torch.max(-advantages * ratio, -advantages * clipped)
+    return loss, ((ratio.detach() - 1).abs() > config.clip_coef).float()
 
 
 def _value_unit(config: CurrentConfig, return_scale: float | None) -> float:

@@ -114,16 +114,24 @@ class TeacherMemory:
         return replace(rollout, segments=replace(segments, teacher_states=states))
 
 
-def evaluate_beside(teacher: Policy | None, net: Policy, minibatch: Minibatch) -> Evaluation:
+def evaluate_beside(
+    teacher: Policy | None, net: Policy, minibatch: Minibatch, *, by_actor: bool = False
+) -> Evaluation:
     """`Policy.evaluate` on a minibatch, compared with a teacher if there is one.
+
+    With `by_actor`, also has `Evaluation.actors`.
 
     KL(teacher || policy) is the direction of AlphaStar (Vinyals et al. 2019), Kickstarting (Schmitt
     et al. 2018, as a cross-entropy) and the winner of Lux AI 2021. Its gradient is largest where
     the policy has given up a choice of the teacher. In the reverse direction, as in RLHF, such a
     choice has almost no gradient and is lost.
     """
+    masks = minibatch.obs.action_masks if by_actor else None
     if teacher is None:
-        return evaluate(net, minibatch)
+        if masks is None:
+            return evaluate(net, minibatch)
+        recalled = net.recalled(minibatch.obs, minibatch.past)
+        return evaluation_of(*recalled[:2], minibatch.samples, masks)
     chosen = {name: as_tensor(each, net.device) for name, each in minibatch.samples.items()}
     with torch.no_grad():
         remembered = teacher.recalled(minibatch.obs, minibatch.teacher_past)
@@ -139,5 +147,5 @@ def evaluate_beside(teacher: Policy | None, net: Policy, minibatch: Minibatch) -
             agreed = agreed.index_add(0, rows, agrees.to(values.dtype))
             counts = counts.index_add(0, rows, torch.ones_like(agrees, dtype=values.dtype))
     agreement = torch.where(counts > 0, agreed / counts.clamp_min(1), 1.0)
-    found = evaluation_of(distributions, values, minibatch.samples)
+    found = evaluation_of(distributions, values, minibatch.samples, masks)
     return replace(found, teacher_kl=teacher_kl, agreement=agreement)

@@ -76,6 +76,8 @@ class Minibatch:
         advantages, returns: `(num_decisions,)` float32, targets of policy and value.
         past: what the network remembered before the segments; None without memory.
         teacher_past: the same of the teacher, if there is one.
+        actor_logprobs: log-probabilities of the rollout's policy, in the order of `ActorLogprobs`;
+            None = not needed.
     """
 
     obs: EntityBatch
@@ -86,6 +88,7 @@ class Minibatch:
     returns: NDArray[np.float32]
     past: Past | None = None
     teacher_past: Past | None = None
+    actor_logprobs: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,7 @@ class Rollout:
         samples: per action one value per actor, in one sequence per decision.
         b_inds: `(num_learnable,)` int64, decisions with a known outcome.
         segments: these decisions in sequences; None without memory.
+        actor_logprobs: in one sequence per decision, empty if its outcome is unknown.
     """
 
     obs: EntityBatch
@@ -167,6 +171,7 @@ class Rollout:
     advantages: NDArray[np.float32]
     returns: NDArray[np.float32]
     segments: Segments | None = None
+    actor_logprobs: RaggedArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.logprobs)
@@ -212,6 +217,7 @@ class Rollout:
             self.returns[mb_inds],
             past,
             teacher_past,
+            None if self.actor_logprobs is None else _take(self.actor_logprobs, mb_inds).values,
         )
 
 

@@ -1,17 +1,21 @@
-"""Schedules, and settings from files and texts."""
+"""Schedules, settings from files and texts, and environments that cannot be trained on."""
 
 from __future__ import annotations
 
 import json
 import math
 import tomllib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from entity_env import EpisodeEnv
 from entity_env.agents.ppo import PPOConfig, Schedule, train
 from entity_env.agents.ppo.advice import unusual_settings
 from entity_env.agents.rogue_net import RogueNetConfig
@@ -19,8 +23,12 @@ from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig
 from entity_env.agents.training.tracking.runs import read_run
 from entity_env.agents.training.tracking.settings_file import parse_setting_text, read_settings
 from entity_env.cluster.search_range import SearchRange, changed
-from entity_env.errors import UsageError
+from entity_env.errors import SchemaError, UsageError
+from entity_env.games import snake
+from entity_env.games.classic import CartPole
+from entity_env.vec import Autoreset, BatchVecEnv, VecEnv
 from tests.agents.ppo.small_envs import VecSigns
+from tests.helpers.tiny_games import count
 
 SMALL = PPOConfig(
     total_steps=512, net=RogueNetConfig(d_model=16, n_layer=1), num_steps=2, minibatch_size=64
@@ -334,3 +342,53 @@ def test_a_sweep_varies_what_has_a_schedule() -> None:
     trial = changed(config, {"learning_rate": found.at(0.5), "update_epochs": 2})
     assert trial.learning_rate == pytest.approx(1e-3)
     assert (trial.ent_coef, trial.update_epochs) == (falling, 2)
+
+
+# ------------------------------------------------------------------ wrong environments
+
+MAKERS = (
+    r" create one with VecEnv\(game, 64\) .*; for a batch environment, BatchVecEnv; "
+    r"for Gymnasium, GymnasiumVecEnv\(gymnasium.*; for PettingZoo, .*from_pettingzoo"
+)
+WRONG: list[tuple[Callable[[], Any], str]] = [
+    (lambda: gymnasium.make("CartPole-v1"), "got <TimeLimit"),
+    (lambda: snake, r"got Game\(snake\);"),
+    (lambda: CartPole(2), "got <.*CartPole"),
+    (lambda: VecEnv, "got <class 'entity_env.vec.vec_env.VecEnv'>;"),
+    (lambda: EpisodeEnv.of(snake), "got <entity_env.episodes"),
+    (lambda: None, "got None;"),
+]
+
+
+@pytest.mark.parametrize(("make", "told"), WRONG)
+def test_what_is_no_vector_environment(make: Callable[[], Any], told: str) -> None:
+    wrong = make()
+    with pytest.raises(SchemaError, match=rf"train needs a VecEnv: .*{told}.*{MAKERS}"):
+        train(wrong, PPOConfig(total_steps=64))
+    with pytest.raises(SchemaError, match=rf"PPOConfig.for_env needs a VecEnv: .*{told}"):
+        PPOConfig.for_env(wrong)
+
+
+@pytest.mark.parametrize("autoreset", ["disabled", "next_step"])
+def test_another_autoreset(autoreset: Autoreset) -> None:
+    for vec in (
+        VecEnv(count, 2, autoreset=autoreset),
+        BatchVecEnv(CartPole, 2, autoreset=autoreset),
+    ):
+        with (
+            vec,
+            pytest.raises(
+                UsageError, match=rf'a VecEnv with autoreset="same_step": this .*{autoreset}'
+            ),
+        ):
+            train(vec, PPOConfig(total_steps=64))
+
+
+@pytest.mark.parametrize("make", [lambda: gymnasium.make("CartPole-v1"), lambda: CartPole(2)])
+def test_a_source_of_another_kind(make: Callable[[], Any]) -> None:
+    with pytest.raises(SchemaError, match=f"a VecEnv needs a Game.*{MAKERS}"):
+        VecEnv(make(), 2)
+    with pytest.raises(SchemaError, match=f"a VecEnv needs a Game.* returned a .*{MAKERS}"):
+        VecEnv(make, 2)
+    with pytest.raises(SchemaError, match=f"an EpisodeEnv needs a Game.*{MAKERS}"):
+        EpisodeEnv.of(make())

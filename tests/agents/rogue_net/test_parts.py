@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -21,13 +23,15 @@ from entity_env import (
     GlobalCategoricalActionSpace,
     VecCategoricalActionMask,
     VecObs,
+    questions,
 )
-from entity_env.agents import load_agent, random_actions
+from entity_env.agents import TrainAgentEnv, load_agent, random_actions
 from entity_env.agents.load import Backend
 from entity_env.agents.ppo import PPOConfig, train
 from entity_env.agents.ppo.teacher import evaluate_beside, frozen
 from entity_env.agents.rogue_net import (
     MLPConfig,
+    NumpyAgent,
     RogueNetConfig,
     initialized_from,
 )
@@ -40,6 +44,7 @@ from entity_env.agents.rogue_net.numpy_net.distributions import (
     GaussianArrays,
 )
 from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
+from entity_env.agents.rogue_net.numpy_net.single import IS_COMPILED
 from entity_env.agents.rogue_net.torch_net.distributions import (
     ActionDistribution,
     CategoricalDistribution,
@@ -49,11 +54,12 @@ from entity_env.agents.rogue_net.torch_net.distributions import (
 from entity_env.agents.rogue_net.torch_net.mlp import make_policy, policy_of
 from entity_env.agents.rogue_net.torch_net.policy import Policy
 from entity_env.agents.training.rollout_buffer import Minibatch
+from entity_env.core.action_request import Question, choose_in_order
 from entity_env.core.spaces import Spaces
 from entity_env.replay import record
 from entity_env.vec import VecEnv
 from tests.contract.test_parts import RULES
-from tests.games.composite_games import RandomGame, Rules, Share, pair, send
+from tests.games.composite_games import NUM_STEPS, RandomGame, Rules, Share, pair, send
 
 SMALL = RogueNetConfig(d_model=8, n_layer=1, n_head=2, d_qk=4)
 FLAT = MLPConfig(hidden=(8,))
@@ -159,6 +165,49 @@ def test_agents_play_record_and_think(game: Game, backend: Backend, tmp_path: Pa
         probabilities = [np.asarray(each) for each in turn.thoughts.probabilities.values()]
         for each in probabilities:
             np.testing.assert_allclose(each.sum(axis=1), 1, atol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not IS_COMPILED, reason="the package was installed without a compiler")
+@settings(max_examples=25)
+@given(RULES, st.integers(0, 99), st.sampled_from([0, 4]), st.sampled_from([0.5, 1.0]))
+def test_single_decisions_are_those_of_a_batch(
+    rules: Rules, seed: int, memory: int, temperature: float
+) -> None:
+    """In the same order of draws, so a seed gives the same samples without a compiler."""
+    game = RandomGame(rules)
+    size = replace(SMALL, memory=memory)
+    weights = random_policy(spaces_of(game), size, seed, scale=0.2).weights()
+    one, other = (NumpyAgent(weights, seed=seed, temperature=temperature) for _ in range(2))
+    in_c, kinds = one._single, rules.kinds
+    assert (in_c is None) == ("number" in kinds[:-1])
+    one._choose_from_batch = Mock(side_effect=one._choose_from_batch)  # type: ignore[method-assign]
+    other._single = None
+    env = TrainAgentEnv(game, seed=seed)
+    observation = env.reset()
+    for _ in range(2 * NUM_STEPS):
+        (chosen, probs), (wanted, expected) = (agent.choose(observation) for agent in (one, other))
+        assert chosen.keys() == wanted.keys()
+        assert probs.keys() == expected.keys()
+        for name, each in wanted.items():
+            np.testing.assert_allclose(chosen[name], each, atol=1e-4)
+        for name, rows in expected.items():
+            if len(rows):  # without actors, the batch has another width
+                np.testing.assert_allclose(probs[name], rows, atol=1e-4)
+        if memory:
+            assert one._after is not None
+            assert other._after is not None
+            np.testing.assert_allclose(one._after, other._after, atol=1e-4)
+        asked = questions(observation, *spaces_of(game))
+        observation = env.act(choose_in_order(asked, partial(_value_of, wanted)))
+        if observation.terminated or observation.truncated:
+            observation = env.reset()
+    assert in_c is None or not one._choose_from_batch.called
+    env.close()
+
+
+def _value_of(chosen: Mapping[str, Any], question: Question) -> Any:  # noqa: ANN401
+    return chosen[question.name]
 
 
 def test_names_change_everywhere() -> None:

@@ -21,7 +21,9 @@ static const ee_action actions[] = {
     {"Steer", EE_CONTINUOUS, wheels, 0, low, high},
     {"SelectRock", EE_SELECT_ENTITY, NULL, ROCK, NULL, NULL},
 };
-static const char *word;
+static const char *word = "parts";
+
+static int is(const char *name) { return !strcmp(word, name); }
 
 static void draw_mask(ee_random *random, unsigned char *allowed, uint32_t count) {
     uint32_t i;
@@ -97,6 +99,76 @@ static void play_kinds(ee_copy *copy, uint64_t seed) {
     }
 }
 
+/* ------------------------------------------------------------------ decisions in several parts */
+
+enum { SIGNAL_TURN, SIGNAL_FLAG, HAUL_ROCK, HAUL_LOAD, HAUL_IS_FAST, HAUL_WEIGHT };
+
+static const char *const bools[] = {"False", "True", NULL}, *const weight[] = {"weight", NULL};
+static const float lightest[] = {0}, heaviest[] = {2};
+static const ee_action parts[] = {
+    {"Signal.turn", EE_GLOBAL_CATEGORICAL, turns, 0, NULL, NULL},
+    {"Signal.flag", EE_GLOBAL_CATEGORICAL, flags, 0, NULL, NULL},
+    {"Haul.rock", EE_SELECT_ENTITY, NULL, ROCK, NULL, NULL},
+    {"Haul.load", EE_CATEGORICAL, flags, 0, NULL, NULL},
+    {"Haul.is_fast", EE_CATEGORICAL, bools, 0, NULL, NULL},
+    {"Haul.weight", EE_CONTINUOUS, weight, 0, lightest, heaviest},
+};
+static const int num_given[] = {0, 1, 0, 1, 2, 3};
+
+static void play_parts(ee_copy *copy, uint64_t seed) {
+    ee_agent *agent = ee_agent_of(copy, 0);
+    ee_random random;
+    double score = 0;
+    float half = 0.5f;
+    int turn, i, j, k, part, num_cars, num_rocks, is_near, asked[3];
+    random.state = seed;
+    for (turn = 0; turn < 4; turn++) {
+        unsigned char near[9], load[27], row[3];
+        memset(near, 1, sizeof near);
+        ee_observe(agent, score);
+        num_cars = 1 + (int)ee_below(&random, 3);
+        for (i = 0; i < num_cars; i++) {
+            float value = (float)ee_uniform(&random);
+            ee_add(agent, CAR, &value);
+        }
+        num_rocks = 1 + (int)ee_below(&random, 3);
+        for (i = 0; i < num_rocks; i++) {
+            float value = (float)ee_uniform(&random);
+            ee_add(agent, ROCK, &value);
+        }
+        is_near = (int)ee_below(&random, 2);
+        if (is_near) {
+            draw_mask(&random, near, (uint32_t)num_rocks);
+            for (i = num_rocks; i < num_cars * num_rocks; i++) near[i] = (unsigned char)ee_below(&random, 2);
+        }
+        for (i = 0; i < num_cars * num_rocks; i++) draw_mask(&random, load + 3 * i, 3);
+        ee_ask(agent, SIGNAL_TURN);
+        ee_ask(agent, SIGNAL_FLAG);
+        if (ee_below(&random, 2)) {
+            unsigned char *allowed = ee_mask(agent, SIGNAL_FLAG);
+            for (i = 0; i < 2; i++) draw_mask(&random, row, 3), memcpy(allowed + 3 * i, row, 3);
+        }
+        for (i = k = 0; i < num_cars; i++) { /* cars without a rock are left out */
+            if (!memchr(near + i * num_rocks, 1, (size_t)num_rocks)) continue;
+            for (part = HAUL_ROCK; part <= HAUL_WEIGHT; part++) ee_actor(agent, part, CAR, i);
+            if (is_near) memcpy(ee_mask(agent, HAUL_ROCK), near + i * num_rocks, (size_t)num_rocks);
+            memcpy(ee_mask(agent, HAUL_LOAD), load + 3 * i * num_rocks, 3 * (size_t)num_rocks);
+            asked[k++] = i;
+        }
+        if (is("other_actors")) ee_actor(agent, HAUL_ROCK, ROCK, 0);
+        if (!ee_act(agent)) return;
+        score += 3 * ee_choice(agent, SIGNAL_TURN, 0) + ee_choice(agent, SIGNAL_FLAG, 0);
+        for (j = 0; j < k; j++) {
+            int number = 8 * ee_choice(agent, HAUL_ROCK, j) + 100 * ee_choice(agent, HAUL_LOAD, j);
+            number += 1000 * ee_choice(agent, HAUL_IS_FAST, j);
+            score += (asked[j] + 1) * number + floor(16 * (double)*ee_numbers(agent, HAUL_WEIGHT, j)) / 16;
+        }
+    }
+    ee_observe(agent, score);
+    ee_add(agent, ROCK, &half);
+    ee_end(agent, 0);
+}
+
 /* ------------------------------------------------------------------ faults */
 
 enum { DOT };
@@ -105,8 +177,6 @@ enum { MOVE };
 static const ee_entity dots[] = {{"Dot", x}};
 static const char *const moves[] = {"LEFT", "RIGHT", NULL};
 static const ee_action move_only[] = {{"Move", EE_CATEGORICAL, moves, 0, NULL, NULL}};
-
-static int is(const char *name) { return !strcmp(word, name); }
 
 static void show(ee_agent *agent, double score) {
     float zero = 0;
@@ -176,9 +246,8 @@ static void start(ee_copy *copy, uint64_t seed) {
 
 static void step(ee_copy *copy) { (void)copy; }
 
-int main(int num_words, char **words) {
+static ee_game make_game(void) {
     ee_game game;
-    word = num_words > 1 ? words[1] : "";
     memset(&game, 0, sizeof game);
     game.num_agents = 2;
     game.name = "odd";
@@ -190,11 +259,27 @@ int main(int num_words, char **words) {
         game.actions = actions, game.num_actions = 4;
         game.metrics = metrics;
         game.play = play_kinds;
+    } else if (is("parts") || is("too_many_given") || is("other_actors")) {
+        static const int too_many[] = {1, 0, 0, 0, 0, 0};
+        game.num_agents = 1;
+        game.entities = entities, game.num_entities = 2;
+        game.actions = parts, game.num_actions = 6;
+        game.num_given = is("too_many_given") ? too_many : num_given;
+        game.play = play_parts;
     } else {
         game.entities = dots, game.num_entities = 1;
         game.actions = move_only, game.num_actions = is("no_action") ? 0 : 1;
         game.play = play_faults;
     }
     if (is("callback")) game.play = NULL, game.start = start, game.step = step;
+    return game;
+}
+
+#ifndef NO_MAIN
+int main(int num_words, char **words) {
+    ee_game game;
+    word = num_words > 1 ? words[1] : "";
+    game = make_game();
     return ee_serve(&game);
 }
+#endif

@@ -1,7 +1,7 @@
 // Games for the tests of the client: `node odd_games.mjs WORD`. Most have one entity, `Dot`, the
 // action `Move`, and episodes of three steps.
 import {
-  Game, Obs, Random, categorical, continuous, globalCategorical, selectEntity, serve,
+  Game, Obs, Random, categorical, composite, continuous, globalCategorical, selectEntity, serve,
 } from "../../../clients/javascript/entity-env.mjs";
 
 const [, , WORD = "dots", INDEX = "0"] = process.argv;
@@ -139,6 +139,10 @@ const DEFINITIONS = [
   () => ({ ...valid, doc: 1 }),
   () => ({ ...valid, check: "no" }),
   () => ({ ...valid, globalFeatures: ["\ud800"] }),
+  () => ({ ...valid, actions: { Send: composite() } }),
+  () => ({ ...valid, actions: { Send: composite({ to: "Dot" }) } }),
+  () => ({ ...valid, actions: { Send: composite({ to: categorical("A"), how: globalCategorical("B") }) } }),
+  () => ({ ...valid, actions: { Send: composite({ to: composite({ to: categorical("A") }) }) } }),
 ];
 
 // ------------------------------------------------------------------ failures of games

@@ -19,6 +19,7 @@ from tests.vec.external.twins import (
     GAMES,
     acted,
     kinds,
+    parts,
     require_equal,
     require_failure,
     require_next_episodes,
@@ -96,6 +97,14 @@ def test_actions_of_all_kinds(
 ) -> None:
     monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0:detect_stack_use_after_return=0")
     require_equal(odd(program("odd_games", compiler), "kinds"), kinds, autoreset)
+
+
+@pytest.mark.parametrize("compiler", [GCC, CPP, f"{GCC} {SANITIZERS}"])
+def test_decisions_in_several_parts(
+    compiler: str, program: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0:detect_stack_use_after_return=0")
+    require_equal(odd(program("odd_games", compiler), "parts"), parts, "same_step")
 
 
 @pytest.mark.parametrize("link", get_args(Link))
@@ -201,6 +210,8 @@ def test_a_game_that_prints_and_reads(link: Link, sanitized: Compile) -> None:
         ("wait", "ee_wait: the agent has ended its episode"),
         ("callback", "only the `play` of this copy can wait"),
         ("no_action", "a game needs an action"),
+        ("too_many_given", "num_given must be at least 0, and at most the number"),
+        ("other_actors", "an action that depends on others must have the same actors"),
     ],
 )
 def test_a_wrong_call_is_an_error(word: str, message: str, sanitized: Compile) -> None:

@@ -30,6 +30,7 @@ from tests.vec.external.test_c_fuzz import Message, answered, mutated, packed, r
 from tests.vec.external.twins import (
     GAMES,
     kinds,
+    parts,
     require_equal,
     require_failure,
     require_verified,
@@ -69,6 +70,11 @@ def test_every_link(link: Link) -> None:
 @pytest.mark.parametrize("autoreset", get_args(Autoreset))
 def test_actions_of_all_kinds(autoreset: Autoreset) -> None:
     require_equal(odd("kinds"), kinds, autoreset)
+
+
+@pytest.mark.parametrize("autoreset", get_args(Autoreset))
+def test_decisions_in_several_parts(autoreset: Autoreset) -> None:
+    require_equal(ExternalGame(["node", str(ODD.with_name("parts.mjs"))]), parts, autoreset)
 
 
 def test_settings_that_it_refuses() -> None:
@@ -224,7 +230,7 @@ def test_games_that_are_not_defined_correctly() -> None:
     count = len(
         re.findall(r"^  \(\) => (?:\(\{ ...valid|undefined)", ODD.read_text(), re.MULTILINE)
     )
-    assert count == 25
+    assert count == 29
     for i in range(count):
         done = subprocess.run(
             ["node", str(ODD), "defined", str(i)],
@@ -550,6 +556,6 @@ def test_the_package_has_the_version_and_all_names() -> None:
         re.MULTILINE,
     )
     declared = (FOLDER / "entity-env.d.mts").read_text()
-    assert len(exported) == 9
+    assert len(exported) == 10
     for name in exported:
         assert re.search(rf"^export (?:class|function) {name}\b", declared, re.MULTILINE), name

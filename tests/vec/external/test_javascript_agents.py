@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from entity_env.agents.rogue_net import NumpyAgent, Weights
-from entity_env.agents.rogue_net.checkpoints.agent_file import read_agent
+from entity_env import Game
+from entity_env.agents.rogue_net import NumpyAgent, RogueNet, RogueNetConfig, Weights
+from entity_env.agents.rogue_net.checkpoints.agent_file import read_agent, write_agent
 from entity_env.core.observation import Observation
 from tests import ROOT
 from tests.vec.external.test_javascript import node
-from tests.vec.external.twins import twin_of
+from tests.vec.external.twins import parts, twin_of
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed"),
@@ -83,7 +85,11 @@ Episodes = list[tuple[list[Any], list[float]]]
 
 def in_numpy(name: str) -> tuple[list[str], Episodes]:
     """Seeds and episodes of greedy agents in Python."""
-    twin, weights = twin_of(name), read_agent(path_of(name))
+    return episodes_of(twin_of(name), path_of(name))
+
+
+def episodes_of(twin: Game, path: Path) -> tuple[list[str], Episodes]:
+    weights = read_agent(path)
     expected: Episodes = []
     seeds = []
     for seed in range(NUM_EPISODES):
@@ -120,6 +126,86 @@ def test_greedy_episodes_are_those_of_numpy(name: str) -> None:
     seeds, expected = in_numpy(name)
     found = node(in_javascript(name, seeds, str(path_of(name))))
     require_equal_episodes(found, expected)
+
+
+@pytest.fixture(scope="module")
+def parts_agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An untrained agent for a game with decisions in several parts."""
+    torch.manual_seed(4)
+    size = RogueNetConfig(d_model=16, n_layer=1)
+    net = RogueNet(parts.obs_space(), parts.action_space(), size)
+    path = tmp_path_factory.mktemp("agent") / "parts.agent"
+    write_agent(path, net.weights())
+    return path
+
+
+PARTS = Path(__file__).with_name("parts.mjs")
+
+
+def test_decisions_in_several_parts_are_those_of_numpy(parts_agent: Path) -> None:
+    seeds, expected = episodes_of(parts, parts_agent)
+    code = in_javascript("NAME", seeds, str(parts_agent)).replace("./games/NAME.mjs", str(PARTS))
+    found: Episodes = node(code)
+    for (turns, _), (found_turns, _) in zip(expected, found, strict=True):
+        for (_, _, choice), (_, _, chosen) in zip(turns, found_turns, strict=True):
+            numbers = chosen.pop("Haul.weight")
+            np.testing.assert_allclose(numbers, choice.pop("Haul.weight"), atol=MAX_DIFFERENCE)
+            assert chosen == choice
+
+
+SHOWN = """
+const cars = [{x: 1}, {x: 2}], rocks = [{size: 1}, {size: 2}], all = [[1, 1, 1], [1, 1, 1]];
+const show = () => new Obs(0).actors("Car", cars).entities("Rock", rocks);
+const found = [];
+for (const [obs, ...asked] of CALLS) {
+  try {
+    found.push(await agent.act(obs, ...asked));
+  } catch (error) {
+    found.push(error.message);
+  }
+}
+console.log(JSON.stringify(found));
+"""
+WRONG_PARTS = {
+    'show(), "Haul.rock"': 'asks for the action "Haul.rock", expected Signal, Haul',
+    'show().mask("Haul", [[1, 1], [1, 1]]), "Haul"': 'a mask or actors for the action "Haul"',
+    'show().mask("Haul.load", [all, all], "Haul.weight"), "Haul"': (
+        'the mask of Haul.load is given "Haul.weight", but it can depend only on Haul.rock'
+    ),
+    'show().mask("Haul.rock", [all, all], "Haul.load"), "Haul"': (
+        "but no labels or entities are chosen directly before"
+    ),
+    'show().mask("Haul.load", [all, all]), "Haul"': (
+        "the mask of Haul.load for actor 0 needs 3 flags, one per label, got 2"
+    ),
+    'show().mask("Haul.load", [all, [[1, 1, 1]]], "Haul.rock"), "Haul"': (
+        "the mask of Haul.load for actor 1 needs 2 lists of flags, one per choice of Haul.rock"
+    ),
+    'show().mask("Haul.load", [all, [[1, 1, 1], [1, 1]]], "Haul.rock"), "Haul"': (
+        "the mask of Haul.load for actor 1 after Rock 1 needs 3 flags, one per label, got 2"
+    ),
+    'show().mask("Haul.load", [all, [[0, 0, 0], [1, 1, 1]]], "Haul.rock"), "Haul"': (
+        "the mask of Haul.load allows nothing after Rock 0 of Haul.rock, which is allowed"
+    ),
+}
+
+
+def test_wrong_masks_of_parts_are_refused(parts_agent: Path) -> None:
+    """A choice that is forbidden needs nothing after it, and an actor without a target no mask."""
+    legal = (
+        'show().mask("Haul.rock", [[0, 1], [0, 0]])'
+        '.mask("Haul.load", [[[0, 0, 0], [0, 1, 0]], [[0, 0, 0], [0, 0, 0]]], "Haul.rock"), "Haul"'
+    )
+    calls = ", ".join(f"[{each}]" for each in [*WRONG_PARTS, legal])
+    *errors, [first, second] = node(
+        'import {Obs, loadAgent} from "./entity-env.mjs";\n'
+        f'import {{game}} from "{PARTS}";\n'
+        f"const agent = await loadAgent({json.dumps(str(parts_agent))}, {{game}});\n"
+        + SHOWN.replace("CALLS", f"[{calls}]")
+    )
+    for message, wanted in zip(errors, WRONG_PARTS.values(), strict=True):
+        assert wanted in message
+    assert (first["rock"], first["load"], second) == ({"size": 2}, "MID", None)
 
 
 def loaded(source: str, options: str = "{}", more: str = "", name: str = "snake") -> Any:  # noqa: ANN401

@@ -18,7 +18,7 @@ from entity_env.batching.frame import Frame, LocalMemory
 from entity_env.batching.obs_batcher import ObsBatcher
 from entity_env.core.spaces import spaces_to_json
 from entity_env.replay import record
-from entity_env.vec import VecEnv
+from entity_env.vec import Autoreset, VecEnv
 from entity_env.vec.external.frames import StepParser
 from entity_env.vec.external.game import ExternalGame
 from entity_env.vec.external.messages import MessageError, Place, checksum_of, ready_of
@@ -37,11 +37,15 @@ def external(name: str) -> ExternalGame:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
 @pytest.mark.parametrize("name", GAMES)
-def test_it_shows_what_its_twin_shows(name: str) -> None:
+def test_it_shows_what_its_twin_shows(name: str, autoreset: Autoreset) -> None:
     game, twin, rng = external(name), GAMES[name], np.random.default_rng(0)
     assert dict(game.action_space()) == dict(twin.action_space())
-    with VecEnv(game, 3, seed=1) as one, VecEnv(twin, 3, seed=1) as other:
+    with (
+        VecEnv(game, 3, seed=1, autoreset=autoreset) as one,
+        VecEnv(twin, 3, seed=1, autoreset=autoreset) as other,
+    ):
         first, second = one.reset(), other.reset()
         for _ in range(12):
             assert_same(first, second)

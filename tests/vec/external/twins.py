@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from math import floor
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 import pytest
@@ -14,7 +14,18 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 import entity_env.games
-from entity_env import Categorical, Continuous, Game, Obs, SelectEntity, SplitMix64, WorkerError
+from entity_env import (
+    Categorical,
+    Composite,
+    Continuous,
+    Game,
+    GlobalComposite,
+    Obs,
+    Range,
+    SelectEntity,
+    SplitMix64,
+    WorkerError,
+)
 from entity_env.agents import Agent, RandomAgent, random_actions
 from entity_env.core.vec_obs import VecObs
 from entity_env.replay import record
@@ -213,3 +224,52 @@ kinds: Final = Game(
     num_agents=2,
 )
 """A game with actions of all kinds, which `odd_games.c` also has."""
+
+
+@dataclass(frozen=True)
+class Signal:
+    turn: Turn
+    flag: Flag
+
+
+@dataclass(frozen=True)
+class Haul:
+    rock: Rock
+    load: Flag
+    is_fast: bool
+    weight: Annotated[float, Range(0.0, 2.0)]
+
+
+SIGNAL, HAUL = GlobalComposite(Signal), Composite(Haul)
+
+
+def play_parts(agent: Agent, *, seed: int) -> None:
+    """Asks for decisions in several parts, also of cars that can choose no rock."""
+    rng, score = SplitMix64(seed), 0.0
+    for _ in range(4):
+        cars = [Car(rng.random()) for _ in range(1 + rng.randrange(3))]
+        rocks = [Rock(rng.random()) for _ in range(1 + rng.randrange(3))]
+        obs = Obs(score).actors(cars, HAUL).entities(rocks)
+        if rng.randrange(2):
+            near = [_mask(rng, len(rocks))]
+            near += [[bool(rng.randrange(2)) for _ in rocks] for _ in cars[1:]]
+            obs.mask(HAUL.rock, near)
+        loads = [[_mask(rng, len(Flag)) for _ in rocks] for _ in cars]
+        obs.mask(HAUL.load, loads, given=HAUL.rock)
+        if rng.randrange(2):
+            flags = [_mask(rng, len(Flag)) for _ in Turn]
+            obs.mask(SIGNAL.flag, flags, given=SIGNAL.turn)
+        answers = agent.act(obs, SIGNAL, HAUL)
+        if answers is None:
+            return
+        signal, hauls = answers
+        score += 3 * signal.turn.value + signal.flag.value
+        for i, haul in enumerate(hauls, 1):
+            if haul is not None:
+                number = 8 * rocks.index(haul.rock) + 100 * haul.load.value + 1000 * haul.is_fast
+                score += i * number + floor(16 * haul.weight) / 16
+    agent.game_over(Obs(score).entities([Rock(0.5)]))
+
+
+parts: Final = Game(play_parts, entities=(Car, Rock), actions=(SIGNAL, HAUL), name="parts")
+"""A game with decisions in several parts, which `odd_games.c` and `odd_games.mjs` also have."""

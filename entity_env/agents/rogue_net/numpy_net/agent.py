@@ -21,13 +21,17 @@ from entity_env.agents.rogue_net.numpy_net.distributions import (
     choose_label,
 )
 from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
-from entity_env.agents.rogue_net.numpy_net.single import single_net
-from entity_env.agents.rogue_net.numpy_net.single_reader import SingleObservationReader
+from entity_env.agents.rogue_net.numpy_net.single import SingleNet, single_net
+from entity_env.agents.rogue_net.numpy_net.single_reader import (
+    RequestedAction,
+    SingleObservation,
+    SingleObservationReader,
+)
 from entity_env.agents.rogue_net.weights import Weights
 from entity_env.authoring.local_run import Thoughts
 from entity_env.core.observation import Observation
 from entity_env.core.ragged import Floats
-from entity_env.core.spaces import ActionName, ContinuousActionSpace
+from entity_env.core.spaces import ActionName, ContinuousActionSpace, has_dependent
 from entity_env.core.vec_obs import VecActions
 from entity_env.errors import CheckpointError, SchemaError
 
@@ -72,6 +76,10 @@ class NumpyAgent(TrainedAgent):
         self.weights = weights
         self._rng = np.random.default_rng(seed)
         self._reader = SingleObservationReader(obs_space, action_space)
+        self._is_dependent = has_dependent(action_space)
+        given = [name for space in action_space.values() for name in space.given]
+        self._order = [*dict.fromkeys((*given, *action_space))]
+        """Actions in the order in which `NumpyNet` draws their choices."""
         self._gaussians: dict[ActionName, tuple[Floats, Floats, Floats]] = {}
         """Bounds and deviations of continuous actions, in the units of their spaces."""
         for name, space in action_space.items():
@@ -96,6 +104,8 @@ class NumpyAgent(TrainedAgent):
     def choose(self, observation: Observation) -> Choice:
         net, past = self._single, self._past()
         one = None if net is None else self._reader.read(observation)
+        if net is not None and one is not None and self._is_dependent and one.asked:
+            return self._choose_in_order(net, one, past) or self._choose_from_batch(observation)
         state = None if past is None else past.states.copy()
         if net is None or one is None or not net.decide(*one, self.choosing.temperature, state):
             return self._choose_from_batch(observation)
@@ -103,12 +113,56 @@ class NumpyAgent(TrainedAgent):
         chosen: dict[ActionName, Samples] = {}
         probs: dict[ActionName, Floats] = {}
         for asked in one.asked:
-            if isinstance(self.weights.action_space[asked.name], ContinuousActionSpace):
-                chosen[asked.name] = self._numbers(asked.name, asked.answers)
-            else:
-                probs[asked.name] = asked.answers
-                chosen[asked.name] = choose_label(asked.answers, self.choosing.greedy, self._rng)
+            self._draw(asked, chosen, probs)
         return chosen, probs
+
+    def _choose_in_order(
+        self, net: SingleNet, one: SingleObservation, past: Past | None
+    ) -> Choice | None:
+        """`choose` if actions depend on others; None if the network cannot decide.
+
+        Each pass answers all actions whose given ones are chosen, with masks that allow only these
+        choices.
+        """
+        spaces, asked = self.weights.action_space, {each.name: each for each in one.asked}
+        chosen: dict[ActionName, Samples] = {}
+        probs: dict[ActionName, Floats] = {}
+        answered: set[ActionName] = set()
+        for name in self._order:
+            if name not in asked:
+                continue
+            if name not in answered:
+                ready = [
+                    each
+                    for each in one.asked
+                    if each.name not in answered and chosen.keys() >= set(spaces[each.name].given)
+                ]
+                made = dict.fromkeys(name for each in ready for name in spaces[each.name].given)
+                requests = [asked[given].only(chosen[given]) for given in made]
+                for each in ready:
+                    given = spaces[each.name].given
+                    requests.append(each.after(chosen[given[-1]]) if given else each)
+                state = None if past is None else past.states.copy()
+                inputs = one._replace(asked=requests)
+                if not net.decide(*inputs, self.choosing.temperature, state):
+                    return None
+                self._after = state
+                answered |= {each.name for each in ready}
+            self._draw(asked[name], chosen, probs)
+        return chosen, probs
+
+    def _draw(
+        self,
+        asked: RequestedAction,
+        chosen: dict[ActionName, Samples],
+        probs: dict[ActionName, Floats],
+    ) -> None:
+        """Chooses the values of an action from its answers."""
+        if isinstance(self.weights.action_space[asked.name], ContinuousActionSpace):
+            chosen[asked.name] = self._numbers(asked.name, asked.answers)
+        else:
+            probs[asked.name] = asked.answers
+            chosen[asked.name] = choose_label(asked.answers, self.choosing.greedy, self._rng)
 
     def thoughts(self, obs: Batch, past: Past | None) -> Thoughts:
         distributions, values, attention = self._net.attended(obs, past)

@@ -65,15 +65,26 @@ class SingleNet(Protocol):
 
 
 def single_net(weights: Weights) -> SingleNet | None:
-    """The fastest network for single observations; None = only `NumpyNet` can compute it."""
-    if has_dependent(weights.action_space):
+    """The fastest network for single observations; None = only `NumpyNet` can compute it.
+
+    If actions depend on others, it answers those whose `given` actions have one allowed choice.
+    """
+    is_dependent = has_dependent(weights.action_space)
+    if is_dependent and _depends_on_numbers(weights):
         return None
     if IS_COMPILED:
         try:
             return _forward.Forward(agent_bytes(weights), (single_net, (weights,)))
         except ValueError:  # it is too large, or a parameter is not finite
             pass
-    return PlainSingleNet(weights) if PlainSingleNet.fits(weights) else None
+    fits = not is_dependent and PlainSingleNet.fits(weights)
+    return PlainSingleNet(weights) if fits else None
+
+
+def _depends_on_numbers(weights: Weights) -> bool:
+    spaces = weights.action_space
+    given = {name for space in spaces.values() for name in space.given}
+    return any(isinstance(spaces[name], ContinuousActionSpace) for name in given)
 
 
 _Tensors: TypeAlias = Mapping[str, NDArray[Any]]

@@ -20,7 +20,7 @@ from entity_env.core.spaces import (
     ObsSpace,
     SelectEntityActionSpace,
 )
-from entity_env.core.validation import as_mask
+from entity_env.core.validation import as_mask, nested_mask
 from entity_env.errors import SchemaError
 
 _NOTHING: Final = np.zeros(0, dtype=np.float32)
@@ -35,11 +35,25 @@ class RequestedAction(NamedTuple):
     actees: NDArray[np.int64] | None
     """`(num_actees,)` indices of entities; None unless the action selects entities."""
     allowed: NDArray[np.bool_] | None
-    """`(num_actors, num_choices)` bool; None = all choices."""
+    """`(num_actors, num_choices)` bool; None = all choices. If it depends on the action directly
+    before, `(num_actors, num_earlier, num_choices)`, with a choice after each legal one before.
+    """
     answers: Floats
     """`(num_actors, num_choices)`, for the results of the network: probabilities, or the means of a
     continuous action in the units of its space.
     """
+
+    def only(self, chosen: NDArray[Any]) -> RequestedAction:
+        """Allows only what each actor has chosen."""
+        allowed = np.zeros(self.answers.shape, np.bool_)
+        allowed[np.arange(len(allowed)), chosen] = True
+        return self._replace(allowed=allowed, answers=np.empty_like(self.answers))
+
+    def after(self, chosen: NDArray[Any]) -> RequestedAction:
+        """Allows what is legal after the choices of the action directly before."""
+        if self.allowed is None or self.allowed.ndim == 2:
+            return self
+        return self._replace(allowed=self.allowed[np.arange(len(self.allowed)), chosen])
 
 
 class SingleObservation(NamedTuple):
@@ -89,7 +103,7 @@ class SingleObservationReader:
         except (SchemaError, LookupError, TypeError, ValueError):
             return None
         known = [each for each in asked if each is not None]
-        if shared.ndim != 1 or len(known) < len(asked):
+        if shared.ndim != 1 or len(known) < len(asked) or not self._fit_together(known):
             return None
         return SingleObservation(own, shared, visible, known)
 
@@ -137,12 +151,39 @@ class SingleObservationReader:
             can_choose = num_choices > 0 or not len(actors)
             allowed = None
         else:
-            allowed = as_mask(given, (len(actors), num_choices), name)
-            can_choose = bool(allowed.any(axis=1).all())
+            depends = bool(space.given)
+            allowed = nested_mask(given, (len(actors), num_choices), name, depends=depends)
+            can_choose = allowed.ndim == 3 or bool(allowed.any(axis=1).all())
         if not can_choose:
             return None
         answers = np.empty((len(actors), num_choices), np.float32)
         return RequestedAction(name, actors, actees, allowed, answers)
+
+    def _fit_together(self, asked: list[RequestedAction]) -> bool:
+        """Whether actions that depend on others have their actors, and choices after theirs."""
+        by_name: dict[ActionName, RequestedAction] = {}
+        for each in asked:
+            by_name[each.name] = each
+            given = self._actions[each.name].given
+            if not given:
+                continue
+            if not all(
+                name in by_name and np.array_equal(by_name[name].actors, each.actors)
+                for name in given
+            ):
+                return False
+            if each.allowed is None or each.allowed.ndim == 2 or not len(each.actors):
+                continue
+            before = by_name[given[-1]]
+            legal = before.allowed
+            if each.allowed.shape[1] != before.answers.shape[1]:
+                return False
+            is_stuck = np.logical_not(each.allowed.any(axis=2))
+            if legal is not None:
+                is_stuck &= legal.any(axis=1) if legal.ndim == 3 else legal
+            if is_stuck.any():
+                return False
+        return True
 
 
 def _as_float(array: NDArray[Any]) -> Floats:

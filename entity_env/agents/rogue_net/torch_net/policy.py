@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias, TypedDict
+from typing import Final, NamedTuple, TypeAlias, TypedDict
 
 import numpy as np
 import torch
@@ -78,6 +78,21 @@ Decisions: TypeAlias = PolicyOutput
 """Alias of `PolicyOutput`."""
 
 
+class ActorLogprobs(NamedTuple):
+    """Joint log-probability of all samples of each actor, for all actions.
+
+    Actors are in order of their rows and, within a row, of their index; the actor of global actions
+    is the last.
+
+    Args:
+        rows: `(num_actors,)` int64, the row of each actor.
+        logprobs: `(num_actors,)` float32, with gradients.
+    """
+
+    rows: Tensor
+    logprobs: Tensor
+
+
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """Log-probabilities, entropy and values of given samples: `(num_rows,)`, with gradients.
@@ -88,6 +103,7 @@ class Evaluation:
         agreement: share of the choices in a row that equal the teacher's, see
             `ActionDistribution.agrees_with`, without gradients; 1 without actors; None without a
             teacher.
+        actors: log-probabilities of the actors, if they are needed.
     """
 
     logprobs: Tensor
@@ -95,6 +111,7 @@ class Evaluation:
     values: Tensor
     teacher_kl: Tensor | None = None
     agreement: Tensor | None = None
+    actors: ActorLogprobs | None = None
 
 
 class Policy(nn.Module, ABC):
@@ -216,7 +233,7 @@ class Policy(nn.Module, ABC):
         if temperature != 1.0:
             distributions = at_temperature(distributions, temperature)
         chosen, distributions = sample_actions(distributions, greedy=greedy, generator=generator)
-        logprobs, entropy = _sum_over_actors(distributions, chosen, values)
+        logprobs, entropy = _sum_over_actors(_weigh(distributions, chosen), values)
         samples = {name: choice.cpu().numpy() for name, choice in chosen.items()}
         return PolicyOutput(
             actions=_to_actions(distributions, chosen, samples),
@@ -437,11 +454,18 @@ def evaluation_of(
     distributions: Mapping[ActionName, ActionDistribution],
     values: Tensor,
     samples: Mapping[ActionName, NDArray[np.int64 | np.float32]],
+    masks: Mapping[ActionName, VecActionMask] | None = None,
 ) -> Evaluation:
-    """The evaluation of samples, given the result of `Policy.distributions`."""
+    """The evaluation of samples, given the result of `Policy.distributions`.
+
+    Args:
+        masks: those of the batch, for `Evaluation.actors`; None = without it.
+    """
     chosen = {name: as_tensor(samples[name], values.device) for name in distributions}
-    logprobs, entropy = _sum_over_actors(given_samples(distributions, chosen), chosen, values)
-    return Evaluation(logprobs, entropy, values)
+    weighed = _weigh(given_samples(distributions, chosen), chosen)
+    logprobs, entropy = _sum_over_actors(weighed, values)
+    actors = None if masks is None else _sum_by_actor(weighed, values, masks)
+    return Evaluation(logprobs, entropy, values, actors=actors)
 
 
 def _to_actions(
@@ -458,18 +482,48 @@ def _to_actions(
     return actions
 
 
+class _Weighed(NamedTuple):
+    """Row, log-probability and entropy of each actor of one action, `(num_actors,)` each."""
+
+    rows: Tensor
+    logprobs: Tensor
+    entropy: Tensor
+
+
+def _weigh(
+    distributions: Mapping[ActionName, ActionDistribution], chosen: Mapping[ActionName, Tensor]
+) -> dict[ActionName, _Weighed]:
+    """Weighs the samples of every action that has actors."""
+    return {
+        name: _Weighed(each.rows, *each.weigh(chosen[name]))
+        for name, each in distributions.items()
+        if len(each.rows)
+    }
+
+
 def _sum_over_actors(
-    distributions: Mapping[ActionName, ActionDistribution],
-    chosen: Mapping[ActionName, Tensor],
-    values: Tensor,
+    weighed: Mapping[ActionName, _Weighed], values: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Log-probability of `chosen` and entropy, `(num_rows,)`, summed over a row's actors."""
+    """Log-probability and entropy, `(num_rows,)`, summed over a row's actors."""
     logprobs = torch.zeros_like(values)
     entropy = torch.zeros_like(values)
-    for name, each in distributions.items():
-        if not len(each.rows):
-            continue
-        logprob, own_entropy = each.weigh(chosen[name])
-        logprobs = logprobs.index_add(0, each.rows, logprob)
-        entropy = entropy.index_add(0, each.rows, own_entropy)
+    for each in weighed.values():
+        logprobs = logprobs.index_add(0, each.rows, each.logprobs)
+        entropy = entropy.index_add(0, each.rows, each.entropy)
     return logprobs, entropy
+
+
+def _sum_by_actor(
+    weighed: Mapping[ActionName, _Weighed],
+    values: Tensor,
+    masks: Mapping[ActionName, VecActionMask],
+) -> ActorLogprobs:
+    """The log-probability of every actor, summed over its actions."""
+    actors = [masks[name].actors for name in weighed]
+    ids = [np.zeros((2, 0), np.int64), *(np.stack((a.row_index, a.values)) for a in actors)]
+    (rows, _), which = np.unique(np.concatenate(ids, axis=1), axis=1, return_inverse=True)
+    logprobs = values.new_zeros(len(rows))
+    ends = np.cumsum([len(each.values) for each in actors])
+    for each, index in zip(weighed.values(), np.split(which.reshape(-1), ends), strict=False):
+        logprobs = logprobs.index_add(0, as_tensor(index, values.device), each.logprobs)
+    return ActorLogprobs(as_tensor(rows, values.device), logprobs)

@@ -6,6 +6,7 @@ module even longer. Arrays of the network are looked up once per rollout.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
@@ -17,7 +18,7 @@ from entity_env.agents.rogue_net.action_index import Choices, Samples, find_choi
 from entity_env.agents.rogue_net.batch_layout import Layout, lay_out
 from entity_env.agents.rogue_net.memory import Past, recur
 from entity_env.agents.rogue_net.numpy_net.distributions import CategoricalArrays
-from entity_env.agents.rogue_net.numpy_net.functions import product
+from entity_env.agents.rogue_net.numpy_net.functions import gelu, product
 from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
 from entity_env.agents.rogue_net.operations import MEMORY_POOLING
 from entity_env.agents.rogue_net.torch_net.attention import LARGEST_HEAD, PackedLayout
@@ -32,7 +33,11 @@ from entity_env.agents.rogue_net.torch_net.embedding import (
     InputNorm,
     embed_type,
 )
-from entity_env.agents.rogue_net.torch_net.heads import CategoricalHead, SelectEntityHead
+from entity_env.agents.rogue_net.torch_net.heads import (
+    CategoricalHead,
+    Conditioning,
+    SelectEntityHead,
+)
 from entity_env.agents.rogue_net.torch_net.mlp import MLPPolicy
 from entity_env.agents.rogue_net.torch_net.net import RogueNet
 from entity_env.agents.rogue_net.torch_net.policy import Memory, Policy, PolicyOutput, no_past
@@ -40,6 +45,7 @@ from entity_env.agents.rogue_net.torch_net.tensors import FEW_PRODUCTS, as_array
 from entity_env.agents.rogue_net.weights import Weights, value_head
 from entity_env.core.ragged import Floats
 from entity_env.core.spaces import ActionName, has_dependent
+from entity_env.core.vec_actions import narrowed
 from entity_env.core.vec_obs import EntityBatch
 
 Pair: TypeAlias = tuple[Floats, Floats]
@@ -90,6 +96,37 @@ class _Head(NamedTuple):
 
     weight: Floats
     bias: Floats
+
+
+class _Conditioning(NamedTuple):
+    """`Conditioning` of an action that depends on others, without numbers among these."""
+
+    choices: Mapping[ActionName, Pair]
+    hidden: Pair
+    out: Pair
+
+    def actors(
+        self,
+        x: Floats,
+        rows: NDArray[np.int64],
+        earlier: Mapping[ActionName, Choices],
+        chosen: Mapping[ActionName, Samples],
+    ) -> Floats:
+        """The changed vectors of the actors in these rows of `x`."""
+        actors = x[rows]
+        context = np.zeros_like(actors)
+        for name, (weight, bias) in self.choices.items():
+            place, samples = earlier[name], chosen[name].astype(np.int64, copy=False)
+            if place.actees is None:
+                context += weight.T[samples]
+            else:
+                context += product(x[place.actees.picked(place.rows, samples)], weight.T)
+            context += bias
+        (weight, bias), (last, shift) = self.hidden, self.out
+        hidden = gelu(product(np.concatenate((actors, context), axis=1), weight.T) + bias)
+        actors += product(hidden, last.T)
+        actors += shift
+        return actors
 
 
 def fastest_policy(net: Policy) -> ActingPolicy:
@@ -161,6 +198,10 @@ class CompiledPolicy:
         }
         self._blocks = [cast(TransformerBlock, each).weights() for each in net.backbone.blocks]
         self._heads = {name: _head(module) for name, module in net.action_heads.items()}
+        self._conditionings = {
+            name: _conditioning(cast(Conditioning, module))
+            for name, module in net.conditionings.items()
+        }
         self._memory = None if net.memory is None else _memory(net.memory)
         self._value_policy = None if net.value_net is None else CompiledPolicy(net.value_net)
         if net.value_net is None:
@@ -179,7 +220,6 @@ class CompiledPolicy:
             and net.config.d_head <= LARGEST_HEAD
             and net.config.d_model <= LARGEST_MODEL
             and max(net.inputs.widths.values()) <= LARGEST_WIDTH
-            and not has_dependent(net.action_space)
             and all(
                 isinstance(head, CategoricalHead | SelectEntityHead)
                 for _, head in net.action_heads.items()
@@ -198,7 +238,11 @@ class CompiledPolicy:
         from entity_env.agents.rogue_net.kernels.policy import draw_categorical
 
         layout = lay_out(batch, self._inputs.names, is_compiled=True)
-        asked = {name: find_choices(name, batch.action_masks[name], layout) for name in self._heads}
+        asked = {
+            name: find_choices(name, batch.action_masks[name], layout)
+            for name in self._heads
+            if name not in self._conditionings
+        }
         past = past or no_past(self._net, batch)
         x, states = self._encode(batch, layout, past)
         logprobs, entropy = np.zeros((2, len(layout.lengths)), dtype=np.float32)
@@ -208,8 +252,15 @@ class CompiledPolicy:
             values, of_value = self._value_policy.recall_values(batch, past)
             states = np.concatenate((states, of_value), axis=1)
         samples: dict[ActionName, Samples] = {}
-        for name, choices in asked.items():
-            logits = _logits(self._heads[name], x, choices)
+        for name, head in self._heads.items():
+            actors = None
+            if (conditioning := self._conditionings.get(name)) is not None:
+                before = samples[self._net.action_space[name].given[-1]]
+                mask = narrowed(batch.action_masks[name], before)
+                asked[name] = find_choices(name, mask, layout)
+                actors = conditioning.actors(x, asked[name].packed, asked, samples)
+            choices = asked[name]
+            logits = _logits(head, x, choices, actors)
             race = torch.empty(logits.shape).exponential_(generator=generator).numpy()
             chosen = np.empty(len(choices.rows), dtype=np.int64)
             allowed = _ALL if choices.allowed is None else _writable(choices.allowed)
@@ -282,12 +333,21 @@ def _head(module: nn.Module) -> _Head:
     return _Head(*map(np.ascontiguousarray, scaled))
 
 
-def _logits(head: _Head, x: Floats, choices: Choices) -> Floats:
+def _conditioning(module: Conditioning) -> _Conditioning:
+    choices = {name: _arrays(layer) for name, layer in module.choices.items()}
+    return _Conditioning(choices, _arrays(module.hidden), _arrays(module.out))
+
+
+def _logits(head: _Head, x: Floats, choices: Choices, actors: Floats | None = None) -> Floats:
+    """The logits of an action; `actors` replaces the actors' rows of `x`."""
     from entity_env.agents.rogue_net.kernels.policy import actee_logits, label_logits
 
     num_actors, actees = len(choices.packed), choices.actees
     scored = np.empty((num_actors, len(head.bias)), dtype=np.float32)
-    label_logits(x, choices.packed, *head, scored)
+    if actors is None:
+        label_logits(x, choices.packed, *head, scored)
+    else:
+        label_logits(actors, np.arange(num_actors), *head, scored)
     if actees is None:
         return scored
     logits = np.empty((num_actors, max(actees.max_actees, 1)), dtype=np.float32)

@@ -33,7 +33,8 @@ class Losses:
         entropy: nats per decision.
         approx_kl: divergence of the new policy from the rollout's, (r - 1) - log r for the ratio r
             of their probabilities, http://joschu.net/blog/kl-approx.html.
-        clip_fraction: share of decisions with a clipped ratio.
+        clip_fraction: share of clipped ratios: of decisions or, with `ratio="actor"`, of actors,
+            as the mean over decisions.
         explained_variance: 1 - Var(return - value) / Var(return) before the update.
         teacher_kl: divergence from the teacher in nats per decision; NaN without a teacher.
         teacher_agreement: share of choices whose most probable value equals the teacher's.

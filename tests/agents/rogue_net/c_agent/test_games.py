@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from benchmarks.peers.network_in_c import HEADERS
 from entity_env.agents import load_agent
+from entity_env.agents.rogue_net import RogueNet, RogueNetConfig
+from entity_env.agents.rogue_net.checkpoints.agent_file import write_agent
+from entity_env.core.spaces import ContinuousActionSpace
 from tests import ROOT
-from tests.vec.external.twins import twin_of
+from tests.vec.external.twins import parts, twin_of
 
 SNAKE = ROOT / "examples" / "ship" / "snake.agent"
+ODD = ROOT / "tests" / "vec" / "external" / "odd_games.c"
 PLAYER = Path(__file__).with_name("player.c")
 SANITIZERS = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 pytestmark = [
@@ -65,3 +71,32 @@ def test_an_agent_of_another_game_is_refused(tmp_path: Path) -> None:
     assert "the agent expects" in done.stderr
     missing = subprocess.run([str(program), "nothing"], capture_output=True, text=True)
     assert (missing.returncode, missing.stderr) == (1, "nothing: cannot open nothing\n")
+
+
+def test_decisions_in_several_parts_equal_those_of_python(tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    spaces = parts.obs_space(), parts.action_space()
+    net = RogueNet(*spaces, RogueNetConfig(d_model=16, n_layer=1))
+    path = tmp_path / "parts.agent"
+    write_agent(path, net.weights())
+    game = f'-DGAME="{ODD}"'
+    program = _compiled(PLAYER, tmp_path / "player", "gcc", "-std=c99", game, *SANITIZERS)
+    for seed in range(8):
+        [episode] = parts.run(load_agent(path, greedy=True), seed=seed)
+        found = float(_output(str(program), str(path), str(episode.seed)))
+        assert found == pytest.approx(episode.reward, abs=1 / 15)  # one number rounded otherwise
+
+
+def test_an_agent_whose_parts_are_independent_actions_is_refused(tmp_path: Path) -> None:
+    spaces = dict(parts.action_space())
+    weight = spaces["Haul.weight"]
+    assert isinstance(weight, ContinuousActionSpace)
+    spaces["Haul.weight"] = replace(weight, given=())
+    path = tmp_path / "apart.agent"
+    net = RogueNet(parts.obs_space(), spaces, RogueNetConfig(d_model=16, n_layer=1))
+    write_agent(path, net.weights())
+    game = f'-DGAME="{ODD}"'
+    program = _compiled(PLAYER, tmp_path / "player", "gcc", "-std=c99", game)
+    done = subprocess.run([str(program), str(path), "1"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "expects Haul.weight 0 actions before it, but the game has 3 directly" in done.stderr

@@ -29,6 +29,7 @@ from entity_env.errors import SchemaError
 from entity_env.games import cherry_pick, multi_snake, snake, tic_tac_toe, treasure_hunt
 from entity_env.vec import VecEnv
 from tests.agents.rogue_net.fixtures import FIXTURES, OPTIONS, Fixture, batch_of
+from tests.games.composite_games import pair, send
 
 pytest.importorskip("numba")
 
@@ -72,7 +73,7 @@ def test_networks_of_others(fixture: Fixture) -> None:
 
 @pytest.mark.parametrize(
     "game",
-    [cherry_pick, multi_snake, snake, tic_tac_toe, treasure_hunt],
+    [cherry_pick, multi_snake, snake, tic_tac_toe, treasure_hunt, send, pair],
     ids=lambda game: game.name,
 )
 def test_whole_games(game: Game) -> None:

@@ -1,10 +1,10 @@
 // Games in TypeScript that use every exported name, and mistakes that its compiler must find.
 import {
-  Game, Obs, Random, categorical, continuous, globalCategorical, loadAgent, selectEntity, serve,
+  Game, Obs, Random, categorical, composite, continuous, globalCategorical, loadAgent, selectEntity, serve,
 } from "entity-env";
 import type {
-  Action, Actions, Agent, AgentOptions, Answer, Answers, Categorical, Continuous, Entity, GameOptions,
-  GlobalCategorical, SelectEntity, Setting, Values,
+  Action, Actions, Agent, AgentOptions, Answer, Answers, Categorical, Composite, Continuous, Decision, Entity, Flags,
+  GameOptions, GlobalCategorical, Part, SelectEntity, Setting, Values,
 } from "entity-env";
 
 type Equal<One, Other> =
@@ -64,6 +64,24 @@ isTrue<Equal<typeof actions.Steer, Continuous>>();
 isTrue<Equal<typeof actions.SelectRock, SelectEntity<Rock>>>();
 isTrue<Equal<Answer<typeof actions.SelectRock>, (Rock | null)[]>>();
 isTrue<Equal<Answers<typeof actions, ["Flag", "Turn"]>, ["LOW" | "MID" | "HIGH", ("BACK" | "ON")[]]>>();
+
+// ------------------------------------------------------------------ decisions in several parts
+
+const decisions = {
+  Signal: composite({ turn: actions.Flag, flag: actions.Flag }),
+  Haul: composite({ rock: actions.SelectRock, load: actions.Turn, push: actions.Steer }),
+};
+type Loads = { rock: Rock; load: "BACK" | "ON"; push: number[] };
+isTrue<Equal<Answer<typeof decisions.Signal>, Decision<{ turn: typeof actions.Flag; flag: typeof actions.Flag }>>>();
+isTrue<Equal<Answer<typeof decisions.Signal>["turn"], "LOW" | "MID" | "HIGH">>();
+const answer: Answer<typeof decisions.Haul> = [null, { rock: { size: 1 }, load: "ON", push: [1, 2] }];
+const loads: (Loads | null)[] = answer;
+const parts: Record<string, Part> = (decisions.Haul satisfies Composite).parts;
+const near: Flags = [true, false];
+new Obs().mask("Haul.rock", [near]).mask("Haul.load", [[near, near]], "Haul.rock");
+// @ts-expect-error: a decision cannot be a part
+composite({ signal: decisions.Signal });
+void [loads, parts];
 
 type Driver = Agent<typeof actions>;
 
