@@ -8,10 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from entity_env import HIDDEN, Game, GlobalCategorical, GlobalComposite, Obs, SelectEntity
-
-
-from entity_env import Composite, Game, GlobalCategorical, GlobalComposite, Obs
+from entity_env import Composite, Game, GlobalCategorical, GlobalComposite, Obs, SelectEntity
 from entity_env.agents import Agent
 
 NUM_ROUNDS: Final = 16
