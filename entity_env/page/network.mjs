@@ -52,12 +52,12 @@ export function readAgent(content) {
   if (textOf(bytes.subarray(0, 16)) !== "entity_env agent") {
     fail('expected an agent file: create one with "entity-env export"');
   }
-  if (bytes.length < 60) damaged("it ends early");
+  if (bytes.length < 60) damaged("its checksum does not match");
   if (view.getUint32(16, true) !== 1) unknown(`version ${view.getUint32(16, true)}`);
   if (sha256(bytes.subarray(52)).some((word, i) => word !== view.getInt32(20 + 4 * i))) damaged("its checksum does not match");
   const [description, rest] = jsonAndRest(bytes.subarray(52)), [header, data] = jsonAndRest(rest);
   return networkOf(description, (name, length) => {
-    const entry = own(header, name) ?? damaged(`the tensor ${name} is missing`), numbers = data.slice(...entry.data_offsets);
+    const entry = own(header, name) ?? damaged(`nothing computes ${name}`), numbers = data.slice(...entry.data_offsets);
     length ??= product(entry.shape);
     if (entry.dtype !== "F32" || numbers.length !== 4 * length) {
       damaged(`expected ${name} of ${length} F32, got ${JSON.stringify(entry)}`);
@@ -85,7 +85,7 @@ function sha256(bytes) {
   padded.set(bytes);
   padded[bytes.length] = 128;
   view.setBigUint64(padded.length - 8, 8n * BigInt(bytes.length));
-  const turn = (x, n) => x >>> n | x << 32 - n, turns = (x, i, j, k) => turn(x, i) ^ turn(x, j) ^ turn(x, k);
+  const turn = (x, n) => x >>> n | x << 32 - n, turns = (x, a, b, c) => turn(x, a) ^ turn(x, b) ^ turn(x, c);
   for (let start = 0; start < padded.length; start += 64) {
     let [a, b, c, d, e, f, g, h] = hash;
     for (let i = 0; i < 64; i++) {
@@ -113,12 +113,13 @@ class Matrix {
   }
 }
 
-// y = x @ weight.T + bias, four columns at once. What is written after the last column is overwritten by the next row.
+// y = x @ weight.T + bias, four columns at once.
 function multiply({width, rows, data}, weight, bias, y) {
   const found = y.resize(rows), columns = y.width;
   for (let row = 0; row < rows; row++) {
     const start = row * width, stop = start + width, to = row * columns;
-    for (let column = 0; column < columns; column += 4) {
+    let column = 0;
+    for (; column + 3 < columns; column += 4) {
       let i = column * width, j = i + width, k = j + width, l = k + width;
       let a = bias[column], b = bias[column + 1], c = bias[column + 2], d = bias[column + 3];
       for (let at = start; at < stop; at++) {
@@ -132,6 +133,11 @@ function multiply({width, rows, data}, weight, bias, y) {
       found[to + column + 1] = b;
       found[to + column + 2] = c;
       found[to + column + 3] = d;
+    }
+    for (; column < columns; column++) {
+      let sum = bias[column];
+      for (let at = start, from = column * width; at < stop; at++) sum += data[at] * weight[from++];
+      found[to + column] = sum;
     }
   }
 }
@@ -217,7 +223,7 @@ const OPERATIONS = {
   },
 
   concatenate({entities, state}, ...parts) {
-    const types = entities?.map(name => state.types.get(name)), y = new Matrix(parts[0].width);
+    const y = new Matrix(parts[0].width), types = entities?.map(name => state.types.get(name));
     return [y, () => {
       join(parts, y, parts.reduce((rows, part) => rows + part.rows, 0));
       if (!types) return;
@@ -244,28 +250,27 @@ const OPERATIONS = {
 
   // Visible entities do not attend to hidden ones. With `pairs`, to the other ends of their relations, which have keys and values.
   attend({n_head: heads, state}, query, key, value, {keys, values, pairs} = {}, gate) {
-    const {width} = query, size = width / heads, y = new Matrix(width), stride = pairs ? width : size;
+    const {width} = query, size = width / heads, y = new Matrix(width), scores = new Matrix(1), stride = pairs ? width : size;
     return [y, () => {
-      const n = query.rows, {visible} = state, found = y.resize(n).fill(0), kept = [], all = rowsOf(n, row => [row, row, true]);
+      const [q, k, v, more, added, gates] = [query, key, value, keys, values, gate].map(each => each?.data);
+      const n = query.rows, {visible} = state, found = y.resize(n).fill(0), kept = [], all = rowsOf(n, row => row);
       for (let i = 0; i < n * heads; i++) {
         const row = i % n, offset = Math.floor(i / n) * size, start = row * width + offset, links = pairs ? pairs.of[row] : all;
-        const place = pairs ? offset : row * n * size, weights = links.map(([from, at, isSeen]) => {
+        const place = pairs ? offset : row * n * size, weights = scores.resize(links.length);
+        for (let l = 0; l < links.length; l++) {
+          const j = pairs ? pairs.rows[links[l] ^ 1] : l, from = j * width + offset, at = place + links[l] * stride;
           let sum = 0;
-          for (let c = 0; c < size; c++) {
-            sum += query.data[start + c] * (key.data[from * width + offset + c] + (keys?.data[place + at * stride + c] ?? 0));
-          }
-          return !visible[row] || isSeen && visible[from] ? sum / Math.sqrt(size) : -Infinity;
-        });
-        softmax(weights, weights.length);
-        links.forEach(([from, at], i) => {
-          for (let c = 0; c < size; c++) {
-            const added = (values?.data[place + at * stride + c] ?? 0) * (gate?.data[from * size + c] ?? 1);
-            found[start + c] += weights[i] * (value.data[from * width + offset + c] + added);
-          }
-        });
-        kept.push(...weights.map(weight => visible[row] && weight));
+          for (let c = 0; c < size; c++) sum += q[start + c] * (more ? k[from + c] + more[at + c] : k[from + c]);
+          weights[l] = !visible[row] || visible[j] ? sum / Math.sqrt(size) : -Infinity;
+        }
+        softmax(weights, links.length);
+        for (let l = 0; l < links.length; l++) {
+          const j = pairs ? pairs.rows[links[l] ^ 1] : l, from = j * width + offset, at = place + links[l] * stride;
+          for (let c = 0; c < size; c++) found[start + c] += weights[l] * (added ? v[from + c] + added[at + c] * (gates ? gates[j * size + c] : 1) : v[from + c]);
+        }
+        kept.push(...weights.subarray(0, n).map(each => visible[row] && each));
       }
-      if (state.attention && !pairs) state.attention.push(kept);
+      if (!pairs) state.attention?.push?.(kept);
     }];
   },
 
@@ -283,10 +288,13 @@ const OPERATIONS = {
         for (let row = 0; row < rows; row++) {
           const ends = both.map((type, column) => {
             const {rows, start} = state.types.get(type), index = data[row * width + column];
-            if (index !== index >>> 0 || index >= rows) fail(`expected ${name} ${row} of one of ${rows} ${type}, got ${index}`);
+            if (index !== index >>> 0 || index >= rows) fail(`expected ${type} of ${name} from 0 to ${rows - 1}, got ${index}`);
             return start + index;
           });
-          ends.forEach((end, i) => y.of[end].push([ends[1 - i], y.rows.push(end) - 1, visible?.[row] ?? true]));
+          for (const end of ends) {
+            if (!state.visible[end] || (visible?.[row] ?? true)) y.of[end].push(y.rows.length);
+            y.rows.push(end);
+          }
         }
       }
     }];
@@ -368,7 +376,7 @@ const OPERATIONS = {
     state.probabilities[action] = rowsOf(x.rows, row => {
       let allowed = request.mask?.[row];
       if (isNested(allowed)) allowed = allowed[state.decide(request.before)[row]];
-      if (allowed && !allowed.some(Boolean)) fail(`expected a choice of ${action} after that of ${request.before}, got none`);
+      if (allowed && !allowed.some(Boolean)) fail(`expected a choice of ${action} after ${request.before}, got none`);
       const logits = rowsOf(x.width, i => allowed?.[i] ?? true ? x.data[row * x.width + i] / state.temperature : -Infinity);
       softmax(logits, x.width);
       return logits;
@@ -451,7 +459,7 @@ function pool(of, state, x) {
         top = Math.max(top, x.data[row * width + i]);
         count++;
       }
-      if (isMean) data[i] = count && sum / count;
+      if (isMean) data[i] = sum / (count || 1);
       if (isMax) data[y.width - width + i] = count && top;
     }
   }];
@@ -707,7 +715,7 @@ function networkOf({spaces, net, operations}, tensor) {
   function decide(name) {
     const {probabilities, means, deviations, greedy, random, chosen} = state, rows = probabilities[name] ?? means[name];
     const isMade = (row, made) => probabilities[name] ? Number.isInteger(made) && row[made] >= 0 : row.every((_, i) => Number.isFinite(made?.[i]));
-    if (!rows) damaged(`a choice of ${name} before its distribution`);
+    if (!rows) damaged(`nothing computes ${name}`);
     if (chosen[name] && (chosen[name].length !== rows.length || !rows.every((row, i) => isMade(row, chosen[name][i])))) {
       fail(`expected choices of ${rows.length} actors of ${name}, got ${JSON.stringify(chosen[name])}`);
     }

@@ -148,6 +148,7 @@ def minified_script(text: str) -> str:
     """
     out = [""]
     gap = ""
+    declares = [False]  # for each open bracket: does the last statement begin with `let`?
     for token in _script_tokens(text):
         if _GAP.match(token):
             gap = "\n" if "\n" in gap + token else " "
@@ -157,8 +158,18 @@ def minified_script(text: str) -> str:
             out[-1] = out[-1][:-1]
         if token == "const" and before != ".":
             token = "let"
+        if token == "let" and before == ";" and declares[-1]:
+            out[-1], gap = out[-1][:-1] + ",", ""
+            continue
+        may_begin = gap == "\n" and before in _ENDS and token[0] in _BEGINS
+        if may_begin or before in (";", "{", "}", ""):
+            declares[-1] = token == "let" and not may_begin
+        if token in ("(", "[", "{"):
+            declares.append(False)
+        elif token in (")", "]", "}"):
+            declares.pop()
         if gap and before:
-            if gap == "\n" and before in _ENDS and token[0] in _BEGINS:
+            if may_begin:
                 out.append("\n")
             elif (_WORD.match(before) and _WORD.match(token)) or before == token[0] in ("+", "-"):
                 out.append(" ")

@@ -68,6 +68,11 @@ def test_a_minified_script_does_what_its_source_does() -> None:
     assert minified_script(short) == short
 
 
+def test_declarations_are_joined() -> None:
+    script = "const a = 1;\nlet b = 2;\nconst c = () => { f(); };\ng();\nlet d = 1\nh();\nlet e;"
+    assert minified_script(script) == "let a=1,b=2,c=()=>{f()};g();let d=1\nh();let e;"
+
+
 def test_a_script_that_cannot_be_read_is_an_error() -> None:
     with pytest.raises(ValueError, match="cannot be read at '} b"):
         minified_script("f(`a ${1} b)")
