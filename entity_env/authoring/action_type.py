@@ -134,8 +134,11 @@ class SelectEntity(ActionType[list[Choice | None]]):
     An actor without a target is skipped, and its result is None. These are the actors whose mask
     row allows no entity, or all actors if the observation has no entity of the class.
 
+    If the class is a relation, an actor selects among those that start at it: whose first entity,
+    in the order of the fields, is the actor.
+
     Args:
-        actee: class of the selectable entities: every observed instance.
+        actee: class of the selectable entities or relations: every observed instance.
         name: key of the action; default: `Select` followed by the class name.
         given: names of earlier actions on which this one depends, see `Composite`.
 
@@ -231,8 +234,8 @@ class _Parts(ActionType[Answer]):
 class Composite(_Parts[list[Choice | None]]):
     """Requests one decision in several parts per actor; the result is a list of instances.
 
-    Each field is a part: an Enum or bool, a declared entity class (one of the observed entities),
-    or `Annotated[float, Range(low, high)]`. Parts are chosen in the order of the fields, and an
+    Each field is a part: an Enum or bool, a declared class of entities or relations (one of those
+    observed), or `Annotated[float, Range(low, high)]`. Parts are chosen in the order of the fields, and an
     agent chooses each one knowing those before it. `SEND.target` is the action of the field
     `target`, for `Obs.mask`; in spaces, its name is `Send.target`.
 

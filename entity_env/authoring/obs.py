@@ -164,7 +164,8 @@ class Obs:
             action: as in `agent.act`; of a `Composite`, one of its parts.
             mask: True = allowed. `(num_choices,)` for a global action; `(num_actors, num_choices)`
                 for `Categorical`; `(num_actors, num_actees)` for `SelectEntity`, where a row
-                without True means no target: the answer for that actor is None.
+                without True means no target: the answer for that actor is None. If it selects
+                relations, also `(num_relations,)`; an actor can choose only those that start at it.
             given: the part before this one, if the mask depends on it. `mask` then has a row for
                 every choice of that part: `(num_actors, num_earlier, num_choices)`, without the
                 first dimension for a global action.

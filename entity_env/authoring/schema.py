@@ -132,7 +132,7 @@ class Schema:
         declared = ", ".join(kind.name for kind in self.entities) or "none"
         return SchemaError(
             f"{self.game}: an observation shows a {cls.__name__}, which was not declared; "
-            f"declared are {declared}: add it to Game(entities=...)"
+            f"declared are {declared}: add it to Game(entities=...) or Game(relations=...)"
         )
 
     def require_role(self, kind: EntityType, *, is_relation: bool) -> None:

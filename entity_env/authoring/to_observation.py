@@ -14,7 +14,7 @@ from entity_env.authoring.action_type import (
     GlobalCategorical,
     SelectEntity,
 )
-from entity_env.authoring.entity_type import EntityType
+from entity_env.authoring.entity_type import EntityType, Places
 from entity_env.authoring.obs import (
     Group,
     Obs,
@@ -29,6 +29,7 @@ from entity_env.authoring.relations.relations import (
     class_of,
     mask_of,
     num_of_class,
+    places_of,
     relation_rows,
 )
 from entity_env.authoring.schema import Schema
@@ -123,9 +124,12 @@ def _finite(kind: EntityType, group: Group, obs: Obs | None = None) -> NDArray[n
 
 
 def _finite_numbers(kind: EntityType, group: Group, obs: Obs | None = None) -> list[list[float]]:
-    if type(group) is Rows or obs is not None:
+    places: list[Places] = []
+    if type(group) is Relations and group.values is None and obs is not None:
+        places = [places_of(cls, obs) for cls in kind.references or ()]
+    elif type(group) is Rows or type(group) is Relations:
         return list(_finite(kind, group, obs).tolist())
-    rows = kind.numbers(group)
+    rows = kind.numbers(group, *places)
     if not all(math.isfinite(sum(row)) for row in rows):  # a sum of float32s cannot overflow
         raise _not_finite(kind, rows)
     return rows

@@ -313,7 +313,8 @@ class Drawing:
         found = [
             entity
             for entity in seen.entities
-            if len({placed[end.index] for end in entity.ends if end.index in placed}) == 2
+            if entity.index not in placed
+            and len({placed[end.index] for end in entity.ends if end.index in placed}) == 2
         ]
         return {entity.index: entity for entity in found[:_MAX_LINES]}
 

@@ -68,7 +68,7 @@ def test_batches_show_the_rules_and_step_like_single_games(rules: Rules, seed: i
                 _require_same_masks(obs, row, questions(observation, *spaces))
             chosen = random_actions(obs, spaces[1], rng)
             alone = [
-                _stepped(env, questions(shown, *spaces), _of_row(obs, chosen, row))
+                stepped(env, questions(shown, *spaces), of_row(obs, chosen, row))
                 for row, (env, shown) in enumerate(zip(envs, alone, strict=True))
             ]
             obs = vec.act(chosen)
@@ -123,7 +123,7 @@ def test_an_illegal_combination_is_refused(num_workers: int) -> None:
     env = TrainAgentEnv(send, seed=1)
     observation = env.reset()
     spaces = send.obs_space(), send.action_space()
-    values, asked = _of_row(obs, wrong, 0), questions(observation, *spaces)
+    values, asked = of_row(obs, wrong, 0), questions(observation, *spaces)
     message = r"action 'Send\.share': actor 0 chose '\w+', which its mask forbids; allowed are \w+"
     with pytest.raises(SchemaError, match=message):
         choose_in_order(asked, lambda question: values[question.name])
@@ -182,7 +182,7 @@ def _require_same_masks(obs: VecObs, row: int, asked: list[Question]) -> None:
             assert _flags(obs, question.name, row, shape).tolist() == allowed.tolist()
 
 
-def _of_row(obs: VecObs, chosen: Mapping[str, Any], row: int) -> dict[str, Any]:
+def of_row(obs: VecObs, chosen: Mapping[str, Any], row: int) -> dict[str, Any]:
     """The values of one row."""
     found = {}
     for name, mask in obs.action_masks.items():
@@ -191,5 +191,5 @@ def _of_row(obs: VecObs, chosen: Mapping[str, Any], row: int) -> dict[str, Any]:
     return found
 
 
-def _stepped(env: TrainAgentEnv, asked: list[Question], values: Mapping[str, Any]) -> Observation:
+def stepped(env: TrainAgentEnv, asked: list[Question], values: Mapping[str, Any]) -> Observation:
     return env.act(choose_in_order(asked, lambda question: values[question.name]))

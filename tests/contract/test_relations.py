@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -18,9 +17,9 @@ from entity_env import (
     questions,
 )
 from entity_env.agents import RandomAgent, TrainAgentEnv, random_actions
-from entity_env.core.action_request import Question, choose_in_order
 from entity_env.core.observation import Observation
 from entity_env.vec import VecEnv
+from tests.contract.test_parts import of_row, stepped
 from tests.games.relation_games import NUM_STEPS, random_relations, routes, scene_of, travels
 from tests.helpers.batches import assert_same
 
@@ -62,7 +61,7 @@ def test_batches_show_the_scenes_and_step_like_single_games(game: Game, seed: in
                 _require_scene(observation)
             chosen = random_actions(obs, spaces[1], rng)
             alone = [
-                _stepped(env, questions(shown, *spaces), _of_row(obs, chosen, row))
+                stepped(env, questions(shown, *spaces), of_row(obs, chosen, row))
                 for row, (env, shown) in enumerate(zip(envs, alone, strict=True))
             ]
             obs = vec.act(chosen)
@@ -148,16 +147,3 @@ def _require_scene(observation: Observation) -> None:
     legal = [flags for i in range(len(scene.actors)) if any(flags := scene.legal(i))]
     shown = [np.asarray(each.allowed).tolist() for each in questions(observation, *spaces)]
     assert shown == [legal] or not (shown or legal)
-
-
-def _of_row(obs: VecObs, chosen: Mapping[str, Any], row: int) -> dict[str, Any]:
-    """The values of one row."""
-    found = {}
-    for name, mask in obs.action_masks.items():
-        first, last = mask.actors.offsets[row : row + 2]
-        found[name] = np.asarray(chosen[name])[first:last]
-    return found
-
-
-def _stepped(env: TrainAgentEnv, asked: list[Question], values: Mapping[str, Any]) -> Observation:
-    return env.act(choose_in_order(asked, lambda question: values[question.name]))

@@ -31,8 +31,8 @@ GAMES = {"send": send, "pair": pair, "duel": duel}
 
 
 @cache
-def external(name: str) -> ExternalGame:
-    place = f"tests.games.composite_games:{name}"
+def external(place: str) -> ExternalGame:
+    """A game of this package in a program."""
     return ExternalGame([sys.executable, "-m", "tests.vec.external.serve", place], folder=ROOT)
 
 
@@ -40,8 +40,14 @@ def external(name: str) -> ExternalGame:
 @pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
 @pytest.mark.parametrize("name", GAMES)
 def test_it_shows_what_its_twin_shows(name: str, autoreset: Autoreset) -> None:
-    game, twin, rng = external(name), GAMES[name], np.random.default_rng(0)
+    game, twin = external(f"tests.games.composite_games:{name}"), GAMES[name]
     assert dict(game.action_space()) == dict(twin.action_space())
+    require_same_batches(game, twin, autoreset)
+
+
+def require_same_batches(game: Game, twin: Game, autoreset: Autoreset = "same_step") -> None:
+    """Steps both with the same random actions."""
+    rng = np.random.default_rng(0)
     with (
         VecEnv(game, 3, seed=1, autoreset=autoreset) as one,
         VecEnv(twin, 3, seed=1, autoreset=autoreset) as other,
@@ -57,14 +63,18 @@ def test_it_shows_what_its_twin_shows(name: str, autoreset: Autoreset) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GAMES)
 def test_its_replays_are_those_of_its_twin(name: str) -> None:
-    game, twin = external(name), GAMES[name]
-    agents = [RandomAgent(seed=i) for i in range(game.num_agents)]
+    game = external(f"tests.games.composite_games:{name}")
     try:
-        replay = record(game, *agents, seed=3)
-        assert replay.verify(twin) is None
-        assert record(twin, *agents, seed=3).verify(game) is None
+        require_same_replays(game, GAMES[name])
     finally:
         game.close()
+
+
+def require_same_replays(game: Game, twin: Game) -> None:
+    """Verifies a replay of each with the other."""
+    agents = [RandomAgent(seed=i) for i in range(game.num_agents)]
+    assert record(game, *agents, seed=3).verify(twin) is None
+    assert record(twin, *agents, seed=3).verify(game) is None
 
 
 def ready(game: Game) -> dict[str, Any]:

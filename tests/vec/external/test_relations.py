@@ -3,61 +3,33 @@
 from __future__ import annotations
 
 import struct
-import sys
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from entity_env import Game, Obs
-from entity_env.agents import RandomAgent, random_actions
 from entity_env.batching.frame import Frame, LocalMemory
 from entity_env.batching.obs_batcher import ObsBatcher
 from entity_env.core.spaces import spaces_to_json
-from entity_env.replay import record
-from entity_env.vec import VecEnv
 from entity_env.vec.external.frames import StepParser
-from entity_env.vec.external.game import ExternalGame
 from entity_env.vec.external.messages import MessageError, Place, checksum_of, ready_of
 from tests.games.relation_games import GO, Kind, Planet, Route, random_relations, routes, travels
-from tests.helpers.batches import assert_same
 from tests.vec.external.serve import Server, padded
+from tests.vec.external.test_parts import external, require_same_batches, require_same_replays
 
-ROOT = Path(__file__).parents[3]
 GAMES = {"routes": routes, "travels": travels, "random_relations": random_relations}
 
 
-@cache
-def external(name: str) -> ExternalGame:
-    place = f"tests.games.relation_games:{name}"
-    return ExternalGame([sys.executable, "-m", "tests.vec.external.serve", place], folder=ROOT)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GAMES)
-def test_it_shows_what_its_twin_shows(name: str) -> None:
-    game, twin, rng = external(name), GAMES[name], np.random.default_rng(0)
-    assert game.obs_space() == twin.obs_space()
-    with VecEnv(game, 3, seed=1) as one, VecEnv(twin, 3, seed=1) as other:
-        first, second = one.reset(), other.reset()
-        for _ in range(12):
-            assert_same(first, second)
-            assert first.reward.tolist() == second.reward.tolist()
-            chosen = random_actions(second, twin.action_space(), rng)
-            first, second = one.act(chosen), other.act(chosen)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", GAMES)
-def test_its_replays_are_those_of_its_twin(name: str) -> None:
-    game, twin = external(name), GAMES[name]
+def test_programs_show_what_their_twins_show(name: str) -> None:
+    game = external(f"tests.games.relation_games:{name}")
     try:
-        replay = record(game, RandomAgent(seed=1), seed=3)
-        assert replay.verify(twin) is None
-        assert record(twin, RandomAgent(seed=1), seed=3).verify(game) is None
+        assert game.obs_space() == GAMES[name].obs_space()
+        require_same_batches(game, GAMES[name])
+        require_same_replays(game, GAMES[name])
     finally:
         game.close()
 
