@@ -235,8 +235,8 @@ class Composite(_Parts[list[Choice | None]]):
     """Requests one decision in several parts per actor; the result is a list of instances.
 
     Each field is a part: an Enum or bool, a declared class of entities or relations (one of those
-    observed), or `Annotated[float, Range(low, high)]`. Parts are chosen in the order of the fields, and an
-    agent chooses each one knowing those before it. `SEND.target` is the action of the field
+    observed), or `Annotated[float, Range(low, high)]`. Parts are chosen in the order of the fields,
+    and an agent chooses each one knowing those before it. `SEND.target` is the action of the field
     `target`, for `Obs.mask`; in spaces, its name is `Send.target`.
 
     An actor that cannot choose any entity for some part is skipped, and its result is None.

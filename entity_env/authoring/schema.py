@@ -143,11 +143,14 @@ class Schema:
         """
         if is_relation == (kind.references is not None):
             return
-        shown, right = ("relations", "entities") if is_relation else ("entities", "relations")
-        what = "an entity" if is_relation else "a relation, which cannot act either"
+        if is_relation:
+            raise SchemaError(
+                f"{self.game}: obs.relations got a {kind.name}, which Game declares as an entity: "
+                "show it with obs.entities(...)"
+            )
         raise SchemaError(
-            f"{self.game}: obs.{shown} got a {kind.name}, which Game declares as {what}: show it "
-            f"with obs.{right}(...)"
+            f"{self.game}: obs.entities or obs.actors got a {kind.name}, which Game declares as a "
+            "relation: show it with obs.relations(...); a relation cannot act"
         )
 
     def no_actors(self, kind: ActionType[Any]) -> SchemaError:
