@@ -66,7 +66,7 @@ class Entity:
             )
 
     def _require_references(self) -> None:
-        """Raises SchemaError unless this is no relation, or one with two columns of references."""
+        """Raises SchemaError for a relation without two columns of references."""
         given: object = self.references  # any type, if read from a file
         if given is None:
             return
