@@ -353,10 +353,11 @@ def test_decisions_that_are_not_known_get_no_gradient() -> None:
 
 def one_decision(value: float, count: int) -> tuple[Evaluation, Minibatch]:
     """Decisions with probability 1 and value 0 before, advantage 1 and return 5."""
-    new = [torch.zeros(count), torch.zeros(count), torch.full((count,), value)]
+    zeros, values = torch.zeros(count), torch.full((count,), value)
+    logprobs, entropy, values = (each.clone().requires_grad_() for each in (zeros, zeros, values))
     one, zero = np.ones(count, dtype=np.float32), np.zeros(count, dtype=np.float32)
     old = Minibatch(ObsBatch({}, {}, {}), {}, zero, zero, one, 5 * one)
-    return Evaluation(*(each.requires_grad_() for each in new)), old
+    return Evaluation(logprobs, entropy, values), old
 
 
 @pytest.mark.parametrize("at", [-0.2, 0.2])
