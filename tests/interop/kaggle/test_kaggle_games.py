@@ -1,0 +1,176 @@
+"""Both games: the contract, repeatability, and the same results as the runner of the package."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings, strategies as st
+
+from entity_env import Obs
+from entity_env.agents import RandomAgent, ScriptedAgent, against
+from entity_env.authoring.action_type import ActionKey
+from entity_env.check import check_game
+from entity_env.cli.load_game import load_game
+from entity_env.errors import UsageError
+from entity_env.interop.kaggle import KaggleGame, play_kaggle
+from entity_env.interop.kaggle.fleets import Share
+from entity_env.interop.kaggle.game import KaggleObs, kaggle_env
+from entity_env.interop.kaggle.orbit_wars import OrbitWars, Send, orbit_wars
+from entity_env.interop.kaggle.planet_wars import PlanetWars, planet_wars
+
+SEEDS = st.integers(0, 2**31 - 1)
+GAMES = pytest.mark.parametrize(
+    ("game", "players"), [(orbit_wars, 2), (orbit_wars, 4), (planet_wars, 2)]
+)
+
+
+@pytest.mark.slow
+@GAMES
+def test_keeps_the_contract(game: KaggleGame, players: int) -> None:
+    check_game(game.with_settings(players=players, turns=30), episodes=2, new_process=False)
+
+
+@GAMES
+def test_repeats_an_episode(game: KaggleGame, players: int) -> None:
+    def rewards() -> list[tuple[float, int]]:
+        agents = [RandomAgent(i) for i in range(players)]
+        episodes = game.play_episode(*agents, seed=3, players=players, turns=20)
+        return [(each.reward, each.length) for each in episodes]
+
+    assert rewards() == rewards()
+
+
+@pytest.mark.slow
+@GAMES
+@given(seed=SEEDS, number=st.integers(0, 1000))
+@settings(max_examples=5, deadline=None)
+def test_ends_like_the_runner_after_the_same_moves(
+    game: KaggleGame, players: int, seed: int, number: int
+) -> None:
+    played: list[dict[int, list[Any]]] = []
+    shown: list[Any] = []
+
+    class Recorded(game.adapter):  # type: ignore[misc,name-defined]
+        def show(self, raw: Any, player: int) -> Any:  # noqa: ANN401
+            if player == 0:
+                played.append({})
+                shown.append(([*map(list, raw["planets"])], [*map(list, raw["fleets"])]))
+            return super().show(raw, player)
+
+        def moves(self, answer: Any, player: int) -> list[Any]:  # noqa: ANN401
+            found: list[Any] = super().moves(answer, player)
+            played[-1][player] = found
+            return found
+
+    def play(agents: Any, *, seed: int, players: int = 2, turns: int = 0) -> None:  # noqa: ANN401
+        play_kaggle(Recorded, agents, seed=seed, players=players, turns=turns)
+
+    copied = game.with_settings(players=players, turns=60)
+    copied.play = play
+    agents = [RandomAgent(number + i) for i in range(players)]
+    episodes = copied.play_episode(*agents, seed=seed)
+    env = kaggle_env(game.adapter.environment, 60).clone()
+    env.configuration.seed, env.info = seed, {}
+    env.reset(players)
+    turn = 0
+    while not env.done:
+        now = env.state[0].observation
+        assert ([*map(list, now.planets)], [*map(list, now.fleets)]) == shown[turn]
+        env.step([played[turn].get(i, []) for i in range(players)])
+        turn += 1
+    # The first score is 0: all players are equal.
+    assert [each.reward for each in env.state] == [each.reward for each in episodes]
+
+
+@GAMES
+def test_bots_are_agents_by_name(game: KaggleGame, players: int) -> None:
+    chosen = load_game(f"kaggle:{game.name}", [f"players={players}", "turns=40"])
+    strong = "starter" if game is orbit_wars else "nearest_enemy"
+    learner = against(chosen, [strong])
+    episodes = learner.run(*[RandomAgent(1)] * players, seed=2)
+    assert f"against/{strong}" in next(each for each in episodes if each.length).metrics
+
+
+class _SendsOnce(ScriptedAgent):
+    """Sends one fleet that is ENOUGH from the third turn on, and compares what happens."""
+
+    def __init__(self) -> None:
+        self.due: tuple[int, int, int] | None = None
+        self.num_compared = 0
+
+    def choose(self, obs: Obs, *actions: ActionKey) -> object:
+        assert isinstance(obs, KaggleObs)
+        assert isinstance(obs.seats, OrbitWars)
+        seat = obs.seats._seats[obs.player]
+        turn, answers = seat.orders.turn, obs.seats.answer([], obs.player)
+        options = np.argwhere(seat.orders.allowed[seat.rows, Share.ENOUGH.value])
+        if turn.step >= 2 and not turn.fleets and self.due is None and len(options):
+            i, target = options[len(options) // 2]
+            answers[i] = Send(Share.ENOUGH, seat.planets[target])
+        elif turn.fleets and self.due is None:
+            planet, turns = turn.route(turn.fleets[0])
+            owner = int(turn.forecast.owners[planet, turns])
+            self.due = turn.step + turns, turn.planets[planet][0], owner
+        elif self.due is not None and self.due[0] == turn.step:
+            owners = {planet[0]: planet[1] for planet in turn.planets}
+            assert owners[self.due[1]] == self.due[2]
+            self.num_compared += 1
+        return answers
+
+
+@pytest.mark.slow
+@given(seed=SEEDS)
+@settings(max_examples=8, deadline=None)
+def test_fleets_do_what_the_forecast_says(seed: int) -> None:
+    agent = _SendsOnce()
+    orbit_wars.play_episode(agent, ScriptedHolder(), seed=seed, turns=49)
+    assume(agent.num_compared)  # it had no fleet that arrives before the end
+
+
+class ScriptedHolder(ScriptedAgent):
+    """Never sends a fleet."""
+
+    def choose(self, obs: Obs, *actions: ActionKey) -> object:
+        assert isinstance(obs, KaggleObs)
+        return obs.seats.answer([], obs.player)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "words"),
+    [
+        ("kaggle:orbit_war", [], "kaggle-environments has no game 'orbit_war'; it has "),
+        ("kaggle:rps", [], "no adapter for 'kaggle:rps'; there are orbit_wars, planet_wars, or "),
+        ("kaggle:orbit_wars", ["players=0"], "players must be at least 1, got 0"),
+    ],
+)
+def test_says_what_is_wrong(name: str, given: list[str], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        load_game(name, given)
+
+
+def test_names_the_numbers_of_players() -> None:
+    game = load_game("kaggle:orbit_wars", ["players=3"])
+    with pytest.raises(UsageError, match="orbit_wars: players must be 2 or 4, got 3"):
+        game.run(*map(RandomAgent, range(3)))
+
+
+@pytest.mark.parametrize("adapter", [OrbitWars, PlanetWars])
+@given(
+    moves=st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+        lambda inner: st.lists(inner, max_size=4),
+        max_leaves=12,
+    )
+)
+@settings(max_examples=30, deadline=None)
+def test_any_action_of_a_bot_becomes_a_decision(adapter: Any, moves: object) -> None:  # noqa: ANN401
+    env = kaggle_env(adapter.environment, 0).clone()
+    env.reset(2)
+    seats = adapter(2, env.configuration)
+    raw = {**env.state[0].observation, "step": 0}
+    obs = seats.show(raw, 0)
+    answer = seats.answer(moves, 0)
+    assert len(answer) == len(obs.actors_of(adapter.actions[0]))
+    seats.moves(answer, 0)
