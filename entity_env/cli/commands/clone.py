@@ -134,7 +134,8 @@ class DecisionSource:
 
     def _of_kaggle(self, files: Sequence[Path], game: Game | None) -> Dataset:
         """Decisions of episodes that kaggle-environments saved."""
-        from entity_env.interop.kaggle import ADAPTED, kaggle_dataset
+        from entity_env.interop.kaggle import ADAPTED
+        from entity_env.interop.kaggle.episodes import kaggle_dataset
 
         if game is not None and game.name not in ADAPTED:
             there = " or ".join(f"kaggle:{name}" for name in ADAPTED)

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from entity_env.interop.kaggle.episodes import kaggle_dataset as kaggle_dataset
 from entity_env.interop.kaggle.game import (
     INSTALL as INSTALL,
     KaggleAdapter as KaggleAdapter,

@@ -181,7 +181,7 @@ def _episode(name: str, found: object, adapted: Sequence[str]) -> KaggleEpisode:
     if type(turns) is not int or not 2 <= turns <= _MAX_TURNS:
         raise _InvalidEpisode(f"configuration.episodeSteps is {shown(turns)}")
     _require_defaults(str(title), configuration)
-    game = getattr(import_module(f"entity_env.interop.kaggle.{title}"), str(title))
+    game: KaggleGame = getattr(import_module(f"{__package__}.{title}"), str(title))
     if players not in kaggle_env(str(title), 0).specification.agents:
         raise _InvalidEpisode(f"{players} players")
     moves = [_moves_of(step, turn, players) for turn, step in enumerate(steps[1:], 1)]

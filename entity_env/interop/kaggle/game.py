@@ -52,6 +52,11 @@ class KaggleAdapter(ABC):
         self.num_players = num_players
         self.configuration = configuration
 
+    @classmethod
+    def seat_of(cls, raw: Raw) -> tuple[int, int]:
+        """The player's index and the number of players, from its first observation."""
+        return int(raw["player"]), 2
+
     @abstractmethod
     def show(self, raw: Raw, player: int) -> Obs:
         """What a player sees this turn. A player without actors is not asked this turn.
@@ -163,9 +168,11 @@ def play_kaggle(
     while not env.done:
         pending = []
         for player, agent in enumerate(agents):
+            if env.state[player].status != "ACTIVE":
+                continue  # it is another player's turn
             raw = observation(env.state, player)
             obs = seats.show(raw, player)
-            if _has_actors(obs):
+            if has_actors(obs):
                 shown = KaggleObs(obs, raw, seats, player)
                 pending.append((player, agent.act_async(shown, *adapter.actions)))
         answers = {player: each.get() for player, each in pending}
@@ -190,7 +197,8 @@ def observation(states: Sequence[Any], player: int) -> Raw:
     return {**states[0].observation, **states[player].observation}
 
 
-def _has_actors(obs: Obs) -> bool:
+def has_actors(obs: Obs) -> bool:
+    """False if the player has nothing to decide, because it has no actors."""
     return obs.actor_groups is None or any(obs.groups[i] for i, _ in obs.actor_groups)
 
 

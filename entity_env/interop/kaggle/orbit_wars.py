@@ -320,6 +320,10 @@ class OrbitWars(KaggleAdapter):
         self._orders: _Orders | None = None
         self._seats: dict[int, _Seat] = {}
 
+    @classmethod
+    def seat_of(cls, raw: Raw) -> tuple[int, int]:
+        return int(raw["player"]), 1 + max(planet[1] for planet in raw["planets"])
+
     def show(self, raw: Raw, player: int) -> Obs:
         orders = self._orders
         if (

@@ -112,6 +112,10 @@ class PlanetWars(KaggleAdapter):
         super().__init__(num_players, configuration)
         self._seats: dict[int, _Seat] = {}
 
+    @classmethod
+    def seat_of(cls, raw: Raw) -> tuple[int, int]:
+        return int(raw["player"]) - 1, 2
+
     def show(self, raw: Raw, player: int) -> Obs:
         planets, arrivals = raw["planets"], _arrivals(raw["fleets"])
         forecast = Forecast(

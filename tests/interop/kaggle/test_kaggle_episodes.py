@@ -15,8 +15,8 @@ from hypothesis import given, settings, strategies as st
 from entity_env.agents.imitation import Dataset, DatasetRecorder
 from entity_env.cli.app import main
 from entity_env.errors import UsageError
-from entity_env.interop.kaggle import ADAPTED, kaggle_dataset
-from entity_env.interop.kaggle.episodes import play_again, read_episode
+from entity_env.interop.kaggle import ADAPTED
+from entity_env.interop.kaggle.episodes import kaggle_dataset, play_again, read_episode
 from entity_env.interop.kaggle.game import kaggle_env
 
 
