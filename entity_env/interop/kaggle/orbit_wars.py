@@ -290,11 +290,13 @@ class _Orders:
         return [planet, math.atan2(y, x), int(self.ships[source, share.value, target])]
 
     def nearest(self, source: int, angle: float, ships: int) -> tuple[Share, int]:
-        """The share and the target that differ least from a move."""
+        """The share and the target of a move; HOLD if it flies past all targets."""
         places = self.aims[source, Share.HALF.value] - self._start[source]
         off = np.arctan2(places[:, 1], places[:, 0]) - angle
         off = np.abs(np.remainder(off + np.pi, 2 * np.pi) - np.pi)
         target = int(np.where(self.allowed[source, 1:].any(0), off, np.inf).argmin())
+        if off[target] > math.atan2(self.turn.radius[target], np.hypot(*places[target])):
+            return Share.HOLD, target
         sizes, allowed = self.ships[source, :, target], self.allowed[source, :, target]
         return fitting_share(sizes, allowed, ships), target
 

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
-from entity_env import Obs
+from entity_env import Obs, Turn
 from entity_env.agents import RandomAgent, ScriptedAgent, against
+from entity_env.agents.bots import has_bots
 from entity_env.authoring.action_type import ActionKey
 from entity_env.check import check_game
-from entity_env.cli.load_game import load_game
+from entity_env.cli.load_game import AgentLoader, load_game, load_player
+from entity_env.cli.opponents import against_bots, opponent_shares
 from entity_env.errors import UsageError
 from entity_env.interop.kaggle import KaggleGame, play_kaggle
 from entity_env.interop.kaggle.fleets import Share
 from entity_env.interop.kaggle.game import KaggleObs, kaggle_env
 from entity_env.interop.kaggle.orbit_wars import OrbitWars, Send, orbit_wars
 from entity_env.interop.kaggle.planet_wars import PlanetWars, planet_wars
+from entity_env.views import SeenObservation, find_look
+from entity_env.views.drawing import Drawing
 
 SEEDS = st.integers(0, 2**31 - 1)
 GAMES = pytest.mark.parametrize(
@@ -82,6 +87,26 @@ def test_ends_like_the_runner_after_the_same_moves(
         turn += 1
     # The first score is 0: all players are equal.
     assert [each.reward for each in env.state] == [each.reward for each in episodes]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("game", "names"),
+    [
+        (orbit_wars, ("starter", "starter")),
+        (planet_wars, ("nearest_enemy", "nearest_enemy")),
+        (planet_wars, ("do_nothing", "nearest_enemy")),
+    ],
+)
+def test_bots_play_as_in_the_runner(game: KaggleGame, names: tuple[str, str]) -> None:
+    """Up to turn 70: later, a starter sends fleets into the sun, which no decision can."""
+    env = kaggle_env(game.name, 70).clone()
+    env.configuration.seed, env.info = 2, {}
+    env.reset(2)
+    env.run(list(names))
+    agents = [load_player(game, name, 0, AgentLoader()) for name in names]
+    episodes = game.play_episode(*agents, seed=2, turns=70)
+    assert [each.reward for each in episodes] == [each.reward for each in env.state]
 
 
 @GAMES
@@ -174,3 +199,46 @@ def test_any_action_of_a_bot_becomes_a_decision(adapter: Any, moves: object) -> 
     answer = seats.answer(moves, 0)
     assert len(answer) == len(obs.actors_of(adapter.actions[0]))
     seats.moves(answer, 0)
+
+
+def test_a_bot_repeats_its_random_moves_and_leaves_the_module_random_alone() -> None:
+    def played() -> list[float]:
+        agents = [load_player(planet_wars, "random", seed, AgentLoader()) for seed in (1, 2)]
+        found: list[float] = []
+        planet_wars.play_episode(
+            *agents, seed=1, turns=30, watch=lambda turn: found.append(turn.score)
+        )
+        return found
+
+    random.seed(5)
+    before = random.getstate()
+    first = played()
+    assert random.getstate() == before
+    random.seed(6)
+    assert played() == first
+
+
+def test_starts_with_bots_as_opponents_in_training() -> None:
+    game = load_game("kaggle:planet_wars", ["turns=10"])
+    shares = opponent_shares(game, ["nearest_enemy", "do_nothing"])
+    against_both, rest = against_bots(game, shares)
+    assert not rest
+    assert has_bots(against_both)
+    with pytest.raises(UsageError, match="bots play in all environments"):
+        opponent_shares(game, ["nearest_enemy=0.5"])
+
+
+@GAMES
+def test_look_draws_every_planet_and_fleet(game: KaggleGame, players: int) -> None:
+    chosen = game.with_settings(players=players, turns=12)
+    drawing, counts = Drawing(find_look(chosen), chosen.obs_space()), []
+
+    def watch(turn: Turn) -> None:
+        seen = SeenObservation(turn.observation, chosen.obs_space())
+        drawing.include(seen)
+        drawn = {shape.of for shape in drawing.draw(seen).shapes}
+        counts.append(len(drawn))
+        assert drawn >= {each.index for name in ("Planet", "Fleet") for each in seen[name]}
+
+    chosen.play_episode(*map(RandomAgent, range(players)), seed=1, watch=watch)
+    assert counts
