@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from entity_env.agents import Agent, GameAgents, ScriptedAgent
@@ -24,6 +24,9 @@ class KaggleBot(ScriptedAgent):
     """
 
     def __init__(self, function: Any, seed: int) -> None:  # noqa: ANN401 - untyped library
+        from kaggle_environments.utils import Struct
+
+        self._seen: Callable[..., Any] = Struct  # a dict whose items are attributes, too
         self._function = function
         self._takes = len(inspect.signature(function).parameters)
         self._state = random.Random(seed).getstate()
@@ -34,7 +37,8 @@ class KaggleBot(ScriptedAgent):
         before = random.getstate()
         random.setstate(self._state)
         try:
-            moves = self._function(*(obs.raw, obs.seats.configuration)[: self._takes])
+            seen = self._seen(**obs.raw)
+            moves = self._function(*(seen, obs.seats.configuration)[: self._takes])
         finally:
             self._state = random.getstate()
             random.setstate(before)

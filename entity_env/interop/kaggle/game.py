@@ -67,7 +67,7 @@ class KaggleAdapter(ABC):
         """
 
     @abstractmethod
-    def moves(self, answer: Any, player: int) -> list[Any]:  # noqa: ANN401 - of any action
+    def moves(self, answer: Any, player: int) -> Any:  # noqa: ANN401 - of any action
         """The action in kaggle-environments for an answer to the last `show` of this player."""
 
     def answer(self, moves: object, player: int) -> Any:  # noqa: ANN401 - of any action
@@ -164,7 +164,7 @@ def play_kaggle(
     env.info, env.logs, env.configuration = {}, [], deepcopy(env.configuration)
     env.configuration.seed = seed % _NUM_SEEDS
     env.reset(players)
-    seats = adapter(players, env.configuration)
+    seats, idle = adapter(players, env.configuration), env.specification.action.default
     while not env.done:
         pending = []
         for player, agent in enumerate(agents):
@@ -182,8 +182,10 @@ def play_kaggle(
         for player, state in enumerate(env.state):
             if orders is not None:
                 state.action = orders(turn, player)
-            else:
-                state.action = seats.moves(answers[player], player) if player in answers else []
+            elif player in answers:
+                state.action = seats.moves(answers[player], player)
+            else:  # it has nothing to decide, or it is another player's turn
+                state.action = idle if state.status == "ACTIVE" else None
         env.state = env.interpreter(env.state, env)
         env.state[0].observation.step = turn + 1
     for player, agent in enumerate(agents):

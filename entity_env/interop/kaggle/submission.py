@@ -31,7 +31,7 @@ _WITHOUT: Final = frozenset(
 )
 """Folders that only training needs."""
 
-_TEXT: Final = '''"""An agent for {game}: `agent` is its function, for kaggle-environments. Needs only numpy."""
+_TEXT: Final = '''"""An agent for {game} of kaggle-environments. Needs only numpy."""
 
 import atexit
 import base64
