@@ -97,7 +97,7 @@ def kaggle_dataset(
     for file in files:
         episode = read_episode(file, adapted)
         before = recorder.num_decisions
-        play_again(episode, recorder, step_timeout_s)
+        play_moves(episode, recorder, step_timeout_s)
         chosen = [i for i in range(len(episode.rewards)) if _is_among(agents, i, episode.teams)]
         rows.append((recorder.num_decisions - before, chosen))
         if on_episode is not None:
@@ -110,7 +110,7 @@ def kaggle_dataset(
     return dataset.filter(np.array(is_kept), winners=winners, min_reward=min_reward)
 
 
-def play_again(
+def play_moves(
     episode: KaggleEpisode, recorder: DatasetRecorder, step_timeout_s: float | None = None
 ) -> None:
     """Plays an episode with its moves; the watcher sees the nearest decisions.
@@ -160,7 +160,7 @@ def read_episode(file: Path, adapted: Sequence[str]) -> KaggleEpisode:
 
 
 class _InvalidEpisode(ValueError):
-    """What is wrong with an episode."""
+    """The fault of an episode, for a message."""
 
 
 def _episode(name: str, found: object, adapted: Sequence[str]) -> KaggleEpisode:

@@ -1,4 +1,4 @@
-"""What games of planets and fleets share: shares of ships, owners, and forecasts of battles."""
+"""Parts of all games of planets and fleets: shares of ships, owners, forecasts of battles."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class KaggleAdapter(ABC):
 
     @abstractmethod
     def show(self, raw: Raw, player: int) -> Obs:
-        """What a player sees this turn. A player without actors is not asked this turn.
+        """The observation of a player. A player without actors is not asked this turn.
 
         Args:
             raw: the player's observation in kaggle-environments; not to be modified.
@@ -80,7 +80,7 @@ class KaggleAdapter(ABC):
 
 
 class KaggleObs(Obs):
-    """What an adapter shows, with what bots of kaggle-environments need.
+    """An observation of an adapter, with the data that bots of kaggle-environments need.
 
     Attributes:
         raw: the player's observation in kaggle-environments.

@@ -69,6 +69,14 @@ _TURNS: Final = np.arange(HORIZON + 1)
 _PER_TURN: Final = (1 / _TURNS[1:]).astype(np.float32)
 _WORTH: Final = 20
 """Production of this many turns counts as much as ships."""
+_TRAINING: Final = {
+    "num_steps": 64,
+    "update_epochs": 3,
+    "learning_rate": 0.002,
+    "gamma": 0.995,
+    "ent_coef": 0.03,
+}
+"""Settings of the trainer: an episode lasts longer than the short games that measure defaults."""
 _QUARTERS: Final[Mapping[int, tuple[int, ...]]] = {2: (0, 2), 4: (0, 1, 3, 2)}
 """Quarter turns from the home of the first player, by number of players."""
 
@@ -134,7 +142,7 @@ SEND: Final = Composite(Send)
 
 
 class _Turn:
-    """What all players know in a turn, as arrays by planet."""
+    """The state of a turn, as arrays by planet."""
 
     def __init__(self, raw: Raw, max_speed: float, routes: dict[int, tuple[int, int]]) -> None:
         self.step = int(raw["step"])
@@ -302,7 +310,7 @@ class _Orders:
 
 
 class _Seat(NamedTuple):
-    """What a player was shown; `rows` are those of its planets `mine` in the orders."""
+    """The last observation of a player; `rows` are those of its planets `mine` in the orders."""
 
     orders: _Orders
     rows: Ints
@@ -507,6 +515,7 @@ orbit_wars = KaggleGame(
     global_features=Space,
     name="orbit_wars",
     look="entity_env.interop.kaggle.looks:orbit_wars",
+    training=_TRAINING,
     max_entities={"Planet": 48, "Fleet": 256},
     version="1.0.9",
 )

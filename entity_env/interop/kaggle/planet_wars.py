@@ -173,7 +173,7 @@ class PlanetWars(KaggleAdapter):
 
 
 class _Seat:
-    """What a player was shown, and its possible fleets: arrays by source, share and target."""
+    """The last observation of a player, and its possible fleets by source, share and target."""
 
     def __init__(
         self,

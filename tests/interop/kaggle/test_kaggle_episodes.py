@@ -16,7 +16,7 @@ from entity_env.agents.imitation import Dataset, DatasetRecorder
 from entity_env.cli.app import main
 from entity_env.errors import UsageError
 from entity_env.interop.kaggle import ADAPTED
-from entity_env.interop.kaggle.episodes import kaggle_dataset, play_again, read_episode
+from entity_env.interop.kaggle.episodes import kaggle_dataset, play_moves, read_episode
 from entity_env.interop.kaggle.game import kaggle_env
 
 
@@ -52,7 +52,7 @@ def test_played_again_it_ends_with_the_same_rewards(
     file = tmp_path_factory.mktemp("saved") / "episode.json"
     file.write_text(json.dumps(whole))
     recorder = DatasetRecorder()
-    play_again(read_episode(file, ADAPTED), recorder)
+    play_moves(read_episode(file, ADAPTED), recorder)
     dataset = recorder.dataset()
     for player, reward in enumerate(whole["rewards"]):
         assert dataset.reward[dataset.agent_id == player].sum() == pytest.approx(reward, abs=1e-5)
@@ -147,4 +147,4 @@ def test_any_value_anywhere_is_accepted_or_refused(
     file = tmp_path_factory.mktemp("any") / "any.json"
     file.write_text(json.dumps(whole))
     with suppress(UsageError):
-        play_again(read_episode(file, ADAPTED), DatasetRecorder())
+        play_moves(read_episode(file, ADAPTED), DatasetRecorder())
