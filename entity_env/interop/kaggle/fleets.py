@@ -43,6 +43,23 @@ def fitting_share(ships: NDArray[np.int64], allowed: NDArray[np.bool_], wanted: 
     return min(order, key=lambda share: abs(int(ships[share.value]) - wanted), default=Share.HOLD)
 
 
+def arriving(fleets: Mapping[int, Mapping[int, int]], me: int) -> tuple[int, int, int]:
+    """Arriving ships of a player and of all others, and turns until the first of the others.
+
+    Args:
+        fleets: arriving ships by owner, by turn.
+    """
+    mine, others, attacked_in = 0, 0, HORIZON
+    for turn, by_owner in fleets.items():
+        for owner, ships in by_owner.items():
+            if owner == me:
+                mine += ships
+            else:
+                others += ships
+                attacked_in = min(attacked_in, turn)
+    return mine, others, attacked_in
+
+
 class Forecast:
     """Owner and ships of every planet after 0 to `horizon` turns, if no fleet is sent.
 

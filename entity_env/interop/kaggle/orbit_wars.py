@@ -49,7 +49,7 @@ from entity_env.authoring.agent import Agent
 from entity_env.authoring.entity_type import HIDDEN
 from entity_env.authoring.obs import Obs
 from entity_env.interop.kaggle.bots import KaggleBots
-from entity_env.interop.kaggle.fleets import HORIZON, Forecast, Share, Side, fitting_share
+from entity_env.interop.kaggle.fleets import HORIZON, Forecast, Share, Side, arriving, fitting_share
 from entity_env.interop.kaggle.game import KaggleAdapter, KaggleGame, Raw, play_kaggle
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -383,14 +383,7 @@ class OrbitWars(KaggleAdapter):
         leaves_in = turn.leaves_in.tolist()
         planets = []
         for i, (_, owner, _, _, radius, count, production) in enumerate(turn.planets):
-            mine, enemy, attacked_in = 0, 0, HORIZON
-            for when, by_owner in turn.arrivals.get(i, {}).items():
-                for who, arriving in by_owner.items():
-                    if who == player:
-                        mine += arriving
-                    else:
-                        enemy += arriving
-                        attacked_in = min(attacked_in, when)
+            mine, enemy, attacked_in = arriving(turn.arrivals.get(i, {}), player)
             planet = Planet(
                 _side(owner, player),
                 places[i][0],
@@ -465,9 +458,9 @@ def _moves(moves: object) -> list[tuple[int, float, int]]:
     return found
 
 
-def _fight(owner: int, ships: int, arriving: Mapping[int, int]) -> tuple[int, int]:
+def _fight(owner: int, ships: int, attackers: Mapping[int, int]) -> tuple[int, int]:
     """Fleets fight each other first, the rest fights the planet."""
-    order = sorted(arriving.items(), key=lambda item: item[1], reverse=True)
+    order = sorted(attackers.items(), key=lambda item: item[1], reverse=True)
     attacker, left = order[0][0], order[0][1] - (order[1][1] if len(order) > 1 else 0)
     if left <= 0 or attacker == owner:
         return owner, ships + max(left, 0)

@@ -41,7 +41,7 @@ from entity_env.authoring.agent import Agent
 from entity_env.authoring.entity_type import HIDDEN
 from entity_env.authoring.obs import Obs
 from entity_env.interop.kaggle.bots import KaggleBots
-from entity_env.interop.kaggle.fleets import HORIZON, Forecast, Share, Side, fitting_share
+from entity_env.interop.kaggle.fleets import HORIZON, Forecast, Share, Side, arriving, fitting_share
 from entity_env.interop.kaggle.game import KaggleAdapter, KaggleGame, Raw, play_kaggle
 
 _MIDDLE: Final = 15.0
@@ -213,14 +213,7 @@ def _planet(
     me: int,
 ) -> Planet:
     index, x, y, owner, ships, growth = planet
-    mine, enemy, attacked_in = 0, 0, HORIZON
-    for when, by_owner in arrivals.get(index, {}).items():
-        for who, count in by_owner.items():
-            if who == me:
-                mine += count
-            else:
-                enemy += count
-                attacked_in = min(attacked_in, when)
+    mine, enemy, attacked_in = arriving(arrivals.get(index, {}), me)
     return Planet(
         _side(owner, me),
         x - _MIDDLE,
@@ -263,10 +256,10 @@ def _moves(moves: object, num_planets: int) -> list[tuple[int, int, int]]:
     return found
 
 
-def _fight(owner: int, ships: int, arriving: Mapping[int, int]) -> tuple[int, int]:
+def _fight(owner: int, ships: int, attackers: Mapping[int, int]) -> tuple[int, int]:
     """The largest force keeps what it has more than the second; equal forces destroy all."""
     forces = {owner: ships}
-    for who, count in arriving.items():
+    for who, count in attackers.items():
         forces[who] = forces.get(who, 0) + count
     order = sorted(forces.items(), key=lambda item: item[1], reverse=True)
     left = order[0][1] - (order[1][1] if len(order) > 1 else 0)
