@@ -124,6 +124,7 @@ class _SendsOnce(ScriptedAgent):
     def __init__(self) -> None:
         self.due: tuple[int, int, int] | None = None
         self.num_compared = 0
+        self.target = -1
 
     def choose(self, obs: Obs, *actions: ActionKey) -> object:
         assert isinstance(obs, KaggleObs)
@@ -134,9 +135,11 @@ class _SendsOnce(ScriptedAgent):
         if turn.step >= 2 and not turn.fleets and self.due is None and len(options):
             i, target = options[len(options) // 2]
             answers[i] = Send(Share.ENOUGH, seat.planets[target])
+            self.target = turn.planets[target][0]
         elif turn.fleets and self.due is None:
             planet, turns = turn.route(turn.fleets[0])
             owner = int(turn.forecast.owners[planet, turns])
+            assert turn.planets[planet][0] != self.target or owner == obs.player  # it is ENOUGH
             self.due = turn.step + turns, turn.planets[planet][0], owner
         elif self.due is not None and self.due[0] == turn.step:
             owners = {planet[0]: planet[1] for planet in turn.planets}
