@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 NO_OPPONENT: Final = "none"
 _SELF: Final = "self"
+_RANDOM: Final = "random"
 _HALF: Final = 0.5
 
 
@@ -79,9 +80,7 @@ def against_bots(game: Game, shares: Mapping[str, float]) -> tuple[Game, Mapping
         return game, shares
     if len(bots) < len(shares):
         others = ", ".join(name for name in shares if name not in bots)
-        raise UsageError(
-            f"--opponent {bots[0]}: bots play all seats but one: leave out {others}"
-        )
+        raise UsageError(f"--opponent {bots[0]}: bots play all seats but one: leave out {others}")
     return game_against(game, bots), {}
 
 
@@ -104,6 +103,8 @@ def make_pool(game: Game, vec: VecEnv, shares: Mapping[str, float], seed: int) -
 
 def _is_bot(game: Game, name: str) -> bool:
     """True for bots from files and scripted agents of the game, which play within the game."""
+    if name == _RANDOM:  # see `load_opponent`
+        return False
     return is_bot_file(name) or isinstance(game_agents(game).load(name, 0), ScriptedAgent)
 
 

@@ -69,14 +69,8 @@ _TURNS: Final = np.arange(HORIZON + 1)
 _PER_TURN: Final = (1 / _TURNS[1:]).astype(np.float32)
 _WORTH: Final = 20
 """Production of this many turns counts as much as ships."""
-_TRAINING: Final = {
-    "num_steps": 64,
-    "update_epochs": 3,
-    "learning_rate": 0.002,
-    "gamma": 0.995,
-    "ent_coef": 0.03,
-}
-"""Settings of the trainer: an episode lasts longer than the short games that measure defaults."""
+_TRAINING: Final = {"update_epochs": 3, "gamma": 0.995, "ent_coef": 0.03}
+"""Settings of the trainer: random play is too short to measure how long an episode lasts."""
 _QUARTERS: Final[Mapping[int, tuple[int, ...]]] = {2: (0, 2), 4: (0, 1, 3, 2)}
 """Quarter turns from the home of the first player, by number of players."""
 

@@ -227,6 +227,7 @@ def test_starts_with_bots_as_opponents_in_training() -> None:
     against_both, rest = against_bots(game, shares)
     assert not rest
     assert has_bots(against_both)
+    assert against_bots(game, opponent_shares(game, [])) == (game, {"self": 0.2, "random": 0.1})
     with pytest.raises(UsageError, match="bots play in all environments"):
         opponent_shares(game, ["nearest_enemy=0.5"])
 
