@@ -49,18 +49,20 @@ $(STAMP): pyproject.toml constraints.txt setup.py $(SOURCES_IN_C)
 # with ours, so they have a separate environment and are installed without their declared dependencies.
 $(INTEROP_STAMP): pyproject.toml constraints.txt tests/upstream/requirements.txt tests/upstream/upstream.txt
 	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer found: install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@echo "Installing entity-gym and enn-trainer into $(INTEROP): a minute or two the first time."
+	@echo "Installing entity-gym, enn-trainer and kaggle-environments into $(INTEROP): a minute or two the first time."
 	@$(PYTHON) -m venv $(INTEROP)
 	@$(INTEROP)/bin/python -m pip install -qq --constraint constraints.txt --requirement tests/upstream/requirements.txt
 	@$(INTEROP)/bin/python -m pip install -qq --no-deps --ignore-requires-python --requirement tests/upstream/upstream.txt
+	@$(INTEROP)/bin/python -m pip install -qq --no-deps kaggle-environments==1.33.2  # asks for jax, transformers and 20 more
 	@$(INTEROP)/bin/python -m pip install -qq --no-deps --editable .
 	@touch $@
 
 clients: $(STAMP)  ## test the clients for other languages, as far as their compilers and interpreters are installed
 	$(BIN)/python -m pytest tests/vec/external tests/agents/rogue_net/c_agent -rs
 
-interop: $(INTEROP_STAMP)  ## train our games with enn-trainer, play its environments, exchange agents
+interop: $(INTEROP_STAMP)  ## train our games with enn-trainer, play its environments, exchange agents; play games of Kaggle
 	$(INTEROP)/bin/python -m pytest tests/upstream --override-ini='python_files=check_*.py'
+	$(INTEROP)/bin/python -m pytest tests/interop/kaggle
 
 # Zensical and Jupyter, which nothing else needs.
 $(DOCS_STAMP): pyproject.toml constraints.txt tools/docs/requirements.txt

@@ -291,8 +291,9 @@ class Obs:
         copy = Obs(self.score)
         copy.groups = [_frozen(group, self) for group in self.groups]
         copy.actor_groups = self.actor_groups and list(self.actor_groups)
-        if self.global_features is not None:
-            copy.global_features = _frozen((self.global_features,), self)
+        if (features := self.global_features) is not None:
+            rows = features if isinstance(features, Rows) else (features,)
+            copy.global_features = _frozen(rows, self)
         copy.masks = self.masks and {kind: np.array(mask) for kind, mask in self.masks.items()}
         copy.hidden = self.hidden and [(cls, np.array(seen)) for cls, seen in self.hidden]
         copy.metrics = self.metrics and dict(self.metrics)

@@ -138,7 +138,7 @@ def main(context: click.Context) -> None:
     """Play, train and evaluate games.
 
     GAME is the name of a game (see `entity-env games`), an environment (gymnasium:CartPole-v1,
-    pettingzoo:connect_four_v3) or a Python file: my_game.py, or
+    pettingzoo:connect_four_v3, kaggle:orbit_wars) or a Python file: my_game.py, or
     my_game.py:name if the file defines several games.
     """
     if context.invoked_subcommand is None:

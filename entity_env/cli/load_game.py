@@ -48,7 +48,7 @@ Load: TypeAlias = Callable[[str, int], Agent]
 
 ENTRY_POINTS: Final = "entity_env.games"
 """Entry point group in which packages name their games: `NAME = "module:game"`."""
-ENVIRONMENTS: Final = ("gymnasium", "pettingzoo")
+ENVIRONMENTS: Final = ("gymnasium", "pettingzoo", "kaggle")
 """Libraries whose environments are games, such as `gymnasium:CartPole-v1`."""
 _PROGRAM: Final = re.compile(r"exec(\+\w+)?:|listen:|.*\.toml$", re.DOTALL)
 """Names of games in other languages."""
@@ -65,7 +65,8 @@ def load_game(name: str, settings: Sequence[str] = ()) -> Game:
     A name belongs to a game of this package, or of an installed package (see `ENTRY_POINTS`). A
     module is `mygame.game` or `mygame.game:NAME`, installed or below the current folder.
     Environments: `gymnasium:CartPole-v1`, `gymnasium:MODULE:ID` if a module registers it,
-    `pettingzoo:connect_four_v3`, `pettingzoo:classic/connect_four_v3`. Programs in other languages:
+    `pettingzoo:connect_four_v3`, `pettingzoo:classic/connect_four_v3`, `kaggle:orbit_wars`.
+    Programs in other languages:
     `exec:node snake.mjs`, `listen:tcp:127.0.0.1:5005`, or a file `snake.toml`.
 
     Records the name and settings as named by the user, so check a name or settings from a file
@@ -331,6 +332,8 @@ def _environment(name: str, settings: Mapping[str, str]) -> Game:
             from entity_env.interop.gymnasium import from_gymnasium
 
             game: Game = from_gymnasium(env_id)
+        elif package == "kaggle":
+            game = _of_kaggle(env_id)
         else:
             game = _of_pettingzoo(env_id)
         game = game.with_settings(**settings)
@@ -343,6 +346,17 @@ def _environment(name: str, settings: Mapping[str, str]) -> Game:
         module = error.name or env_id.partition(":")[0]
         missing = f": pip install {module}" if isinstance(error, ModuleNotFoundError) else ""
         raise UsageError(f"{name}: {error}{missing}") from error
+    return game
+
+
+def _of_kaggle(env_id: str) -> Game:
+    from entity_env.interop.kaggle import ADAPTED, kaggle_env
+
+    kaggle_env(env_id)  # a better error if the package or the game is missing
+    if env_id not in ADAPTED:
+        hint = nearest(env_id, ADAPTED) or f"; there are {', '.join(ADAPTED)}"
+        raise UsageError(f"no adapter for 'kaggle:{env_id}'{hint}, or write a KaggleAdapter")
+    game: Game = getattr(import_module(f"entity_env.interop.kaggle.{env_id}"), env_id)
     return game
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from entity_env.agents.scripted_agent import is_bot_file
+from entity_env.agents.game_agents import game_agents
+from entity_env.agents.scripted_agent import ScriptedAgent, is_bot_file
 from entity_env.agents.training.presets import DEFAULT_OPPONENTS
 from entity_env.agents.training.tracking.runs import read_run
 from entity_env.authoring.game import Game
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 NO_OPPONENT: Final = "none"
 _SELF: Final = "self"
+_RANDOM: Final = "random"
 _HALF: Final = 0.5
 
 
@@ -51,10 +53,10 @@ def opponent_shares(
         raise UsageError(
             f"--opponent: give each name once, and 'none' only alone, got {', '.join(options)}"
         )
-    bots = [name for name, _ in pairs if is_bot_file(name)]
+    bots = [name for name, _ in pairs if _is_bot(game, name)]
     if shared := [name for name, share in pairs if name in bots and share is not None]:
         raise UsageError(
-            f"--opponent {shared[0]}: bots from files play in all environments: leave out the share"
+            f"--opponent {shared[0]}: bots play in all environments: leave out the share"
         )
     together = 1.0 if len(bots) == len(pairs) else _HALF
     shares = {name: together / len(pairs) if share is None else share for name, share in pairs}
@@ -67,20 +69,18 @@ def opponent_shares(
 
 
 def against_bots(game: Game, shares: Mapping[str, float]) -> tuple[Game, Mapping[str, float]]:
-    """The game to train on, and the remaining opponents: bots from files play within the game.
+    """The game to train on, and the remaining opponents: scripted bots play within the game.
 
     Raises:
         UsageError: bots combined with other opponents, or a file that cannot be loaded.
         GameFailed: the code of a file raised.
     """
-    bots = [name for name in shares if is_bot_file(name)]
+    bots = [name for name in shares if _is_bot(game, name)]
     if not bots:
         return game, shares
     if len(bots) < len(shares):
         others = ", ".join(name for name in shares if name not in bots)
-        raise UsageError(
-            f"--opponent {bots[0]}: bots from files play all seats but one: leave out {others}"
-        )
+        raise UsageError(f"--opponent {bots[0]}: bots play all seats but one: leave out {others}")
     return game_against(game, bots), {}
 
 
@@ -99,6 +99,13 @@ def make_pool(game: Game, vec: VecEnv, shares: Mapping[str, float], seed: int) -
         if name != _SELF
     }
     return OpponentPool(vec, game.schema, shares, agents=agents, seed=seed)
+
+
+def _is_bot(game: Game, name: str) -> bool:
+    """True for bots from files and scripted agents of the game, which play within the game."""
+    if name == _RANDOM:  # see `load_opponent`
+        return False
+    return is_bot_file(name) or isinstance(game_agents(game).load(name, 0), ScriptedAgent)
 
 
 def _parsed(option: str) -> tuple[str, float | None]:

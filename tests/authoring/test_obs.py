@@ -98,6 +98,15 @@ def test_a_frozen_copy_does_not_follow_the_game() -> None:
     assert frozen.of_class(Snake) == [snake]
 
 
+def test_a_frozen_copy_can_be_frozen_again() -> None:
+    once = Obs(1.0).globals(World(2.0, Stance.CALM)).entities([Food(3.0)]).frozen()
+    again = once.frozen()
+    assert isinstance(once.global_features, Rows)
+    assert isinstance(again.global_features, Rows)
+    assert again.global_features.cls is World
+    assert again.global_features.values.tolist() == once.global_features.values.tolist()
+
+
 def test_a_frozen_copy_of_nothing_is_blank() -> None:
     assert Obs(1).frozen().is_blank
 

@@ -316,7 +316,7 @@ def test_check_stops_when_its_time_is_up(caplog: pytest.LogCaptureFixture) -> No
 
 def test_doctor_reports_what_is_there_and_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     def version(package: str) -> str:
-        if package == "numba":
+        if package in ("numba", "jsonschema"):
             raise PackageNotFoundError
         return "1.2.3"
 
@@ -327,6 +327,7 @@ def test_doctor_reports_what_is_there_and_what_is_missing(monkeypatch: pytest.Mo
     assert re.search(r"^suspending +works$", result.stdout, re.M)
     assert "torch 1.2.3" in result.stdout
     assert "numba missing: pip install 'entity-env[fast]'" in result.stdout
+    assert "jsonschema missing: pip install --no-deps kaggle-environments==" in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_shares_are_those_of_the_options(options: Sequence[str], shares: dict[st
         (tic_tac_toe, ["none", "self"], "give each name once, and 'none' only alone"),
         (tic_tac_toe, ["self", "self=0.2"], "each name once"),
         (tic_tac_toe, ["self=0.7", "random=0.7"], "add up to at most 1"),
-        (tic_tac_toe, ["bot.py:A=0.3"], "bot.py:A: bots from files play in all environments"),
+        (tic_tac_toe, ["bot.py:A=0.3"], "bot.py:A: bots play in all environments"),
     ],
 )
 def test_what_cannot_be_is_refused(game: Game, options: Sequence[str], message: str) -> None:

@@ -67,6 +67,7 @@ OPTIONAL = {
     "pettingzoo": ("interop/*",),
     "minari": ("interop/*",),
     "entity_gym": ("interop/*",),
+    "kaggle_environments": ("interop/*",),
     "ray": ("cluster/*",),
     "onnx": ("agents/rogue_net/onnx_net/*",),
     "onnxruntime": ("agents/rogue_net/onnx_net/*",),
@@ -76,14 +77,18 @@ _PAIR = "one operation in torch, in numpy and compiled"
 _GAME = "of one game: every game defines its own"
 # Public classes and functions that several modules may define, with the reason.
 SAME_NAME = {
+    "Fleet": _GAME,
     "Food": _GAME,
     "Head": _GAME,
     "HumanAgent": "public in `agents` and in `games.azul`",
     "Move": _GAME,
     "Opponent": "public in `agents.ppo.self_play`; an entity of `rock_paper_scissors`",
+    "Planet": _GAME,
     "Player": _GAME,
     "RandomAgent": "public in `agents` and in `games.azul`",
     "Segment": _GAME,
+    "Send": _GAME,
+    "Space": _GAME,
     "layer_norm": _PAIR,
     "linear": _PAIR,
     "main": "entry points of processes",

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 _MAX_SHOWN: Final = 5
 _MAX_LINE: Final = 500
+_KAGGLE: Final = ".json"
+"""Suffix of episodes that kaggle-environments saved."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +92,10 @@ class DecisionSource:
                 "give replays, folders of replays or datasets as DATA, or an agent with --play"
             )
         found = [self._loaded(path, game) for path in self.paths if is_dataset_file(path)]
-        rest = [path for path in self.paths if not is_dataset_file(path)]
+        episodes = [path for path in self.paths if path.suffix == _KAGGLE]
+        if episodes:
+            found.append(self._of_kaggle(episodes, game))
+        rest = [p for p in self.paths if not is_dataset_file(p) and p not in episodes]
         if rest:
             found.append(self._replayed(replay_files(rest), game))
         if self.play and game is not None:
@@ -125,6 +130,25 @@ class DecisionSource:
                 min_reward=self.min_reward,
                 on_replay=bar.count,
                 limits=self.limits.limits,
+            )
+
+    def _of_kaggle(self, files: Sequence[Path], game: Game | None) -> Dataset:
+        """Decisions of episodes that kaggle-environments saved."""
+        from entity_env.interop.kaggle import ADAPTED
+        from entity_env.interop.kaggle.episodes import kaggle_dataset
+
+        if game is not None and game.name not in ADAPTED:
+            there = " or ".join(f"kaggle:{name}" for name in ADAPTED)
+            raise UsageError(f"{files[0]} needs the game {there}, got {game.name}")
+        with ProgressBar(len(files), "reading") as bar:
+            return kaggle_dataset(
+                files,
+                ADAPTED if game is None else (game.name,),
+                agents=self.agents,
+                winners=self.winners,
+                min_reward=self.min_reward,
+                step_timeout_s=self.limits.step_timeout_s,
+                on_episode=bar.count,
             )
 
     def _played(self, game: Game) -> Dataset:
@@ -218,10 +242,11 @@ def _described(dataset: Dataset) -> str:
 class WriteDataset:
     """Write recorded decisions to one file, or show a file.
 
-    DATA are replays, folders of replays, and files written by this command; with --play, agents
-    play now. A decision has the observation, the actions, the reward until the next decision, the
-    number of its episode, and how that ended. numpy reads a .npz file; pandas, polars and DuckDB
-    read a .parquet file, with one row per decision.
+    DATA are replays, folders of replays, files written by this command, and episodes NAME.json
+    saved by kaggle-environments; with --play, agents play now. A decision has the observation, the
+    actions, the reward until the next decision, the number of its episode, and how that ended.
+    numpy reads a .npz file; pandas, polars and DuckDB read a .parquet file, with one row per
+    decision.
 
     The file also names the game, its source and settings, the agents and the seeds. Without --out,
     the command shows these facts for each file in DATA.

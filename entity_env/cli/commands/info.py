@@ -40,6 +40,7 @@ from entity_env.games import GAMES
 from entity_env.vec.game_training import is_batch, make_vec_env
 
 _REQUIRED: Final = ("entity-env", "numpy", "greenlet", "click", "rich")
+_KAGGLE: Final = ("kaggle-environments", "jsonschema", "requests")
 _EXTRAS: Final = {
     "train": ("torch", "safetensors", "tensorboard"),
     "fast": ("numba",),
@@ -186,6 +187,7 @@ class Doctor:
         echo(f"suspending   {'works' if _can_suspend() else 'broken: reinstall greenlet'}")
         for extra, packages in _EXTRAS.items():
             echo(f"[{extra}]".ljust(13) + _describe(extra, packages))
+        echo(f"kaggle:NAME  {_describe_kaggle()}")
 
 
 def _describe(extra: str, packages: tuple[str, ...]) -> str:
@@ -193,6 +195,17 @@ def _describe(extra: str, packages: tuple[str, ...]) -> str:
     missing = [package for package, found in versions.items() if found is None]
     if missing:
         return f"{' and '.join(missing)} missing: pip install 'entity-env[{extra}]'"
+    return ", ".join(f"{package} {found}" for package, found in versions.items())
+
+
+def _describe_kaggle() -> str:
+    """Versions of what games of kaggle-environments need. No extra installs it: its own list of
+    dependencies is far longer."""
+    from entity_env.interop.kaggle import INSTALL
+
+    versions = {package: _version(package) for package in _KAGGLE}
+    if missing := [package for package, found in versions.items() if found is None]:
+        return f"{' and '.join(missing)} missing: {INSTALL}"
     return ", ".join(f"{package} {found}" for package, found in versions.items())
 
 

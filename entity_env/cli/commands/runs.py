@@ -11,7 +11,7 @@ from typing import Annotated, Final, TypeAlias
 
 from rich.text import Text
 
-from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX, write_agent
+from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX, agent_bytes, write_agent
 from entity_env.agents.rogue_net.checkpoints.reader import read_network
 from entity_env.agents.rogue_net.onnx_net.file import ONNX_SUFFIX, write_onnx
 from entity_env.agents.training.tracking.comparison import mixed_rules
@@ -213,16 +213,27 @@ class Export:
     CHECKPOINT is the folder of a checkpoint or training run, from entity-env or enn-trainer, a
     .roguenet archive, or an exported *.agent file. FILE is the file to write. To play NAME.agent,
     only numpy is needed. NAME.onnx is for other engines, such as Unity and Godot; it is written
-    only if ONNX Runtime computes the same decisions for random observations.
+    only if ONNX Runtime computes the same decisions for random observations. With --kaggle, NAME.py
+    plays in the runner of kaggle-environments, and needs only numpy there.
     """
 
     checkpoint: Annotated[Path, Argument("CHECKPOINT")]
     out: Annotated[Path, Argument("FILE")]
     has_visible: Annotated[bool, CliOption(name="--visible")] = False
     """For *.onnx: add inputs that mark entities as hidden from the policy."""
+    kaggle: bool = False
+    """Write NAME.py, with the network and all code that it needs, for an agent that was trained for
+    a game of kaggle-environments."""
+    greedy: bool = False
+    """With --kaggle: the agent takes the most probable action instead of sampling."""
 
     def run(self) -> None:
         out = self.out
+        if self.greedy and not self.kaggle:
+            raise UsageError("--greedy is for --kaggle: other files leave the choice to the player")
+        if self.kaggle:
+            self._write_submission()
+            return
         if out.suffix not in (SUFFIX, ONNX_SUFFIX):
             raise UsageError(f"the file must be named *{SUFFIX} or *{ONNX_SUFFIX}, got {out}")
         if self.has_visible and out.suffix != ONNX_SUFFIX:
@@ -248,6 +259,20 @@ class Export:
         echo(f"sees {entities}; actions {actions}")
         for line in ports:
             echo(line)
+
+    def _write_submission(self) -> None:
+        from entity_env.interop.kaggle import ADAPTED
+        from entity_env.interop.kaggle.submission import game_of_spaces, write_submission
+
+        if self.out.suffix != ".py":
+            raise UsageError(f"with --kaggle, the file must be named *.py, got {self.out}")
+        weights = read_network(self.checkpoint)
+        game = game_of_spaces((weights.obs_space, weights.action_space), ADAPTED)
+        try:
+            write_submission(self.out, agent_bytes(weights), game, greedy=self.greedy)
+        except OSError as error:
+            raise UsageError(f"cannot write {self.out}: {error}") from error
+        echo(f"{self.out}: an agent for {game}, {self.out.stat().st_size / 1024:.0f} KiB")
 
 
 def _game_of(checkpoint: Path) -> str:

@@ -194,8 +194,9 @@ class Train:
     ] = ()
     """Opponent in the other seats of a game for several agents, in a share of the environments; in
     the rest, the agent plays all seats. NAME is self (past selves), random, a checkpoint, a *.agent
-    file, none (no opponent), or FILE.py:CLASS (a bot, in all environments). May be repeated;
-    without shares, the opponents divide half of the environments equally."""
+    file, none (no opponent), or a bot, FILE.py:CLASS or one of the game's own (in all
+    environments). May be repeated; without shares, the opponents divide half of the environments
+    equally."""
     evaluation: Annotated[EvaluationPlan, Section("Evaluation and checkpoints")]
     recorders: Annotated[
         tuple[Annotated[str, OneOf(RECORDERS)], ...],
