@@ -59,7 +59,9 @@ _NUM_STEPS: Final = 30_000
 _NUM_EPISODES: Final = 200
 _GAMES: Final = {"pairs_that_must_agree": "parts", "pairs_apart": "apart"}
 _RIGHT: Final = 0.95 * decision_games.NUM_ROUNDS
-_MOST_STEPS: Final = {"related": 30_000, "placed": 300_000}
+_MOST_STEPS: Final = 300_000
+_EVAL_INTERVALS: Final = {"related": 500, "placed": 5_000}
+"""Decisions from one evaluation to the next."""
 _WITHOUT: Final = ("snake", "azul")
 """Games without such decisions, trained by `benchmarks/peers/without_parts.py`."""
 _ROUNDS: Final = 7
@@ -82,7 +84,7 @@ def main() -> None:
             shares.append(agreement(game, seed))
         figures[name] = statistics.median(shares)
         figures[f"{name}_least"], figures[f"{name}_most"] = min(shares), max(shares)
-    for game in _MOST_STEPS:
+    for game in _EVAL_INTERVALS:
         steps = []
         for seed in _SEEDS:
             progress.say(f"{game}, seed {seed}")
@@ -110,11 +112,10 @@ def agreement(game: str, seed: int) -> float:
 def steps_until_right(game: str, seed: int) -> int:
     """Decisions until an evaluation is 95 % right."""
     source = f"{ROOT / 'benchmarks' / 'peers' / 'decision_games.py'}:{game}"
-    interval = _MOST_STEPS[game] // 60
     with TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        train = ["--steps", str(_MOST_STEPS[game]), "--seed", str(seed), "--num-workers", "0"]
-        evaluate = ["--eval-interval", str(interval), "--stop-at", str(_RIGHT)]
+        train = ["--steps", str(_MOST_STEPS), "--seed", str(seed), "--num-workers", "0"]
+        evaluate = ["--eval-interval", str(_EVAL_INTERVALS[game]), "--stop-at", str(_RIGHT)]
         _run("train", source, *train, *evaluate, "--out", str(out))
         last: int = json.loads((out / "curves.jsonl").read_text().splitlines()[-1])["step"]
     return last
