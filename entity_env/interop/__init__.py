@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
-_LIBRARIES = ("entity_gym", "gymnasium", "minari", "pettingzoo")
+_LIBRARIES = ("entity_gym", "gymnasium", "kaggle", "minari", "pettingzoo")
 
 
 def __getattr__(name: str) -> ModuleType:

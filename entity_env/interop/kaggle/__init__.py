@@ -13,13 +13,15 @@ Any other game of the package is added the same way, in a file of yours::
     def play(agents, *, seed: int, players: int = 2, turns: int = 0) -> None:
         play_kaggle(Kargo, agents, seed=seed, players=players, turns=turns)
 
-    kargo = KaggleGame(play, adapter=Kargo, entities=..., actions=..., name="kargo")
+    kargo = KaggleGame(play, adapter=Kargo, entities=..., name="kargo")
+    bots = KaggleBots(Kargo)
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from entity_env.interop.kaggle.bots import KaggleBots as KaggleBots
 from entity_env.interop.kaggle.game import (
     INSTALL as INSTALL,
     KaggleAdapter as KaggleAdapter,

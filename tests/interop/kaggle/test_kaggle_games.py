@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from entity_env.interop.kaggle.orbit_wars import OrbitWars, Send, orbit_wars
 from entity_env.interop.kaggle.planet_wars import PlanetWars, planet_wars
 from entity_env.views import SeenObservation, find_look
 from entity_env.views.drawing import Drawing
+from tests import ROOT
 
 SEEDS = st.integers(0, 2**31 - 1)
 GAMES = pytest.mark.parametrize(
@@ -246,3 +248,14 @@ def test_look_draws_every_planet_and_fleet(game: KaggleGame, players: int) -> No
 
     chosen.play_episode(*map(RandomAgent, range(players)), seed=1, watch=watch)
     assert counts
+
+
+def test_the_adapter_of_the_tutorial_plays_with_its_bots(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "tutorials" / "kaggle.md").read_text("utf-8")
+    file = tmp_path / "connectx.py"
+    file.write_text(text[text.index("# connectx.py") :].partition("```")[0])
+    game = load_game(str(file))
+    check_game(game, episodes=1, new_process=False)
+    bots = [load_player(game, name, 0, AgentLoader()) for name in ("negamax", "random")]
+    episodes = game.play_episode(*bots, seed=1)
+    assert [each.reward for each in episodes] == [1.0, -1.0]
