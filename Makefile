@@ -62,7 +62,7 @@ clients: $(STAMP)  ## test the clients for other languages, as far as their comp
 
 interop: $(INTEROP_STAMP)  ## train our games with enn-trainer, play its environments, exchange agents; play games of Kaggle
 	$(INTEROP)/bin/python -m pytest tests/upstream --override-ini='python_files=check_*.py'
-	$(INTEROP)/bin/python -m pytest tests/interop/kaggle
+	$(INTEROP)/bin/python -m pytest tests/interop/kaggle tests/docs/test_docstring_examples.py -k kaggle
 
 # Zensical and Jupyter, which nothing else needs.
 $(DOCS_STAMP): pyproject.toml constraints.txt tools/docs/requirements.txt

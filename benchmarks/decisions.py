@@ -136,7 +136,7 @@ def cost_without(rounds: int = _ROUNDS, round_s: float = _ROUND_S) -> dict[str, 
             make = f"without_parts:train_{game}"
             for each in (tree, ROOT):  # compile kernels: both must read them from the cache
                 with closing(Contender(make, tree=each)) as contender:
-                    contender.round(0)
+                    contender.round(0.001)
             with (
                 closing(Contender(make, tree=tree)) as before,
                 closing(Contender(make)) as now,

@@ -171,7 +171,8 @@ def _parts_of(kind: ActionType[Any], obs: Obs, answer: object) -> list[list[Any]
             actees = obs.of_class(part.actee)
             parts.append([_position(part, *each, actees, i) for i, each in enumerate(mine)])
         elif isinstance(part, Categorical | GlobalCategorical):
-            parts.append([_index(part, *each, "") for each in mine])
+            where = f"{field}: " if kind.is_global else f"{field}, actor {{}}: "
+            parts.append([_index(part, *each, where.format(i)) for i, each in enumerate(mine)])
     return parts
 
 

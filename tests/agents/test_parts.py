@@ -78,13 +78,13 @@ def test_a_bot_answers_with_decisions() -> None:
         (
             ask_send,
             [GOOD[0], Send(PLANETS[1], Share.MID, True)],
-            r"'Send\.share': actor 1 chose 'M",
+            r"share, actor 1: its mask forbids Share\.MID, allowed are",
         ),
         (ask_send, [GOOD[0], Send(PLANETS[1], 2, True)], r"Send"),  # type: ignore[arg-type]
         (
             ask_pair,
             Pair(Share.LOW, Share.LOW, True),
-            r"'Pair\.second': got 'LOW', which",
+            r"second: its mask forbids Share\.LOW, allowed are",
         ),
         (ask_pair, [Pair(Share.LOW, Share.HIGH, True)], r"expected a Pair, got"),
         (ask_pair, Share.LOW, r"expected a Pair, got"),

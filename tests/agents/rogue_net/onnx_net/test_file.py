@@ -157,8 +157,12 @@ def test_shipped_agents_decide_the_same(name: str) -> None:
 # ---------------------------------------------------------------- every option
 
 
-GRAPHS = [name for name, (*_, config) in CONFIGS.items() if not state_width(config)]
-"""Networks without memory: a graph has no state."""
+GRAPHS = [
+    name
+    for name, (obs_space, _, config) in CONFIGS.items()
+    if not state_width(config) and not obs_space.relations
+]
+"""Networks without memory and relations, which a graph cannot have."""
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -413,8 +417,8 @@ def test_every_kind_of_operation_has_a_method() -> None:
     )
     assert len(kinds) > 18
     missing = [kind for kind in kinds if not callable(getattr(OnnxNet, kind, None))]
-    # A graph has no state and makes no choices: networks that need these are refused.
-    assert missing == ["recur", "choice"]
+    # A graph has no state and no relations, and makes no choices: such networks are refused.
+    assert sorted(missing) == ["choice", "ends", "pairs", "recur", "relate"]
 
 
 def test_an_operation_without_a_method_is_refused_by_name(
