@@ -350,25 +350,7 @@ def differences(
             sentence
             for name, entity in expected_obs.entities.items()
             if name in got_obs.entities
-            for sentence in _list_differences(
-                "the feature",
-                f"entity {name!r}: ",
-                entity.features,
-                got_obs.entities[name].features,
-                names,
-            )
-        ),
-        *(
-            sentence
-            for name, entity in expected_obs.entities.items()
-            if name in got_obs.entities
-            for sentence in _list_differences(
-                "the reference to",
-                f"relation {name!r}: ",
-                entity.references or (),
-                got_obs.entities[name].references or (),
-                names,
-            )
+            for sentence in _entity_differences(name, entity, got_obs.entities[name], names)
         ),
         *_list_differences("the action", "", [*expected_actions], [*got_actions], names),
         *(
@@ -378,6 +360,15 @@ def differences(
             for sentence in _action_differences(name, space, got_actions[name], names)
         ),
     ]
+
+
+def _entity_differences(
+    name: EntityName, expected: Entity, got: Entity, names: tuple[str, str]
+) -> Iterator[str]:
+    where = f"entity {name!r}: "
+    yield from _list_differences("the feature", where, expected.features, got.features, names)
+    references = expected.references or (), got.references or ()
+    yield from _list_differences("the reference to", f"relation {name!r}: ", *references, names)
 
 
 def _list_differences(
