@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+Arrivals: TypeAlias = dict[int, dict[int, dict[int, int]]]
+"""Arriving ships by owner, by turn, by planet."""
 Fight: TypeAlias = Callable[[int, int, Mapping[int, int]], tuple[int, int]]
 """Owner and ships after a battle: of the planet's owner and ships with arriving ships by owner."""
 
@@ -33,6 +35,13 @@ class Share(Enum):
     ALL = 3
 
 
+def side_of(owner: int, me: int, neutral: int) -> Side:
+    """How a player sees an owner, given the number for planets that belong to nobody."""
+    if owner == me:
+        return Side.MINE
+    return Side.NEUTRAL if owner == neutral else Side.ENEMY
+
+
 def fitting_share(ships: NDArray[np.int64], allowed: NDArray[np.bool_], wanted: int) -> Share:
     """The share nearest to a number of ships; HOLD if none is allowed.
 
@@ -41,6 +50,15 @@ def fitting_share(ships: NDArray[np.int64], allowed: NDArray[np.bool_], wanted: 
     """
     order = [share for share in (Share.HALF, Share.ALL, Share.ENOUGH) if allowed[share.value]]
     return min(order, key=lambda share: abs(int(ships[share.value]) - wanted), default=Share.HOLD)
+
+
+def arrivals_of(fleets: Iterable[tuple[int, int, int, int]]) -> Arrivals:
+    """The arriving ships of fleets, given planet, turn, owner and ships of each."""
+    found: Arrivals = {}
+    for planet, turn, owner, ships in fleets:
+        by_owner = found.setdefault(planet, {}).setdefault(turn, {})
+        by_owner[owner] = by_owner.get(owner, 0) + ships
+    return found
 
 
 def arriving(fleets: Mapping[int, Mapping[int, int]], me: int) -> tuple[int, int, int]:
@@ -65,7 +83,7 @@ class Forecast:
 
     Args:
         planets: owner, ships and production of each.
-        arrivals: arriving ships by owner, by turn, by index of the planet; turns from 1.
+        arrivals: planets by index; turns from 1.
         neutral: owner of planets that produce nothing.
         fight: the rule of battles.
         horizon: last turn of the forecast.
@@ -77,7 +95,7 @@ class Forecast:
     def __init__(
         self,
         planets: Sequence[tuple[int, int, int]],
-        arrivals: Mapping[int, Mapping[int, Mapping[int, int]]],
+        arrivals: Arrivals,
         *,
         neutral: int,
         fight: Fight,

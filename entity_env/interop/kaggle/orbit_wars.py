@@ -49,13 +49,23 @@ from entity_env.authoring.agent import Agent
 from entity_env.authoring.entity_type import HIDDEN
 from entity_env.authoring.obs import Obs
 from entity_env.interop.kaggle.bots import KaggleBots
-from entity_env.interop.kaggle.fleets import HORIZON, Forecast, Share, Side, arriving, fitting_share
+from entity_env.interop.kaggle.fleets import (
+    HORIZON,
+    Forecast,
+    Share,
+    Side,
+    arrivals_of,
+    arriving,
+    fitting_share,
+    side_of,
+)
 from entity_env.interop.kaggle.game import KaggleAdapter, KaggleGame, Raw, play_kaggle
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
 
+_NEUTRAL: Final = -1
 _CENTER: Final = 50.0
 _SUN: Final = 10.0
 _ORBIT: Final = 50.0
@@ -155,16 +165,12 @@ class _Turn:
         new = [fleet for fleet in self.fleets if fleet[0] not in routes]
         if new:
             self._find_routes(np.array(new, np.float64))
-        self.arrivals: dict[int, dict[int, dict[int, int]]] = {}
-        for fleet in self.fleets:
-            planet, turn = self.route(fleet)
-            if planet >= 0:
-                by_owner = self.arrivals.setdefault(planet, {}).setdefault(turn, {})
-                by_owner[fleet[1]] = by_owner.get(fleet[1], 0) + fleet[6]
+        reached = ((*self.route(fleet), fleet[1], fleet[6]) for fleet in self.fleets)
+        self.arrivals = arrivals_of(each for each in reached if each[0] >= 0)
         self.forecast = Forecast(
             [(planet[1], planet[5], planet[6]) for planet in self.planets],
             self.arrivals,
-            neutral=-1,
+            neutral=_NEUTRAL,
             fight=_fight,
             horizon=HORIZON,
         )
@@ -330,11 +336,7 @@ class OrbitWars(KaggleAdapter):
 
     def show(self, raw: Raw, player: int) -> Obs:
         orders = self._orders
-        if (
-            orders is None
-            or orders.turn.planets is not raw["planets"]
-            or orders.turn.step != raw["step"]
-        ):
+        if orders is None or not orders.turn.is_of(raw):
             speed = float(self.configuration["shipSpeed"])
             orders = self._orders = _Orders(_Turn(raw, speed, self._routes))
         turn, rows = orders.turn, np.flatnonzero(orders.owners == player)
@@ -379,7 +381,7 @@ class OrbitWars(KaggleAdapter):
         for i, (_, owner, _, _, radius, count, production) in enumerate(turn.planets):
             mine, enemy, attacked_in = arriving(turn.arrivals.get(i, {}), player)
             planet = Planet(
-                _side(owner, player),
+                side_of(owner, player, _NEUTRAL),
                 places[i][0],
                 places[i][1],
                 radius,
@@ -392,7 +394,7 @@ class OrbitWars(KaggleAdapter):
                 mine,
                 enemy,
                 attacked_in,
-                _side(owners[i], player),
+                side_of(owners[i], player, _NEUTRAL),
                 ships[i],
                 i,
             )
@@ -459,12 +461,6 @@ def _fight(owner: int, ships: int, attackers: Mapping[int, int]) -> tuple[int, i
     if left <= 0 or attacker == owner:
         return owner, ships + max(left, 0)
     return (owner, ships - left) if left <= ships else (attacker, left - ships)
-
-
-def _side(owner: int, player: int) -> Side:
-    if owner == player:
-        return Side.MINE
-    return Side.NEUTRAL if owner < 0 else Side.ENEMY
 
 
 def _turned(places: Floats, quarters: int) -> Floats:

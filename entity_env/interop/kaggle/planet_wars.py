@@ -41,9 +41,20 @@ from entity_env.authoring.agent import Agent
 from entity_env.authoring.entity_type import HIDDEN
 from entity_env.authoring.obs import Obs
 from entity_env.interop.kaggle.bots import KaggleBots
-from entity_env.interop.kaggle.fleets import HORIZON, Forecast, Share, Side, arriving, fitting_share
+from entity_env.interop.kaggle.fleets import (
+    HORIZON,
+    Arrivals,
+    Forecast,
+    Share,
+    Side,
+    arrivals_of,
+    arriving,
+    fitting_share,
+    side_of,
+)
 from entity_env.interop.kaggle.game import KaggleAdapter, KaggleGame, Raw, play_kaggle
 
+_NEUTRAL: Final = 0
 _MIDDLE: Final = 15.0
 _WORTH: Final = 20
 """Growth of this many turns counts as much as ships."""
@@ -117,11 +128,14 @@ class PlanetWars(KaggleAdapter):
         return int(raw["player"]) - 1, 2
 
     def show(self, raw: Raw, player: int) -> Obs:
-        planets, arrivals = raw["planets"], _arrivals(raw["fleets"])
+        planets = raw["planets"]
+        arrivals = arrivals_of(
+            (target, left, owner, ships) for owner, ships, _, target, _, left in raw["fleets"]
+        )
         forecast = Forecast(
             [(planet[3], planet[4], planet[5]) for planet in planets],
             arrivals,
-            neutral=0,
+            neutral=_NEUTRAL,
             fight=_fight,
             horizon=HORIZON,
         )
@@ -208,14 +222,14 @@ class _Seat:
 
 def _planet(
     planet: Sequence[Any],
-    arrivals: Mapping[int, Mapping[int, Mapping[int, int]]],
+    arrivals: Arrivals,
     forecast: Forecast,
     me: int,
 ) -> Planet:
     index, x, y, owner, ships, growth = planet
     mine, enemy, attacked_in = arriving(arrivals.get(index, {}), me)
     return Planet(
-        _side(owner, me),
+        side_of(owner, me, _NEUTRAL),
         x - _MIDDLE,
         y - _MIDDLE,
         ships,
@@ -224,7 +238,7 @@ def _planet(
         mine,
         enemy,
         attacked_in,
-        _side(int(forecast.owners[index, -1]), me),
+        side_of(int(forecast.owners[index, -1]), me, _NEUTRAL),
         int(forecast.ships[index, -1]),
         index,
     )
@@ -234,16 +248,9 @@ def _fleet(fleet: Sequence[Any], planets: Sequence[Any], me: int) -> Fleet:
     owner, ships, source, target, trip, left = fleet
     part = 1 - left / max(trip, 1)
     x, y = (planets[source][i] * (1 - part) + planets[target][i] * part for i in (1, 2))
-    return Fleet(_side(owner, me), x - _MIDDLE, y - _MIDDLE, ships, math.log1p(ships), left)
-
-
-def _arrivals(fleets: Sequence[Any]) -> dict[int, dict[int, dict[int, int]]]:
-    """Arriving ships by owner, turn and planet."""
-    found: dict[int, dict[int, dict[int, int]]] = {}
-    for owner, ships, _, target, _, left in fleets:
-        by_owner = found.setdefault(target, {}).setdefault(left, {})
-        by_owner[owner] = by_owner.get(owner, 0) + ships
-    return found
+    return Fleet(
+        side_of(owner, me, _NEUTRAL), x - _MIDDLE, y - _MIDDLE, ships, math.log1p(ships), left
+    )
 
 
 def _moves(moves: object, num_planets: int) -> list[tuple[int, int, int]]:
@@ -264,12 +271,6 @@ def _fight(owner: int, ships: int, attackers: Mapping[int, int]) -> tuple[int, i
     order = sorted(forces.items(), key=lambda item: item[1], reverse=True)
     left = order[0][1] - (order[1][1] if len(order) > 1 else 0)
     return (order[0][0], left) if left > 0 else (owner, 0)
-
-
-def _side(owner: int, me: int) -> Side:
-    if owner == me:
-        return Side.MINE
-    return Side.NEUTRAL if owner == 0 else Side.ENEMY
 
 
 def play(agents: Sequence[Agent], *, seed: int, players: int = 2, turns: int = 0) -> None:
