@@ -138,11 +138,13 @@ class NumpyNet:
     def _compute(self, run: _Run, steps: Sequence[_Step]) -> dict[str, Any]:
         buffers = self._reader.read(run.batch)
         buffers[_RUN] = run
-        for compute, inputs, output in steps:
-            if len(inputs) == 1:  # most steps, in half the time
-                buffers[output] = compute(buffers[inputs[0]])
-            else:
-                buffers[output] = compute(*map(buffers.__getitem__, inputs))
+        # Some kernels of OpenBLAS report invalid values for products of finite numbers.
+        with np.errstate(invalid="ignore"):
+            for compute, inputs, output in steps:
+                if len(inputs) == 1:  # most steps, in half the time
+                    buffers[output] = compute(buffers[inputs[0]])
+                else:
+                    buffers[output] = compute(*map(buffers.__getitem__, inputs))
         return buffers
 
 

@@ -38,7 +38,7 @@ from entity_env.agents.rogue_net.numpy_net.distributions import (
     GaussianArrays,
     choose_label,
 )
-from entity_env.agents.rogue_net.numpy_net.functions import ACTIVATIONS, product
+from entity_env.agents.rogue_net.numpy_net.functions import ACTIVATIONS, OPERATIONS, product
 from entity_env.agents.rogue_net.numpy_net.single import PlainSingleNet, SingleNet, single_net
 from entity_env.agents.rogue_net.numpy_net.single_reader import RequestedAction
 from entity_env.agents.rogue_net.torch_net.distributions import at_temperature
@@ -630,6 +630,24 @@ def test_it_plays_like_torch_and_tells_its_probabilities(game: Game) -> None:
 def test_a_seed_repeats_itself() -> None:
     first, again = (snake.run(_agent(snake, seed=3), episodes=3, seed=1) for _ in range(2))
     assert first == again
+
+
+def test_a_product_that_reports_invalid_values_warns_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As some kernels of OpenBLAS do for finite numbers."""
+    linear, num_reported = OPERATIONS["linear"], 0
+
+    def reported(*given: object, **constants: object) -> object:
+        nonlocal num_reported
+        num_reported += 1
+        np.subtract(np.float32(np.inf), np.float32(np.inf))
+        return linear(*given, **constants)
+
+    monkeypatch.setitem(OPERATIONS, "linear", reported)
+    with VecEnv(multi_snake, 3, num_workers=0) as vec:
+        _agent(multi_snake).decide_batch(vec.reset(seed=1), multi_snake.schema)
+    assert num_reported
 
 
 def test_it_decides_for_batches() -> None:
