@@ -12,8 +12,9 @@ is higher: a greedy player of `concentration` may turn the same cards for ever. 
 `alone_vs_before` is 1 if networks without memory are trained to the same weights and decisions, bit
 for bit, as by the last commit that had no memory; 0 if not. It needs the history of the repository.
 
-`--keep FOLDER` stores every finished run and reuses the stored ones. The peers' environment
-`.venv-learning` is created if missing.
+`--keep FOLDER` stores every finished run and reuses the stored ones; with `--stored`, it makes no
+others, so figures can come from fewer seeds. `TASK_TRAINER_seeds` counts them. The peers'
+environment `.venv-learning` is created if missing.
 """
 
 from __future__ import annotations
@@ -53,14 +54,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object, nothing else")
     parser.add_argument("--keep", type=Path, help="folder of finished runs")
+    parser.add_argument("--stored", action="store_true", help="only use runs in --keep")
     parser.add_argument("--tasks", nargs="*", default=_TASKS, help="names of tasks")
     arguments = parser.parse_args()
+    if arguments.stored and arguments.keep is None:
+        parser.error("--stored needs --keep FOLDER, with the runs to use")
     with TemporaryDirectory() as folder:
-        found = runs(arguments.keep or Path(folder), arguments.tasks)
+        found = runs(arguments.keep or Path(folder), arguments.tasks, arguments.stored)
     report("Memory", {**figures(found), **alone_vs_before()}, _PACKAGES, arguments.json)
 
 
-def runs(folder: Path, tasks: Sequence[str]) -> dict[tuple[str, str], list[Run]]:
+def runs(
+    folder: Path, tasks: Sequence[str], only_stored: bool = False
+) -> dict[tuple[str, str], list[Run]]:
     """The runs by task and trainer, one per seed."""
     folder.mkdir(parents=True, exist_ok=True)
     found: dict[tuple[str, str], list[Run]] = {}
@@ -72,6 +78,8 @@ def runs(folder: Path, tasks: Sequence[str]) -> dict[tuple[str, str], list[Run]]
             progress.say(f"{task}, {who}, seed {seed}")
             path = folder / f"{who}-{task}-{seed}.json"
             if not path.exists():
+                if only_stored:
+                    continue
                 words = [str(python), "-m", "benchmarks.peers.recall", who, task, str(seed)]
                 env = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT)}
                 done = subprocess.run(words, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
@@ -104,6 +112,7 @@ def figures(found: Mapping[tuple[str, str], Sequence[Run]]) -> dict[str, float]:
         named[f"{task}_{who}"] = statistics.mean(rewards)
         named[f"{task}_{who}_least"] = min(rewards)
         named[f"{task}_{who}_most"] = max(rewards)
+        named[f"{task}_{who}_seeds"] = len(rewards)
     if wins := [run["win_rate"] for run in found.get(("fog", "both"), ())]:
         named |= {"fog": statistics.mean(wins), "fog_least": min(wins), "fog_most": max(wins)}
     if ratios := [run["ratio"] for run in found.get(("snake", "both"), ())]:
