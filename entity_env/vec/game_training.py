@@ -88,10 +88,11 @@ def preset_of(game: Game) -> Preset:
     if "preset" in own:
         name = own.pop("preset")
         preset = Preset(game.name, game.name) if name is None else named_preset(name)
-    num_envs = own.pop("num_envs", preset.num_envs)
+    envs = {name: own.pop(name) for name in ("num_envs",) if name in own}
     config = PPOConfig(**preset.settings).changed(own, f"training of {game.name}")
     changes = {name: getattr(config, name) for name in own}
-    return replace(preset, num_envs=num_envs, settings={**preset.settings, **changes})
+    settings = {**preset.settings, **changes}
+    return replace(preset, settings=settings, own={**changes, **envs}, **envs)
 
 
 def make_vec_env(

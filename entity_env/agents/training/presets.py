@@ -137,6 +137,8 @@ class Preset:
         num_rollouts: number of rollouts of a run, if their size is within `rollout_sizes`.
         is_fitted: random play determines the number of environments, the length of rollouts, the
             discount, and details of the network and the optimizer.
+        own: a game's own settings, and perhaps `num_envs`: neither random play nor the length of
+            the run changes them. Only a `total_steps` that is given replaces theirs.
     """
 
     name: str
@@ -146,6 +148,7 @@ class Preset:
     rollout_sizes: tuple[int, int] | None = None
     num_rollouts: int = 40
     is_fitted: bool = False
+    own: Mapping[str, Any] = field(default_factory=dict)
 
     def defaults_for(
         self,
@@ -169,10 +172,13 @@ class Preset:
                 then cover two episodes instead of half of one, with another minibatch size.
         """
         of_memory = {"minibatch_size": _MEMORY_MINIBATCH} if remembers else {}
+        num_envs = num_envs or self.own.get("num_envs")
+        num_steps = num_steps or self.own.get("num_steps")
+        kept = {name: x for name, x in self.own.items() if name not in ("total_steps", "num_envs")}
         if seen is None or not self.is_fitted:
             num_envs = num_envs or self.num_envs
             settings = self.settings_for(num_envs * num_agents, total_steps)
-            return Defaults(num_envs, settings | of_memory)
+            return Defaults(num_envs, settings | of_memory | kept)
         settings = {**self.settings, **of_memory}
         total = settings["total_steps"] if total_steps is None else total_steps
         size = self._rollout_size(total)
@@ -192,7 +198,7 @@ class Preset:
             f"{num_envs} environments x {num_steps} steps: episodes last about {decisions} "
             f"decision{'s' * (decisions != 1)}"
         ]
-        if seen.is_cut:
+        if seen.is_cut and "gamma" not in kept:
             low, high = _CUT_GAMMAS
             settings["gamma"] = round(max(low, min(1 - 1 / seen.mean_length, high)), 4)
             reasons.append(f"gamma {settings['gamma']:g}: episodes are truncated, not terminated")
@@ -200,7 +206,7 @@ class Preset:
             changes, why = _for_entities(num_agents, seen, remembers=remembers)
             settings |= changes
             reasons += why
-        return Defaults(num_envs, settings, tuple(reasons))
+        return Defaults(num_envs, settings | kept, tuple(reasons))
 
     def settings_for(self, num_rows: int, total_steps: int | None = None) -> dict[str, Any]:
         """Fields of `PPOConfig` without measurements of random play.

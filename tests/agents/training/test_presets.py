@@ -18,6 +18,7 @@ from entity_env.core.spaces import GlobalCategoricalActionSpace, spaces_from_jso
 from entity_env.games import rock_paper_scissors, tic_tac_toe
 from entity_env.interop.gymnasium.spaces import ObsConverter
 from entity_env.vec import VecEnv
+from entity_env.vec.game_training import preset_of
 from tests.helpers.tiny_games import Dot, ask, dots_game
 
 FITTED = PRESETS["entities"]
@@ -180,3 +181,17 @@ def test_real_numbers_have_a_network_apart_for_the_value() -> None:
     assert chosen.settings["net"] == RogueNetConfig(separate_value=True)
     assert "a separate network for the value" in chosen.reasons[-1]
     assert "net" not in FITTED.defaults_for(1, 1000, seen._replace(is_continuous=False)).settings
+
+
+@pytest.mark.parametrize("is_measured", [True, False])
+@pytest.mark.parametrize("remembers", [True, False])
+def test_a_games_own_settings_stay(*, is_measured: bool, remembers: bool) -> None:
+    own = {"learning_rate": 0.123, "num_steps": 17, "gamma": 0.5, "minibatch_size": 99}
+    game = lasting(7, truncated=True)
+    game.training = {"total_steps": 5000, "num_envs": 3, **own}
+    seen = figures(game) if is_measured else None
+    for asked, expected in ((None, 5000), (800, 800)):
+        found = preset_of(game).defaults_for(2, asked, seen, remembers=remembers)
+        assert found.settings | own | {"total_steps": expected} == found.settings
+        assert found.num_envs == 3
+    assert preset_of(game).defaults_for(2, num_envs=8).num_envs == 8
