@@ -31,6 +31,7 @@ from entity_env.agents.rogue_net.numpy_net.functions import (
     HIDDEN,
     OPERATIONS,
     InputScale,
+    product,
     relate,
     softmax,
 )
@@ -356,8 +357,9 @@ class _Run:
         keys = np.zeros((place.num_rows * place.max_actees, width), dtype=np.float32)
         queries[place.actor_slots] = actors
         keys[place.slots] = actees
-        logits: Floats = queries.reshape(place.num_rows, place.max_actors, width) @ (
-            keys.reshape(place.num_rows, place.max_actees, width).swapaxes(1, 2)
+        logits = product(
+            queries.reshape(place.num_rows, place.max_actors, width),
+            keys.reshape(place.num_rows, place.max_actees, width).swapaxes(1, 2),
         )
         flat = logits.reshape(-1, place.max_actees)[place.actor_slots]
         return flat * np.float32(1.0 / math.sqrt(width))
