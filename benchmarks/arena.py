@@ -101,10 +101,6 @@ def finished(
 ) -> dict[str, Any]:
     """The measurements of a run, made now or before."""
     run = folder / f"{task.game}-{seed}"
-    file = run.with_suffix(".json")
-    if file.exists():
-        found: dict[str, Any] = json.loads(file.read_text())
-        return found
     if not run.exists():
         part = run.with_suffix(".part")
         shutil.rmtree(part, ignore_errors=True)  # of a run that was interrupted
@@ -114,19 +110,20 @@ def finished(
         words += ["--num-workers", "2", "--opponent", task.bot, "--eval-opponent", task.bot]
         _run("entity_env", *words, *task.settings, "--out", str(part))
         part.rename(run)
-    trained = read_run(run)
-    match = ["--agents", f"{task.bot},{run}", "--games", str(num_games), "--seed", str(_EVAL_SEED)]
-    played = json.loads(_run("entity_env", "eval", f"kaggle:{task.game}", *match, "--json"))
-    [row] = [each for each in played["agents"] if each["name"] != task.bot]
-    speed = "benchmarks.peers.arena_speed", task.game, task.bot, str(run)
-    found = {
-        "vs_pct": 100 * row["win_rate"],
-        "num_games": row["num_games"],
-        "minutes": trained.elapsed_s / 60,
-        "decisions": trained.step,
-        "speeds": [json.loads(_run(*speed)) for _ in range(_NUM_SPEEDS)],
-    }
-    file.write_text(json.dumps(found, indent=1) + "\n")
+    file = run.with_suffix(".json")
+    found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    if "vs_pct" not in found:
+        trained, names = read_run(run), f"{task.bot},{run}"
+        words = ["--agents", names, "--games", str(num_games), "--seed", str(_EVAL_SEED), "--json"]
+        played = json.loads(_run("entity_env", "eval", f"kaggle:{task.game}", *words))
+        [row] = [each for each in played["agents"] if each["name"] != task.bot]
+        found |= {"vs_pct": 100 * row["win_rate"], "num_games": row["num_games"]}
+        found |= {"minutes": trained.elapsed_s / 60, "decisions": trained.step}
+        file.write_text(json.dumps(found, indent=1) + "\n")
+    if "speeds" not in found:
+        speed = "benchmarks.peers.arena_speed", task.game, task.bot, str(run)
+        found["speeds"] = [json.loads(_run(*speed)) for _ in range(_NUM_SPEEDS)]
+        file.write_text(json.dumps(found, indent=1) + "\n")
     return found
 
 

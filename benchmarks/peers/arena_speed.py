@@ -62,7 +62,11 @@ def measured(name: str, bot: str, run: str) -> dict[str, float]:
     game, clock = adapted_game(name), _Clock()
     env = kaggle_env(game.adapter.environment, 0)  # the one that episodes copy
     rules = clock.timed("rules", env.interpreter)
-    env.interpreter = lambda *args: rules(*args)  # their runner counts a function's parameters
+
+    def interpreter(state: object, env: object) -> Any:  # noqa: ANN401 - untyped; its runner counts the parameters
+        return rules(state, env)
+
+    env.interpreter = interpreter
     for owner, method, part in (
         (game.adapter, "show", "features"),
         (game.adapter, "moves", "features"),
