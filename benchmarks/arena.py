@@ -12,8 +12,8 @@ the features and masks of the adapter, and the bot (`benchmarks/peers/arena_spee
 three processes per seed.
 
 `--keep FOLDER` stores every finished run as FOLDER/GAME-SEED, with its measurements next to it, and
-reuses the stored ones. Needs the package: `make interop`, then `.venv-interop/bin/python -m
-benchmarks.arena`.
+reuses the stored ones. Everything runs in the environment `.venv-interop`, which `make interop`
+makes.
 """
 
 from __future__ import annotations
@@ -27,14 +27,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from benchmarks.common import Median, report
 from benchmarks.peers.environment import ROOT
-from benchmarks.peers.trainee import ONE_THREAD
+from benchmarks.peers.trainee import ONE_THREAD, interop_python
 from benchmarks.vec import Progress
 from entity_env.agents.training.tracking.runs import read_run
 
@@ -77,11 +76,6 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, help="of training, instead of a task's own")
     parser.add_argument("--games", type=int, default=_NUM_GAMES, help="games after training")
     given = parser.parse_args()
-    if not find_spec("kaggle_environments"):
-        raise SystemExit(
-            "kaggle-environments is not installed here: run `make interop`, then "
-            ".venv-interop/bin/python -m benchmarks.arena"
-        )
     figures: dict[str, float] = {}
     progress = Progress()
     with TemporaryDirectory() as temporary:
@@ -93,6 +87,7 @@ def main() -> None:
                 runs.append(finished(folder, TASKS[name], seed, given.minutes, given.games))
             figures |= figures_of(TASKS[name], runs)
     progress.end()
+    sys.path[:0] = map(str, interop_python().parents[1].glob("lib/*/site-packages"))  # for versions
     report("Games of Kaggle", figures, _PACKAGES, given.json)
 
 
@@ -142,7 +137,7 @@ def figures_of(task: ArenaTask, runs: Sequence[dict[str, Any]]) -> dict[str, flo
 
 
 def _run(*words: str) -> str:
-    command = [sys.executable, "-m", *words]
+    command = [str(interop_python()), "-m", *words]
     env = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=env, capture_output=True, text=True)
     if done.returncode:
