@@ -123,7 +123,7 @@ def write_submission(out: Path, network: bytes, game: KaggleGame, *, greedy: boo
     if place is None:
         raise UsageError(
             f"{game.name} must be defined at the top level of the Python file with its play "
-            "function, so that a submission can contain it"
+            "function, for a submission to contain it"
         )
     module, name = place
     own: dict[str, Path] = {}
