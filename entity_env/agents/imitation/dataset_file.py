@@ -340,6 +340,9 @@ def _arrow(module: str = "pyarrow") -> Any:  # noqa: ANN401 - it has no types, a
         return import_module(module)
     except ModuleNotFoundError as error:
         raise MissingExtraError("pyarrow", "parquet", "a parquet file") from error
+    except ImportError as error:  # as for a release that does not fit this numpy
+        words = f"a parquet file needs pyarrow, which cannot be imported: {error}"
+        raise UsageError(words) from error
 
 
 def _parquet_bytes(

@@ -1,5 +1,6 @@
 import hashlib
 import json
+import sys
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -476,8 +477,13 @@ def test_others_read_a_parquet(tmp_path: Path) -> None:
 
 
 def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtraError, match=r"entity-env\[parquet\]"):
+        dots_dataset(1).save(tmp_path / "x.parquet")
+    (tmp_path / "pyarrow.py").write_text("raise ImportError('numpy is too old')")
+    monkeypatch.delitem(sys.modules, "pyarrow")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match="cannot be imported: numpy is too old"):
         dots_dataset(1).save(tmp_path / "x.parquet")
 
 
