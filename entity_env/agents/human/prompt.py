@@ -250,7 +250,7 @@ class Prompt:
         focus: int | None,
         offers: Sequence[str],
     ) -> tuple[str, int]:
-        """Waits for a key with a meaning; `offers` are those that are no choices.
+        """Waits for a key with a meaning; `offers` are the other keys than those of choices.
 
         Returns:
             The key, and the choice that it selects or that gets the focus.

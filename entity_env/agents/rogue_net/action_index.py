@@ -82,8 +82,8 @@ class Choices:
         actees: None unless the action selects entities; then a choice is an index into the actees
             of the observation.
         options: of an action that selects relations, `(num_actors, most_allowed)` the choices that
-            an actor is allowed, so that time and memory grow with these: columns of `allowed`,
-            which is False behind the last one. None = columns are choices.
+            each actor is allowed, which are then the columns of `allowed`; it is False behind an
+            actor's last one. Time and memory grow with these. None = columns are choices.
     """
 
     packed: Ints

@@ -38,7 +38,7 @@ class Share(Enum):
 
 
 def side_of(owner: int, me: int, neutral: int) -> Side:
-    """How a player sees an owner, given the number for planets that belong to nobody."""
+    """How a player sees an owner; `neutral` is the number for planets without one."""
     if owner == me:
         return Side.MINE
     return Side.NEUTRAL if owner == neutral else Side.ENEMY

@@ -60,7 +60,7 @@ class CategoricalArrays:
 
     @property
     def probs_of_choices(self) -> Floats:
-        """`(num_actors, num_choices)` float32; 0 for choices that are no options."""
+        """`(num_actors, num_choices)` float32; 0 for choices other than the options."""
         return spread(self.probs, self.options, self.num_choices)
 
     def choose(self, greedy: bool, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -123,7 +123,7 @@ class CategoricalDistribution(ActionDistribution):
         return self._choices(is_best.to(torch.uint8).argmax(dim=1))
 
     def probs_of_choices(self) -> NDArray[np.float32]:
-        """`(num_actors, num_choices)`; 0 for choices that are no options."""
+        """`(num_actors, num_choices)`; 0 for choices other than the options."""
         options = None if self.options is None else self.options.cpu().numpy()
         return spread(self.logprobs.exp().cpu().numpy(), options, self.num_choices)
 
