@@ -18,7 +18,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from entity_env import SplitMix64
+from entity_env import Game, SplitMix64
 from entity_env.agents import random_actions
 from entity_env.core.vec_obs import VecObs
 from entity_env.errors import WorkerError
@@ -34,11 +34,13 @@ from tests.vec.external.twins import (
     require_equal,
     require_failure,
     require_verified,
+    roads,
     twin_of,
 )
 
 FOLDER = Path(__file__).parents[3] / "clients" / "javascript"
 ODD = Path(__file__).with_name("odd_games.mjs")
+PARTS = ODD.with_name("parts.mjs")
 pytestmark = [
     pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed"),
     pytest.mark.slow,
@@ -73,8 +75,9 @@ def test_actions_of_all_kinds(autoreset: Autoreset) -> None:
 
 
 @pytest.mark.parametrize("autoreset", get_args(Autoreset))
-def test_decisions_in_several_parts(autoreset: Autoreset) -> None:
-    require_equal(ExternalGame(["node", str(ODD.with_name("parts.mjs"))]), parts, autoreset)
+@pytest.mark.parametrize("twin", [parts, roads], ids=["parts", "roads"])
+def test_decisions_in_several_parts_and_relations(twin: Game, autoreset: Autoreset) -> None:
+    require_equal(ExternalGame(["node", str(PARTS), twin.name]), twin, autoreset)
 
 
 def test_settings_that_it_refuses() -> None:
