@@ -104,6 +104,7 @@ export const roads = new Game({
     Gap: { references: { one: "Rock", other: "Rock" } },
     Road: { references: { start: "Car", end: "Rock" }, features: ["hours"] },
   },
+  maxEntities: { Road: 19 },
   actions: {
     Go: selectEntity("Road"),
     Trip: composite({ flag: categorical(...FLAGS), road: selectEntity("Road"), speed: categorical(...FLAGS) }),

@@ -233,7 +233,7 @@ def test_games_that_are_not_defined_correctly() -> None:
     count = len(
         re.findall(r"^  \(\) => (?:\(\{ ...valid|undefined)", ODD.read_text(), re.MULTILINE)
     )
-    assert count == 29
+    assert count == 38
     for i in range(count):
         done = subprocess.run(
             ["node", str(ODD), "defined", str(i)],
@@ -493,10 +493,10 @@ def test_a_host_that_reads_late() -> None:
     assert sizes[2] > 40 * count
 
 
-@pytest.mark.parametrize("word", ["kinds", "snake", "multi_snake"])
+@pytest.mark.parametrize("word", ["kinds", "roads", "snake", "multi_snake"])
 def test_mutated_messages(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = ODD if word == "kinds" else FOLDER / "games" / f"{word}.mjs"
-    words = ["node", str(path), *(["kinds"] if word == "kinds" else [])]
+    path = {"kinds": ODD, "roads": PARTS}.get(word, FOLDER / "games" / f"{word}.mjs")
+    words = ["node", str(path), *([word] if word in ("kinds", "roads") else [])]
     messages = recorded(ExternalGame(words), monkeypatch)
     rng = Random(7)
     for _ in range(25):
