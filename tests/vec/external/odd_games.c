@@ -181,7 +181,7 @@ static const char *const one_other[] = {"one", "other", NULL}, *const hours[] = 
 static const ee_entity road_entities[] = {{"Car", x}, {"Rock", size}, {"Gap", one_other}, {"Road", hours}};
 static const int ends[][2] = {{ROCK, ROCK}, {CAR, ROCK}};
 static const ee_action road_actions[] = {
-    {"Go", EE_SELECT_ENTITY, NULL, ROAD, NULL, NULL},
+    {"SelectRoad", EE_SELECT_ENTITY, NULL, ROAD, NULL, NULL},
     {"Trip.flag", EE_CATEGORICAL, flags, 0, NULL, NULL},
     {"Trip.road", EE_SELECT_ENTITY, NULL, ROAD, NULL, NULL},
     {"Trip.speed", EE_CATEGORICAL, flags, 0, NULL, NULL},

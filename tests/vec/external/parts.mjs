@@ -63,10 +63,10 @@ function lookAtRoads(draws, score) {
     }
   }
   for (const one of rocks) for (const other of rocks) if (draws.below(2)) gaps.push({ one, other });
-  const obs = new Obs(score).relations("Gap", gaps).relations("Road", roads).actors("Car", cars, "Go", "Trip").entities("Rock", rocks);
+  const obs = new Obs(score).relations("Gap", gaps).relations("Road", roads).actors("Car", cars, "SelectRoad", "Trip").entities("Rock", rocks);
   const flags = () => roads.map((_, i) => draws.below(4) > 0 || i === 0);
-  if (draws.below(2)) obs.mask("Go", cars.map(flags));
-  else if (draws.below(2)) obs.mask("Go", flags());
+  if (draws.below(2)) obs.mask("SelectRoad", cars.map(flags));
+  else if (draws.below(2)) obs.mask("SelectRoad", flags());
   if (draws.below(2)) {
     const legal = cars.map(() => FLAGS.map(flags));
     legal.forEach((ofCar, c) => ofCar.forEach(own => roads.forEach((road, i) => { own[i] ||= road.start === cars[c]; })));
@@ -81,7 +81,7 @@ async function playRoads(agent, { seed }) {
   const draws = new Random(seed);
   let score = 0;
   for (let turn = 0; turn < 4; turn++) {
-    const [obs, roads] = lookAtRoads(draws, score), answers = await agent.act(obs, "Go", "Trip");
+    const [obs, roads] = lookAtRoads(draws, score), answers = await agent.act(obs, "SelectRoad", "Trip");
     if (answers === null) return;
     const [chosen, trips] = answers;
     chosen.forEach((road, i) => {
@@ -106,7 +106,7 @@ export const roads = new Game({
   },
   maxEntities: { Road: 19 },
   actions: {
-    Go: selectEntity("Road"),
+    SelectRoad: selectEntity("Road"),
     Trip: composite({ flag: categorical(...FLAGS), road: selectEntity("Road"), speed: categorical(...FLAGS) }),
   },
 });

@@ -184,12 +184,13 @@ import {Obs, loadAgent} from "./entity-env.mjs";
 import {roads as game} from "PARTS";
 const agent = await loadAgent(SOURCE, {game, greedy: true});
 const cars = [{x: 1}, {x: 2}], rocks = [{size: 1}, {size: 2}], [car] = cars, [rock, other] = rocks;
-const show = (...roads) => new Obs(0).actors("Car", cars).entities("Rock", rocks).relations("Road", roads);
+const show = (...roads) =>
+  new Obs(0).actors("Car", cars).entities("Rock", rocks).relations("Road", roads);
 const road = {start: car, end: rock, hours: 1};
 const found = [];
 for (const call of [CALLS]) {
   try {
-    found.push(await agent.act(call(), "Go"));
+    found.push(await agent.act(call(), "SelectRoad"));
   } catch (error) {
     found.push(error.message);
   }
@@ -213,22 +214,22 @@ WRONG_RELATIONS = {
     ),
     "show().relations('Route', [])": 'the type "Route", which the game has not declared; declared',
     "show().relations('Rock', [])": "Rock is an entity type: add its entities with obs.entities",
-    "show().entities('Road', [road])": 'Road is a relation, which cannot act: add it with obs.rela',
+    "show().entities('Road', [road])": "Road is a relation, which cannot act: add it with obs.rela",
     "show().actors('Road', [road])": "Road is a relation, which cannot act",
     "show(road).actors('Rock', [other])": (
-        "Go: an actor chooses among the relations Road that start at it, so it must be a Car"
+        "SelectRoad: an actor chooses among the relations Road that start at it, so it must be"
     ),
-    "show(road).mask('Go', [true, false])": "the mask of Go for actor 0 needs 1 flags, one per R",
-    "show(road, road).mask('Go', [[1, 1]])": "the mask of Go needs a list of flags for each of 2",
-    "show(road).mask('Go', [[1], [2]])": "the mask of Go for actor 1 must have booleans, got 2",
+    "show(road).mask('SelectRoad', [true, false])": "for actor 0 needs 1 flags, one per Road, got 2",
+    "show(road, road).mask('SelectRoad', [[1, 1]])": "needs a list of flags for each of 2 actors",
+    "show(road).mask('SelectRoad', [[1], [2]])": "for actor 1 must have booleans, got 2 at 0",
 }
 
 
 def test_wrong_relations_are_refused(tmp_path: Path) -> None:
     """Relations of an entity with itself and equal ones are allowed, as in Python."""
     legal = [
-        "show(road, road, {start: car, end: other, hours: 2}).mask('Go', [0, 1, 0])",
-        "show(road).mask('Go', [false])",
+        "show(road, road, {start: car, end: other, hours: 2}).mask('SelectRoad', [0, 1, 0])",
+        "show(road).mask('SelectRoad', [false])",
         "show()",
         "show(road).relations('Gap', [{one: rock, other: rock}, {one: rock, other: rock}])",
     ]

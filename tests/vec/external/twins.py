@@ -297,11 +297,11 @@ class Trip:
     speed: Flag
 
 
-GO, TRIP = SelectEntity(Road, name="Go"), Composite(Trip)
+GO, TRIP = SelectEntity(Road), Composite(Trip)
 
 
 def play_roads(agent: Agent, *, seed: int) -> None:
-    """Lets cars choose roads, alone and in a decision; some cars have none, or several to a rock."""
+    """Lets cars choose roads, alone and in a decision; some have none, or several to a rock."""
     rng, score = SplitMix64(seed), 0.0
     for _ in range(4):
         obs, roads = _look_at_roads(rng, score)
@@ -336,7 +336,9 @@ def _look_at_roads(rng: SplitMix64, score: float) -> tuple[Obs, list[Road]]:
                     flags[i] |= road.start is car
         obs.mask(TRIP.road, legal, given=TRIP.flag)
     if rng.randrange(2):
-        obs.mask(TRIP.speed, [[_mask(rng, len(Flag)) for _ in roads] for _ in cars], given=TRIP.road)
+        obs.mask(
+            TRIP.speed, [[_mask(rng, len(Flag)) for _ in roads] for _ in cars], given=TRIP.road
+        )
     visible = _open(rng, roads)
     if not all(visible):
         obs.visible(Road, visible)
