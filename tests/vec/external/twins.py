@@ -272,7 +272,33 @@ def play_parts(agent: Agent, *, seed: int) -> None:
 
 
 parts: Final = Game(play_parts, entities=(Car, Rock), actions=(SIGNAL, HAUL), name="parts")
-"""A game with decisions in several parts, which tests of all clients also have."""
+"""A game with decisions in several parts, which tests of all clients but Lua also have."""
+
+
+def play_signals(agent: Agent, *, seed: int) -> None:
+    """Asks for a decision of the whole observation."""
+    rng, score = SplitMix64(seed), 0.0
+    for _ in range(4):
+        answer = agent.act(_look_at_rocks(rng, score), SIGNAL)
+        if answer is None:
+            return
+        score += 3 * answer.turn.value + answer.flag.value
+    agent.game_over(_look_at_rocks(rng, score), truncated=bool(rng.randrange(2)))
+
+
+def _look_at_rocks(rng: SplitMix64, score: float) -> Obs:
+    obs = Obs(score).entities([Rock(rng.random()) for _ in range(rng.randrange(3))])
+    if rng.randrange(2):
+        obs.mask(SIGNAL.turn, _mask(rng, len(Turn)))
+    if rng.randrange(2):
+        obs.mask(SIGNAL.flag, [_mask(rng, len(Flag)) for _ in Turn], given=SIGNAL.turn)
+    elif rng.randrange(2):
+        obs.mask(SIGNAL.flag, _mask(rng, len(Flag)))
+    return obs
+
+
+signals: Final = Game(play_signals, entities=(Rock,), actions=(SIGNAL,), name="signals")
+"""A game with a decision in several parts for Lua, which has no actors."""
 
 
 @dataclass(slots=True, eq=False)
