@@ -219,7 +219,7 @@ WRONG_RELATIONS = {
     "show(road).actors('Rock', [other])": (
         "SelectRoad: an actor chooses among the relations Road that start at it, so it must be"
     ),
-    "show(road).mask('SelectRoad', [true, false])": "for actor 0 needs 1 flags, one per Road, got 2",
+    "show(road).mask('SelectRoad', [true, false])": "for actor 0 needs 1 flags, one per Road,",
     "show(road, road).mask('SelectRoad', [[1, 1]])": "needs a list of flags for each of 2 actors",
     "show(road).mask('SelectRoad', [[1], [2]])": "for actor 1 must have booleans, got 2 at 0",
 }
