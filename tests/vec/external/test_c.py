@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import get_args
 import pytest
 
 from entity_env import Game
+from entity_env.check.program import program_violations
 from entity_env.errors import ProtocolError, WorkerError
 from entity_env.vec import Autoreset, VecEnv
 from entity_env.vec.external.game import ExternalGame
@@ -127,6 +129,13 @@ def test_it_compiles_as_cpp(name: str, program: Compile) -> None:
 def test_sanitizers_find_nothing(name: str, sanitized: Compile) -> None:
     game = ExternalGame([str(sanitized(name))])
     require_equal(game, twin_of(name), "same_step")
+
+
+@pytest.mark.parametrize("word", ["kinds", "parts", "roads"])
+def test_it_keeps_the_contract(word: str, sanitized: Compile) -> None:
+    """Also where masks are needed by some copies only."""
+    game = odd(sanitized("odd_games"), word)
+    assert not list(program_violations(game, 1, lambda stage: None, math.inf))
 
 
 # --------------------------------------------------------------------------- games with an error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -20,6 +21,7 @@ import pytest
 
 from entity_env import Game, SplitMix64
 from entity_env.agents import random_actions
+from entity_env.check.program import program_violations
 from entity_env.core.vec_obs import VecObs
 from entity_env.errors import WorkerError
 from entity_env.vec import Autoreset, VecEnv
@@ -78,6 +80,12 @@ def test_actions_of_all_kinds(autoreset: Autoreset) -> None:
 @pytest.mark.parametrize("twin", [parts, roads], ids=["parts", "roads"])
 def test_decisions_in_several_parts_and_relations(twin: Game, autoreset: Autoreset) -> None:
     require_equal(ExternalGame(["node", str(PARTS), twin.name]), twin, autoreset)
+
+
+@pytest.mark.parametrize("word", ["kinds", "parts", "roads"])
+def test_it_keeps_the_contract(word: str) -> None:
+    game = ExternalGame(["node", str(ODD if word == "kinds" else PARTS), word])
+    assert not list(program_violations(game, 1, lambda stage: None, math.inf))
 
 
 def test_settings_that_it_refuses() -> None:
