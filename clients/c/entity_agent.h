@@ -3961,6 +3961,22 @@ static const char *ea__compare_given(const ea_action *action, int number, int nu
     return ea__differ(action->name, expected, got);
 }
 
+/* How a type differs from that of a game in whether it is a relation, or in its entities; or NULL. */
+static const char *ea__compare_references(
+    const ea_entity *entity, int number, const ea_spaces *spaces, const ee_game *game
+) {
+    const int *expected = entity->references, *got = ee__references(game, number);
+    int i;
+    if (!expected != !got) {
+        return ea__differ(entity->name, expected ? "as a relation" : "as entities", got ? "a relation" : "entities");
+    }
+    for (i = 0; expected && i < 2; i++) {
+        if (expected[i] == got[i]) continue;
+        return ea__differ("a reference to", spaces->entities[expected[i]].name, game->entities[got[i]].name);
+    }
+    return NULL;
+}
+
 /* How the spaces of an agent differ from those of a game, or NULL. */
 static const char *ea__compare_spaces(const ea_spaces *spaces, const ee_game *game) {
     static const char *const kinds[] = {"global choices", "choices", "selections", "numbers"};
@@ -3977,6 +3993,7 @@ static const char *ea__compare_spaces(const ea_spaces *spaces, const ee_game *ga
             return ea__differ("the entity", entity->name, game->entities[i].name);
         }
         problem = ea__compare_names("the feature", entity->features, game->entities[i].features);
+        if (!problem) problem = ea__compare_references(entity, i, spaces, game);
     }
     for (i = 0; !problem && i < game->num_actions; i++) {
         const ea_action *action = &spaces->actions[i];
@@ -4026,7 +4043,7 @@ static void ea__request_of(ea__seat *seat, ee_agent *agent, int action) {
     const int *entity = (const int *)(const void *)asked->entity.data;
     const int *number = (const int *)(const void *)asked->number.data;
     ea_request *request = &seat->requests[action];
-    size_t width = ee__num_flags(server, &agent->obs, action), wanted = width * (size_t)asked->count;
+    size_t width = ee__num_flags(server, &agent->obs, action);
     int i, *rows;
     memset(request, 0, sizeof *request);
     request->num_actors = asked->count;
@@ -4047,7 +4064,7 @@ static void ea__request_of(ea__seat *seat, ee_agent *agent, int action) {
     if (asked->width != width) {
         ee__misuse("ee_mask: add all entities that can be selected before the first mask");
     }
-    if (asked->mask.size < wanted) ee__fill(&asked->mask, 1, wanted - asked->mask.size);
+    ee__complete_mask(server, &agent->obs, action);
     request->mask = asked->mask.data;
     request->is_dependent = server->game->num_given && server->game->num_given[action] &&
                             server->game->actions[action - 1].kind != EE_CONTINUOUS;

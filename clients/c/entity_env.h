@@ -27,7 +27,7 @@ extern "C" {
 
 /* ------------------------------------------------------------------ description of a game */
 
-/* An entity type; `features` ends with NULL. */
+/* An entity type, or a relation; `features` ends with NULL. */
 typedef struct ee_entity {
     const char *name;
     const char *const *features;
@@ -36,7 +36,7 @@ typedef struct ee_entity {
 typedef enum ee_kind {
     EE_GLOBAL_CATEGORICAL, /* one label for the whole observation */
     EE_CATEGORICAL,        /* one label per actor */
-    EE_SELECT_ENTITY,      /* one entity of type `selects` per actor */
+    EE_SELECT_ENTITY,      /* one entity or relation of type `selects` per actor */
     EE_CONTINUOUS          /* one number per label and actor, from `low` to `high` */
 } ee_kind;
 
@@ -80,6 +80,11 @@ typedef struct ee_game {
     /* For decisions in several parts, by action: the number of actions directly before it whose
        choices it depends on. They are asked of the same actors. NULL = no action depends on others. */
     const int *num_given;
+    /* The last `num_relations` entity types are relations: facts about pairs of entities, whose first
+       two features are the numbers of these entities among those of their types. `references` has,
+       for each relation, the types of both. */
+    int num_relations;
+    const int (*references)[2];
     /* Called when the settings are known; may change this struct. Returns an error, or NULL. */
     const char *(*configure)(struct ee_game *game);
     /* Plays an episode; returns when all agents have ended theirs, or when `ee_act` returns 0. */
@@ -104,7 +109,8 @@ ee_agent *ee_agent_of(ee_copy *copy, int agent);
 
 /* Begins an observation; `score` is the agent's score so far in this episode. */
 void ee_observe(ee_agent *agent, double score);
-/* Adds an entity with these features and returns its number among those of its type, from 0. */
+/* Adds an entity or relation with these features and returns its number among those of its type, from
+   0. A relation may come before its entities. */
 int ee_add(ee_agent *agent, int entity, const float *features);
 /* Like `ee_add`, for an entity that the policy must not see. */
 int ee_add_hidden(ee_agent *agent, int entity, const float *features);
@@ -114,11 +120,12 @@ void ee_metric(ee_agent *agent, int metric, double value);
 /* Asks for a global action. */
 void ee_ask(ee_agent *agent, int action);
 /* Asks an entity that was added for an action; in order of types and numbers. The answers have the
-   same order. */
+   same order. If the action selects relations, the actor can choose those whose first entity it is:
+   ask only entities that have one. */
 void ee_actor(ee_agent *agent, int action, int entity, int number);
 /* Flags of the choices of the last actor, all 1 at first: set those that are not allowed to 0.
-   There is one per label, or per entity of type `selects`: add those first. At least one must stay
-   1. If the action depends on the one directly before it (`num_given`), and that one is not
+   There is one per label, or per entity of type `selects`: add those first. If these are relations,
+   only the flags of those that start at the actor are 1 at first. At least one must stay 1. If the action depends on the one directly before it (`num_given`), and that one is not
    continuous, there is such a row of flags for each choice of that one, in order; rows of choices
    that are not allowed may be all 0. The pointer is valid until the next call. */
 unsigned char *ee_mask(ee_agent *agent, int action);
@@ -478,6 +485,12 @@ static void ee__require_action(const ee_agent *agent, int action) {
     }
 }
 
+/* The types of both entities of a relation; NULL = not a relation. */
+static const int *ee__references(const ee_game *game, int entity) {
+    int first = game->num_entities - game->num_relations;
+    return entity < first ? NULL : game->references[entity - first];
+}
+
 /* What an observation asks for; the action must be global, or must not be. */
 static ee__asked *ee__asked_of(ee_agent *agent, int action, int is_global) {
     ee__require_action(agent, action);
@@ -495,6 +508,7 @@ void ee_actor(ee_agent *agent, int action, int entity, int number) {
         number >= agent->obs.counts[entity]) {
         ee__misuse("ee_actor: no such entity: add it first");
     }
+    if (ee__references(agent->copy->server->game, entity)) ee__misuse("ee_actor: relations cannot act");
     ee__append(&asked->entity, &entity, sizeof entity);
     ee__append(&asked->number, &number, sizeof number);
     asked->count++;
@@ -520,6 +534,27 @@ static size_t ee__num_flags(const ee__server *server, const ee__obs *obs, int ac
     return ee__num_rows(server, obs, action) * ee__num_choices(server, obs, action);
 }
 
+/* Adds the flags that are 1 at first, of all actors that have none. */
+static void ee__complete_mask(const ee__server *server, const ee__obs *obs, int action) {
+    const ee_action *kind = &server->game->actions[action];
+    ee__asked *asked = &obs->asked[action];
+    size_t width = ee__num_flags(server, obs, action), i, k;
+    size_t first = width ? asked->mask.size / width : 0, count = (size_t)asked->count;
+    const int *both = kind->kind == EE_SELECT_ENTITY ? ee__references(server->game, kind->selects) : NULL;
+    const int *entity = (const int *)(const void *)asked->entity.data;
+    const int *number = (const int *)(const void *)asked->number.data;
+    unsigned char *flags;
+    if (!width || first >= count) return;
+    flags = ee__grow(&asked->mask, width * (count - first));
+    memset(flags, 1, width * (count - first));
+    for (i = first; both && i < count; i++) {
+        size_t num = ee__num_choices(server, obs, action), size = (size_t)server->widths[kind->selects];
+        const float *values = (const float *)(const void *)obs->values[kind->selects].data;
+        if (entity[i] != both[0]) ee__misuse("ee_actor: an actor that selects relations must be of the type of their first entity");
+        for (k = 0; k < width; k++, flags++) *flags = values[k % num * size] == (float)number[i];
+    }
+}
+
 unsigned char *ee_mask(ee_agent *agent, int action) {
     ee__asked *asked;
     size_t width, wanted;
@@ -536,7 +571,7 @@ unsigned char *ee_mask(ee_agent *agent, int action) {
     }
     asked->has_mask = 1;
     asked->width = width;
-    if (asked->mask.size < wanted) ee__fill(&asked->mask, 1, wanted - asked->mask.size);
+    ee__complete_mask(agent->copy->server, &agent->obs, action);
     return asked->mask.data + (wanted - width);
 }
 
@@ -556,19 +591,59 @@ static void ee__require_same_actors(const ee_agent *agent) {
     }
 }
 
+/* Relations must refer to entities of the observation; actions that select them need a mask. */
+static void ee__complete_relations(const ee_agent *agent) {
+    const ee__server *server = agent->copy->server;
+    const ee_game *game = server->game;
+    const ee__obs *obs = &agent->obs;
+    int i, j, k;
+    for (i = game->num_entities - game->num_relations; i < game->num_entities; i++) {
+        const float *values = (const float *)(const void *)obs->values[i].data;
+        for (j = 0; j < obs->counts[i]; j++, values += server->widths[i]) {
+            for (k = 0; k < 2; k++) {
+                int other = ee__references(game, i)[k], count = obs->counts[other];
+                char text[320];
+                if (values[k] >= 0 && values[k] < (float)count && values[k] == floorf(values[k])) continue;
+                snprintf(
+                    text, sizeof text,
+                    "relation %.60s: %.60s of row %d is %g, expected the number of a %.60s, of which the "
+                    "observation has %d",
+                    game->entities[i].name, game->entities[i].features[k], j, (double)values[k],
+                    game->entities[other].name, count
+                );
+                ee__misuse(text);
+            }
+        }
+    }
+    for (i = 0; game->num_relations && i < game->num_actions; i++) {
+        const ee_action *kind = &game->actions[i];
+        ee__asked *asked = &obs->asked[i];
+        if (kind->kind != EE_SELECT_ENTITY || !ee__references(game, kind->selects) || !asked->count) continue;
+        if (asked->has_mask && asked->width != ee__num_flags(server, obs, i)) {
+            ee__misuse("ee_mask: add all entities that can be selected before the first mask");
+        }
+        asked->width = ee__num_flags(server, obs, i);
+        asked->has_mask = 1;
+        ee__complete_mask(server, obs, i);
+    }
+}
+
 void ee_wait(ee_agent *agent) {
     if (agent->copy->is_leaving) return;
     if (agent->has_ended) ee__misuse("ee_wait: the agent has ended its episode");
+    ee__complete_relations(agent);
     ee__require_same_actors(agent);
     agent->waits = agent->is_playing = 1;
 }
 
 void ee_end(ee_agent *agent, int is_truncated) {
     ee__last *last;
-    ee__obs shown = agent->obs;
+    ee__obs shown;
     int i;
     if (agent->copy->is_leaving) return; /* the episode was abandoned */
     if (agent->has_ended) ee__misuse("ee_end: the agent has ended its episode already");
+    ee__complete_relations(agent);
+    shown = agent->obs;
     last = &agent->ends[agent->num_ends++];
     last->flags = (is_truncated ? EE__TRUNCATED : EE__TERMINATED) +
                   (agent->copy->is_new ? EE__NEW : 0);
@@ -907,9 +982,7 @@ static void ee__add_asked(
         if (asked->has_mask && asked->width != width) {
             ee__misuse("ee_mask: add all entities that can be selected before the first mask");
         }
-        if (asked->has_mask && asked->mask.size < wanted) {
-            ee__fill(&asked->mask, 1, wanted - asked->mask.size);
-        }
+        if (asked->has_mask) ee__complete_mask(server, obs, action);
         ee__add_flags(&slot[1], asked->has_mask ? asked->mask.data : NULL, wanted);
     }
     if (kind->kind == EE_SELECT_ENTITY) {
@@ -1177,6 +1250,11 @@ static void ee__say_ready(ee__server *server) {
         ee__quoted(out, game->entities[i].name);
         ee__text(out, ", ");
         ee__names(out, "features", game->entities[i].features);
+        for (j = 0; ee__references(game, i) && j < 2; j++) {
+            ee__text(out, j ? ", " : ", \"references\": [");
+            ee__quoted(out, game->entities[ee__references(game, i)[j]].name);
+            if (j) ee__text(out, "]");
+        }
         ee__text(out, "}");
     }
     ee__text(out, "], \"actions\": [");
@@ -1263,6 +1341,18 @@ static const char *ee__problem_of(const ee__server *server) {
     const ee_game *game = server->game;
     int i;
     if (game->num_actions < 1) return "ee_game: a game needs an action";
+    if (game->num_relations < 0 || game->num_relations > game->num_entities) {
+        return "ee_game: num_relations must be at least 0, and at most the number of entity types";
+    }
+    if (game->num_relations && !game->references) return "ee_game: relations need references";
+    for (i = game->num_entities - game->num_relations; i < game->num_entities; i++) {
+        const int *both = ee__references(game, i);
+        int num_plain = game->num_entities - game->num_relations;
+        if (both[0] < 0 || both[0] >= num_plain || both[1] < 0 || both[1] >= num_plain) {
+            return "ee_game: references must be numbers of entity types that are not relations";
+        }
+        if (server->widths[i] < 2) return "ee_game: the first two features of a relation are its references";
+    }
     for (i = 0; i < game->num_actions; i++) {
         const ee_action *action = &game->actions[i];
         if (action->kind == EE_SELECT_ENTITY) {

@@ -37,7 +37,7 @@ export type Actions = Record<string, Action>;
 export function globalCategorical<Label extends string>(...labels: Label[]): GlobalCategorical<Label>;
 /** An action with one label for each actor. */
 export function categorical<Label extends string>(...labels: Label[]): Categorical<Label>;
-/** An action that selects an entity of a type for each actor: `selectEntity<Rock>("Rock")`. */
+/** An action that selects an entity, or a relation, of a type for each actor: `selectEntity<Rock>("Rock")`. */
 export function selectEntity<Selected extends Entity = any>(type: string): SelectEntity<Selected>;
 /** An action with one number per label for each actor. */
 export function continuous(bounds: Record<string, [low: number, high: number]>): Continuous;
@@ -89,6 +89,12 @@ export interface Agent<Asked extends Actions = any> {
   gameOver(obs?: Obs, options?: { truncated?: boolean }): void;
 }
 
+/** A type of relations: the entity types of its two references, by name, and its other features. */
+export interface Relation {
+  references: Record<string, string>;
+  features?: string[];
+}
+
 export interface GameOptions<
   Asked extends Actions = any,
   Settings extends Record<string, Setting> = any,
@@ -103,6 +109,8 @@ export interface GameOptions<
   ): Promise<void>;
   /** Features of each entity type, in the order of the observation space. */
   entities: Record<string, string[]>;
+  /** Facts about pairs of entities, which follow the entity types in the observation space. */
+  relations?: Record<string, Relation>;
   actions: Asked;
   globalFeatures?: string[];
   numAgents?: Count;
@@ -143,9 +151,12 @@ export class Obs {
   entities(type: string, entities: readonly Entity[]): this;
   /** Entities that perform the given actions, or all that are asked. */
   actors(type: string, entities: readonly Entity[], ...actions: string[]): this;
+  /** Relations: objects whose references are entities that the observation shows. */
+  relations(type: string, relations: readonly Entity[]): this;
   globals(features: Entity): this;
   /**
-   * One flag per label; for actors, one list of flags per actor. With `given`, the name of the part
+   * One flag per label; for actors, one list of flags per actor. For an action that selects relations,
+   * of which actors can only choose those that start at them, one list can serve all actors. With `given`, the name of the part
    * directly before, there is a list of flags for each choice of that part instead of one list.
    */
   mask(action: string, flags: Flags | readonly Flags[] | readonly (readonly Flags[])[], given?: string): this;

@@ -76,6 +76,7 @@ const fail = message => { throw new TypeError(message); };
 /** An error about a game whose stack has only lines of this file. */
 const withoutStack = message => Object.assign(new Error(message), { stack: "" });
 const isObject = value => typeof value === "object" && value !== null && !Array.isArray(value);
+const isList = value => Array.isArray(value) || value instanceof Uint8Array;
 
 /** Message and traceback of anything that a game may throw. */
 function failureOf(error) {
@@ -108,15 +109,16 @@ function requireOptions(options, known, what) {
 // ------------------------------------------------------------------ games and observations
 
 const GAME_OPTIONS = [
-  "name", "play", "entities", "actions", "globalFeatures", "numAgents", "settings", "metrics", "maxEntities",
-  "version", "doc", "check",
+  "name", "play", "entities", "relations", "actions", "globalFeatures", "numAgents", "settings", "metrics",
+  "maxEntities", "version", "doc", "check",
 ];
 
 /**
  * A game.
  *
- * `entities` has the features of each type, and `actions` the actions, by name. `play(agent,
- * { seed, ...settings })` plays one episode; with several agents its first argument is a list.
+ * `entities` has the features of each type, and `actions` the actions, by name. `relations` has facts
+ * about pairs of entities: `{ Road: { references: { start: "Town", end: "Town" }, features: ["hours"] } }`.
+ * `play(agent, { seed, ...settings })` plays one episode; with several agents its first argument is a list.
  * `settings` has defaults; `check(settings)` returns the reason why they cannot be played. `doc`
  * tells players the rules and the goal.
  */
@@ -124,8 +126,8 @@ export class Game {
   constructor(options) {
     requireOptions(options, GAME_OPTIONS, "new Game");
     const {
-      name, play, entities, actions, globalFeatures = [], numAgents = 1, settings = {}, metrics = [],
-      maxEntities = {}, version, doc, check,
+      name, play, entities, relations = {}, actions, globalFeatures = [], numAgents = 1, settings = {},
+      metrics = [], maxEntities = {}, version, doc, check,
     } = options;
     if (typeof name !== "string" || !/^[\w.-]{1,64}$/.test(name)) {
       fail(`the name of a game must have 1 to 64 letters, digits, "_", "-" or ".", got ${shown(name)}`);
@@ -141,10 +143,11 @@ export class Game {
     }
     if (doc !== undefined && typeof doc !== "string") fail(`${where}doc must be a text, got ${shown(doc)}`);
     requireSettings(settings, where);
-    this._schema = new Schema({ entities, actions, globalFeatures, metrics, maxEntities }, where);
+    this._schema = new Schema({ entities, relations, actions, globalFeatures, metrics, maxEntities }, where);
     Object.assign(this, {
       name, play, numAgents, version, doc, check,
-      entities: structuredClone(entities), actions: structuredClone(actions), globalFeatures: [...globalFeatures],
+      entities: structuredClone(entities), relations: structuredClone(relations), actions: structuredClone(actions),
+      globalFeatures: [...globalFeatures],
       settings: { ...settings }, metrics: [...metrics], maxEntities: { ...maxEntities },
     });
   }
@@ -170,8 +173,9 @@ function requireSettings(settings, where) {
 export class Obs {
   constructor(score = 0) {
     this.score = score;
-    this.types = []; // of each group of entities
+    this.types = []; // of each group of entities or relations
     this.groups = []; // the entities of each group
+    this.areRelations = undefined; // by group: undefined = entities
     this.roles = undefined; // by group, the actions of its actors: [] = all
     this.features = undefined;
     this.masks = undefined;
@@ -197,6 +201,16 @@ export class Obs {
     return this;
   }
 
+  /**
+   * Adds relations of a type: objects with its features, of which the references are entities (the
+   * same objects) that the observation shows.
+   */
+  relations(type, relations) {
+    this.entities(type, relations);
+    (this.areRelations ??= [])[this.groups.length - 1] = true;
+    return this;
+  }
+
   /** Sets the global features: an object. */
   globals(features) {
     this.features = features;
@@ -205,7 +219,9 @@ export class Obs {
 
   /**
    * Allows only some choices: one flag per label; for actors, one list of flags per actor. An actor
-   * of a select action without an allowed entity is not asked: its answer is null.
+   * of a select action without an allowed entity is not asked: its answer is null. If an action
+   * selects relations, an actor can only choose those that start at it, and one list of flags, one
+   * per relation, serves all actors.
    *
    * The mask of a part of a decision, such as "Send.trucks", may depend on the part directly before:
    * with `given`, such as "Send.town", there is a list of flags for each choice of that part.
@@ -344,11 +360,13 @@ class Acting {
 
 /**
  * A function that writes the features of entities; returns the number of the first one that is
- * wrong, or -1. Compiled where the page allows it.
+ * wrong, or -1. Compiled where the page allows it. The first `numReferences` features are entities,
+ * of which it writes the places: a Map for each.
  */
-function putter(features) {
+function putter(features, numReferences) {
   const names = features.map((_, i) => `f${i}`);
-  const reads = features.map((name, i) => `const f${i} = entity[${JSON.stringify(name)}];`);
+  const read = name => `entity[${JSON.stringify(name)}]`;
+  const reads = features.map((name, i) => `const f${i} = ${i < numReferences ? `places[${i}].get(${read(name)})` : read(name)};`);
   const tests = names.map(f => `!(typeof ${f} === "number" && ${f} <= ${MAX_FEATURE} && ${f} >= -${MAX_FEATURE})`);
   const writes = names.map((f, i) => `floats[at + ${i}] = ${f};`);
   const code = `for (let i = 0; i < count; i++, at += ${features.length}) {
@@ -360,7 +378,7 @@ function putter(features) {
   }
   return -1;`;
   try {
-    return new Function("floats", "at", "entities", "count", code);
+    return new Function("floats", "at", "entities", "count", "places", code);
   } catch {
     return () => 0; // a page without eval: `Schema._putSlowly` writes them
   }
@@ -368,7 +386,7 @@ function putter(features) {
 
 /** The spaces of a game: reads observations, and decodes answers. Errors start with `where`. */
 class Schema {
-  constructor({ entities, actions, globalFeatures, metrics, maxEntities }, where) {
+  constructor({ entities, relations, actions, globalFeatures, metrics, maxEntities }, where) {
     if (!isObject(entities)) fail(`${where}entities must be an object with the features of each type, got ${shown(entities)}`);
     if (!isObject(actions) || !Object.keys(actions).length) fail(`${where}actions must be an object with at least one action, got ${shown(actions)}`);
     requireNames(Object.keys(entities), `${where}the names of entity types`);
@@ -380,14 +398,21 @@ class Schema {
       if (!name || name === "__global__") fail(`${where}the name of an entity type must not be ${shown(name)}: choose another one`);
       requireNames(features, `${where}the features of ${name}`);
     }
-    for (const [name, action] of Object.entries(plain)) requireAction(action, entities, `${where}action ${name}: `);
-    requireOptions(maxEntities, Object.keys(entities), `${where}maxEntities`);
+    requireRelations(relations, entities, where);
+    const names = [...Object.keys(entities), ...Object.keys(relations)];
+    for (const [name, action] of Object.entries(plain)) requireAction(action, names, `${where}action ${name}: `);
+    requireOptions(maxEntities, names, `${where}maxEntities`);
     for (const [name, most] of Object.entries(maxEntities)) {
       if (!Number.isSafeInteger(most) || most < 0) fail(`${where}maxEntities of ${name} must be an integer from 0, got ${shown(most)}`);
     }
-    const names = Object.keys(entities);
     this.where = where;
-    this.entities = names.map(name => ({ name, features: [...entities[name]] }));
+    this.entities = Object.keys(entities).map(name => ({ name, features: [...entities[name]] }));
+    this.numPlain = this.entities.length; // types before relations
+    for (const [name, { references, features = [] }] of Object.entries(relations)) {
+      const others = Object.values(references);
+      this.entities.push({ name, features: [...Object.keys(references), ...features], references: others });
+    }
+    this.references = this.entities.map(({ references = [] }) => references.map(name => names.indexOf(name)));
     this.globals = [...globalFeatures];
     this.metrics = metrics && [...metrics]; // undefined = not known
     this.actions = Object.entries(plain).map(([name, action]) => ({
@@ -406,7 +431,7 @@ class Schema {
     if (this.hasGlobals) this.types.push({ name: "the globals", features: this.globals });
     this.most = names.map(name => maxEntities[name] ?? Infinity);
     this.widths = this.types.map(({ features }) => features.length);
-    this.puts = this.types.map(({ features }) => putter(features));
+    this.puts = this.types.map(({ features, references = [] }) => putter(features, references.length));
     this.typeOf = new Map(names.map((name, i) => [name, i]));
     this.actionOf = new Map(this.actions.map(({ name }, i) => [name, i]));
     this.alone = new Map(this.actions.map(({ name }, i) => [name, [i]]).filter(([, [i]]) => this.actions[i].whole === undefined));
@@ -477,6 +502,7 @@ class Schema {
     for (let g = 0; g < groups.length; g++) {
       const type = this.typeOf.get(types[g]);
       if (type === undefined) this._failType(types[g]);
+      if ((obs.areRelations?.[g] === true) !== type >= this.numPlain) this._failRelation(types[g], type);
       if (type < last) isSorted = false;
       kinds[g] = last = type;
       counts[type] += groups[g].length;
@@ -491,10 +517,12 @@ class Schema {
       row.floats = new Float32Array(2 * size);
     }
     const order = isSorted ? undefined : groups.map((_, g) => g).sort((one, other) => kinds[one] - kinds[other] || one - other);
+    const places = []; // by type, once they are needed
     let at = 0;
     for (let i = 0; i < groups.length; i++) {
       const g = order === undefined ? i : order[i], type = kinds[g], entities = groups[g], count = entities.length;
-      if (this.puts[type](row.floats, at, entities, count) >= 0) this._putSlowly(row.floats, at, entities, type);
+      const others = type < this.numPlain ? undefined : this.references[type].map(other => (places[other] ??= this._placesOf(obs, other)));
+      if (this.puts[type](row.floats, at, entities, count, others) >= 0) this._putSlowly(row.floats, at, entities, type, others);
       at += count * widths[type];
     }
     if (this.hasGlobals && (asks || !row.isBlank)) {
@@ -511,22 +539,46 @@ class Schema {
     return order;
   }
 
+  /** The place of each entity of a type, from 0; of an object shown twice, the first. */
+  _placesOf({ groups }, type) {
+    const places = new Map();
+    let place = 0;
+    for (let g = 0; g < groups.length; g++) {
+      if (this.kinds[g] !== type) continue;
+      for (const entity of groups[g]) {
+        if (!places.has(entity)) places.set(entity, place);
+        place++;
+      }
+    }
+    return places;
+  }
+
   /** Writes entities with booleans; or says what is wrong with one. */
-  _putSlowly(floats, at, entities, type) {
+  _putSlowly(floats, at, entities, type, places = []) {
     const { name, features } = this.types[type], isGlobal = type === this.entities.length;
     for (let i = 0; i < entities.length; i++) {
       const entity = entities[i], which = isGlobal ? name : `${name} ${i}`;
       const fix = isGlobal ? "call obs.globals({...}) with" : `give each ${name}`;
       const wanted = features.length ? `: ${fix} ${features.join(", ")}` : "";
       if (!isObject(entity)) this._fail(`${which} must be an object, got ${shown(entity)}${wanted}`);
-      for (const feature of features) {
-        const value = entity[feature];
+      features.forEach((feature, f) => {
+        const value = f < places.length ? places[f].get(entity[feature]) : entity[feature];
+        if (f < places.length && value === undefined) {
+          const other = this.types[this.references[type][f]].name;
+          this._fail(`${feature} of ${which} must be a ${other} that the observation shows, got ${shown(entity[feature])}: ` +
+            `show the same object with obs.entities or obs.actors, and only relations of entities that are shown`);
+        }
         if (typeof value !== "boolean" && (typeof value !== "number" || !(Math.abs(value) <= MAX_FEATURE))) {
           this._fail(`${feature} of ${which} must be a finite number, got ${shown(value)}${value === undefined ? wanted : ""}`);
         }
         floats[at++] = value;
-      }
+      });
     }
+  }
+
+  _failRelation(name, type) {
+    this._fail(type < this.numPlain ? `${name} is an entity type: add its entities with obs.entities or obs.actors`
+      : `${name} is a relation, which cannot act: add it with obs.relations(${shown(name)}, [...])`);
   }
 
   _failType(type) {
@@ -566,13 +618,37 @@ class Schema {
       if (mask !== undefined) this._fail(`${name} is continuous: it has no mask`);
       return;
     }
+    const isRelation = action.selected >= this.numPlain;
     if (mask !== undefined) {
-      if (!Array.isArray(mask) || mask.length !== actors.length) {
+      const isFlat = isRelation && !acting.isNested && (mask instanceof Uint8Array || (Array.isArray(mask) && mask.every(flag => !isList(flag))));
+      if (!isFlat && (!Array.isArray(mask) || mask.length !== actors.length)) {
         this._fail(`the mask of ${name} needs a list of flags for each of ${actors.length} actors, got ${shown(mask)}`);
       }
-      acting.mask = mask.map((flags, i) => this._flagsOf(row, action, acting, flags, `the mask of ${name} for actor ${i}`));
+      acting.mask = actors.map((_, i) => this._flagsOf(row, action, acting, isFlat ? mask : mask[i], `the mask of ${name} for actor ${i}`));
     }
+    if (isRelation && row.counts[action.selected]) this._allowOwn(row, action, acting);
     if (action.selected >= 0) this._readActees(row, obs, action, acting);
+  }
+
+  /** Allows each actor only relations that start at it, of those that the mask allows. */
+  _allowOwn({ counts, floats }, { name, selected, selects }, acting) {
+    const { actors, mask } = acting, [source] = this.references[selected], count = counts[selected], width = this.widths[selected];
+    let at = 0, first = 0; // of the features of relations; index of the first entity that can be their source
+    for (let t = 0; t < selected; t++) {
+      at += counts[t] * this.widths[t];
+      if (t < source) first += counts[t];
+    }
+    acting.mask = actors.map((actor, i) => {
+      const place = actor - first;
+      if (place < 0 || place >= counts[source]) {
+        const type = this.types[source].name;
+        this._fail(`${name}: an actor chooses among the relations ${selects} that start at it, so it must be a ${type}: ` +
+          `say which actors perform it, obs.actors(${shown(type)}, [...], ${shown(name)})`);
+      }
+      const flags = mask === undefined ? new Uint8Array(count).fill(1) : mask[i];
+      for (let f = 0; f < flags.length; f++) if (floats[at + (f % count) * width] !== place) flags[f] = 0;
+      return flags;
+    });
   }
 
   _requireBefore({ name, before }, given) {
@@ -649,9 +725,8 @@ class Schema {
 
   /** A copy of flags as 0 and 1. */
   _flags(flags, count, needsOne, where, what) {
-    const isList = Array.isArray(flags) || flags instanceof Uint8Array;
-    if (!isList || flags.length !== count) {
-      this._fail(`${where} needs ${count} flags, one per ${what}, got ${isList ? flags.length : shown(flags)}`);
+    if (!isList(flags) || flags.length !== count) {
+      this._fail(`${where} needs ${count} flags, one per ${what}, got ${isList(flags) ? flags.length : shown(flags)}`);
     }
     const found = new Uint8Array(count);
     for (let i = 0; i < count; i++) {
@@ -750,14 +825,38 @@ function partsOf(actions, where) {
   return { plain, wholes };
 }
 
-function requireAction(action, entities, where) {
+/** Requires relations between two of these entity types. */
+function requireRelations(relations, entities, where) {
+  if (!isObject(relations)) fail(`${where}relations must be an object with the references and features of each type, got ${shown(relations)}`);
+  requireNames(Object.keys(relations), `${where}the names of relations`);
+  const known = Object.keys(entities).join(", ") || "none";
+  for (const [name, relation] of Object.entries(relations)) {
+    if (!name || name === "__global__" || Object.hasOwn(entities, name)) {
+      fail(`${where}the name of a relation must not be ${shown(name)}, nor that of an entity type: choose another one`);
+    }
+    requireOptions(relation, ["references", "features"], `${where}relation ${name}`);
+    const { references, features = [] } = relation;
+    if (!isObject(references) || Object.keys(references).length !== 2) {
+      fail(`${where}relation ${name}: references must be an object with the types of two entities, such as ` +
+        `{ start: "Town", end: "Town" }, got ${shown(references)}`);
+    }
+    requireNames(features, `${where}the features of ${name}`);
+    requireNames([...Object.keys(references), ...features], `${where}the references and features of ${name}`);
+    for (const [field, other] of Object.entries(references)) {
+      if (typeof other === "string" && Object.hasOwn(entities, other)) continue;
+      fail(`${where}relation ${name}: ${field} must refer to an entity type, which are ${known}, got ${shown(other)}`);
+    }
+  }
+}
+
+function requireAction(action, types, where) {
   if (!isObject(action) || !ACTION_KINDS.includes(action.kind)) {
     fail(`${where}expected the result of globalCategorical, categorical, selectEntity or continuous, got ${shown(action)}`);
   }
   const { kind, labels, selects, low, high } = action;
   if (kind === "select_entity") {
-    if (typeof selects !== "string" || !Object.hasOwn(entities, selects)) {
-      fail(`${where}selectEntity must name an entity type, got ${shown(selects)}`);
+    if (!types.includes(selects)) {
+      fail(`${where}selectEntity must name an entity type or relation, got ${shown(selects)}`);
     }
     return;
   }
@@ -819,8 +918,11 @@ function schemaOf({ global_features: globalFeatures, entities, actions }) {
   if (selecting !== undefined) {
     fail(`loadAgent: ${selecting.name} selects entities, and the file does not say of which type: use loadAgent(source, { game })`);
   }
+  const plain = entities.filter(({ references }) => references === undefined);
   return new Schema({
-    entities: Object.fromEntries(entities.map(({ name, features }) => [name, features])),
+    entities: Object.fromEntries(plain.map(({ name, features }) => [name, features])),
+    relations: Object.fromEntries(entities.slice(plain.length).map(({ name, features: [source, target, ...features], references: [one, other] }) =>
+      [name, { references: { [source]: one, [target]: other }, features }])),
     actions: Object.fromEntries(actions.map(({ name, ...action }) => [name, action])),
     globalFeatures,
     maxEntities: {},
@@ -832,7 +934,8 @@ function requireSpaces(spaces, schema) {
   const listed = names => names.join(", ") || "none";
   const linesOf = (globals, entities, actions) => [
     `global features ${listed(globals)}`,
-    ...entities.map(({ name, features }) => `entity ${name} with features ${listed(features)}`),
+    ...entities.map(({ name, features, references }) =>
+      `${references === undefined ? "entity" : "relation"} ${name} with features ${listed(features)}${references === undefined ? "" : ` between ${references.join(" and ")}`}`),
     ...actions.map(({ name, kind, labels = [], low, high, given = [] }) => {
       const bounds = (label, i) => (low === undefined ? label : `${label} from ${low[i]} to ${high[i]}`);
       return `action ${name} (${kind}) with labels ${listed(labels.map(bounds))}${given.length ? ` after ${listed(given)}` : ""}`;

@@ -64,13 +64,18 @@ local function check(game, obs)
   for name in pairs(obs or {}) do
     if not (game.entities[name] or name == "score" or name == "mask") then error("the game has no entities " .. name, 3) end
   end
+  for name in pairs(game.parts and obs and obs.mask or {}) do
+    if not game.is_part[name] then error("the decision has no part " .. name .. ", which has a mask", 3) end
+  end
 end
 
 -- An observation: {score = 0, Head = {{1, 2}}, Food = {...}}, the features of each entity in order.
--- `mask` allows only some choices: {true, false, ...}.
+-- `mask` allows only some choices: {true, false, ...}; of a decision in several parts, by part: {turn =
+-- {true, false}}. A mask with a list for each choice of the part before depends on that choice.
 local Agent = {}
 Agent.__index = Agent
--- Asks for the action of the game; returns a label, or nil if the game must return.
+-- Asks for the action of the game; returns a label, or a table with a label for each part; nil if the game
+-- must return.
 function Agent:act(obs)
   check(self.copy.game, obs)
   self.obs, self.waits, self.is_playing = obs, true, true
@@ -110,9 +115,21 @@ local function start(server, copy, seed, row)
   after(server, copy, row, coroutine.resume(copy.thread, first, seed, server.settings))
 end
 
+-- The flags of an action in an observation, with a list for each choice of the action before.
+local function flags_of(game, obs, k)
+  local action, before = game.actions[k], game.actions[k - 1]
+  local mask = obs.mask and (action.part == nil and obs.mask or obs.mask[action.part])
+  local lists, found = before and #before.labels or 1, {}
+  for i = 1, lists do
+    local flags = mask and type(mask[1]) == "table" and mask[i] or mask
+    for j = 1, #action.labels do found[#found + 1] = (not flags or flags[j]) and "\1" or "\0" end
+  end
+  return table.concat(found), mask ~= nil
+end
+
 -- Observations as a frame; false = an empty row. `asks` tells which ask for the action.
 local function frame(server, rows, asks)
-  local game, lengths, slots, present, has_mask, mask = server.game, {}, {}, {}, false, {}
+  local game, lengths, slots, present = server.game, {}, {}, {}
   local function slot(parts)
     present[#present + 1] = parts and "\1" or "\0"
     slots[#slots + 1] = padded(table.concat(parts or {}), "\0")
@@ -128,16 +145,19 @@ local function frame(server, rows, asks)
     slot(nil)
   end
   for _, obs in ipairs(rows) do lengths[#lengths + 1] = ("<i8"):pack(obs and 1 or 0) end
-  for i, obs in ipairs(rows) do
-    local is_asked = obs and asks[i]
-    lengths[#lengths + 1] = ("<i8"):pack(is_asked and 1 or 0)
-    if is_asked then
-      has_mask = has_mask or obs.mask ~= nil
-      for k = 1, #game.labels do mask[#mask + 1] = (obs.mask == nil or obs.mask[k]) and "\1" or "\0" end
-    end
-  end
   slot(nil) slot(nil) -- features and flags of `Global`
-  slot(nil) slot(has_mask and mask or nil) slot(nil)
+  for k = 1, #game.actions do
+    local masks, has_mask, has_own = {}, false, false
+    for i, obs in ipairs(rows) do
+      local is_asked = obs and asks[i]
+      lengths[#lengths + 1] = ("<i8"):pack(is_asked and 1 or 0)
+      if is_asked then
+        masks[#masks + 1], has_own = flags_of(game, obs, k)
+        has_mask = has_mask or has_own
+      end
+    end
+    slot(nil) slot(has_mask and masks or nil) slot(nil)
+  end
   return padded(table.concat(present), "\0") .. table.concat(lengths) .. table.concat(slots)
 end
 
@@ -178,16 +198,21 @@ end
 
 local function act(server, payload)
   local num_agents, at = server.game.num_agents or 1, 8 * #server.copies + 1
-  for c, copy in ipairs(server.copies) do
-    local seed, row, given = ("<i8"):unpack(payload, 8 * c - 7), (c - 1) * num_agents, nil
-    copy.flags, copy.is_new, copy.ends = 0, false, {}
-    for _, agent in ipairs(copy.agents) do
-      if agent.waits then
-        given, agent.waits = server.game.labels[("<i8"):unpack(payload, at) + 1], false
-        if given == nil then error("ACT has an invalid choice") end
-        at = at + 8
+  for _, action in ipairs(server.game.actions) do
+    for _, copy in ipairs(server.copies) do
+      for _, agent in ipairs(copy.agents) do
+        if agent.waits then
+          local label = action.labels[("<i8"):unpack(payload, at) + 1] or error("ACT has an invalid choice")
+          copy.given, at = action.part == nil and label or copy.given or {}, at + 8
+          if action.part ~= nil then copy.given[action.part] = label end
+        end
       end
     end
+  end
+  for c, copy in ipairs(server.copies) do
+    local seed, row, given = ("<i8"):unpack(payload, 8 * c - 7), (c - 1) * num_agents, copy.given
+    copy.flags, copy.is_new, copy.ends, copy.given = 0, false, {}, nil
+    for _, agent in ipairs(copy.agents) do agent.waits = false end
     local waited = not copy.is_playing
     if not waited then after(server, copy, row, coroutine.resume(copy.thread, given)) end
     if not copy.is_playing and (waited or not server.hold) then start(server, copy, seed, row) end
@@ -214,23 +239,36 @@ local function begin(server, json)
   server.settings, server.hold = settings_of(json, game.settings or {}), json:match('"hold"%s*:%s*true') ~= nil
   local entities = {}
   for i, name in ipairs(game.entity_names) do entities[i] = {name = name, features = game.entities[name]} end
-  local action = {name = game.action, kind = "global_categorical", labels = game.labels}
+  local actions = {}
+  for k, action in ipairs(game.actions) do
+    local given = k > 1 and {} or nil
+    for i = 1, k - 1 do given[i] = game.actions[i].name end
+    actions[k] = {name = action.name, kind = "global_categorical", labels = action.labels, given = given}
+  end
   send(READY, padded(encode({
     num_agents = game.num_agents or 1,
-    spaces = {global_features = {}, entities = entities, actions = {action}},
+    spaces = {global_features = {}, entities = entities, actions = actions},
   }), " "))
   for i = 1, tonumber(json:match('"num_envs"%s*:%s*(%d+)')) do server.copies[i] = {game = game, flags = 0, ends = {}, agents = {}} end
 end
 
 -- Serves a game until the host closes the connection. A game is a table with `name`, `play(agent,
 -- seed, settings)`, `entities` (features by type), `entity_names` (their order), and one action for
--- the whole observation: its name `action` and its `labels`; optional are `num_agents`, whose agents
--- take turns, and `settings` with their defaults.
+-- the whole observation: its name `action` and its `labels`, or the `parts` of a decision, which are
+-- chosen in this order: {{"turn", {"BACK", "ON"}}, ...}; optional are `num_agents`, whose agents take
+-- turns, and `settings` with their defaults.
 function entity_env.serve(game)
   print = function(...) -- games may print
     for i = 1, select("#", ...) do io.stderr:write(tostring((select(i, ...))), i < select("#", ...) and "\t" or "\n") end
   end
-  for _, key in ipairs({"name", "play", "entities", "entity_names", "action", "labels"}) do if game[key] == nil then error("the game needs " .. key, 2) end end
+  for _, key in ipairs({"name", "play", "entities", "entity_names", "action"}) do if game[key] == nil then error("the game needs " .. key, 2) end end
+  if (game.labels == nil) == (game.parts == nil) then error("the game needs labels or parts", 2) end
+  game.is_part = {}
+  game.actions = game.labels and {{name = game.action, labels = game.labels}} or {}
+  for k, part in ipairs(game.parts or {}) do
+    game.actions[k] = {name = game.action .. "." .. part[1], part = part[1], labels = part[2]}
+    game.is_part[part[1]] = true
+  end
   if os.getenv("ENTITY_ENV_ADDRESS") ~= "stdio" then return io.stderr:write('entity_env starts this program: entity-env check "exec+stdio:lua5.4 game.lua"\n') end
   local settings = game.settings or {}
   settings.is_object = true -- `encode` would write an empty table as a list

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -14,7 +15,7 @@ from entity_env.agents.random import random_actions
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import summary_of
 from entity_env.core.seeding import SeedsFrom
-from entity_env.core.vec_obs import VecObs
+from entity_env.core.vec_obs import VecActionMask, VecContinuousActionMask, VecObs
 from entity_env.errors import ProtocolError, WorkerError
 from entity_env.vec.external.batch import ProgramBatch
 from entity_env.vec.external.game import ExternalGame
@@ -89,10 +90,12 @@ class _Copies:
 
     def act(self) -> None:
         """Steps every copy by random legal actions."""
-        parts = [
-            random_actions(self._of(copy), self.batch.spaces[1], draws)
-            for copy, draws in enumerate(self._draws)
-        ]
+        parts = []
+        for copy, draws in enumerate(self._draws):
+            obs = self._of(copy)
+            masks = {name: _with_needed_flags(x) for name, x in obs.action_masks.items()}
+            obs = replace(obs, action_masks=masks)
+            parts.append(random_actions(obs, self.batch.spaces[1], draws))
         values = {name: np.concatenate([each[name] for each in parts]) for name in parts[0]}
         self._obs = self.batch.act(values, self._memory).vec_obs(self._env_id, self._agent_id)
 
@@ -125,6 +128,16 @@ class _Copies:
         if self._obs is None:
             raise ProtocolError("the copies have not been reset")
         return self._obs.select(self._env_id == copy)
+
+
+def _with_needed_flags(mask: VecActionMask) -> VecActionMask:
+    """The mask without flags if they allow everything: random actions then draw other numbers.
+
+    A copy that needs no flags has them if another copy of the program needs some.
+    """
+    if isinstance(mask, VecContinuousActionMask) or mask.mask is None or not mask.mask.values.all():
+        return mask
+    return replace(mask, mask=None, per_actor=None)
 
 
 def _differing_copies(game: ExternalGame, seed: int, show: Show) -> Iterator[str]:

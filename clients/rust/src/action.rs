@@ -3,8 +3,9 @@ use std::marker::PhantomData;
 
 use crate::obs::{Asked, Featurizable};
 
-/// What an agent can be asked for: an enum or a struct that [`actions!`](crate::actions) declares,
-/// [`Categorical`], [`SelectEntity`], or a tuple of several.
+/// What an agent can be asked for: an enum or a struct that [`actions!`](crate::actions) or
+/// [`composites!`](crate::composites) declares, [`Categorical`], [`SelectEntity`], or a tuple of
+/// several.
 pub trait Action: 'static {
     /// What [`Agent::act`](crate::Agent::act) returns.
     type Answer;
@@ -28,7 +29,8 @@ pub trait Choice: Copy + 'static {
 pub struct Categorical<C>(PhantomData<C>);
 
 /// An action that selects an entity of a type for each actor. The answer is a `Vec<usize>`: indices
-/// among the entities of this type in the observation.
+/// among the entities of this type in the observation. If the type is a relation, an actor can only
+/// choose those that start at it, and an actor without one must be left out.
 pub struct SelectEntity<E>(PhantomData<E>);
 
 #[doc(hidden)]
@@ -60,6 +62,70 @@ pub struct ActionSpec {
     pub labels: &'static [&'static str],
     pub bounds: &'static [(f32, f32)],
     pub selects: Option<&'static str>,
+    /// Number of actions directly before it on whose choices it depends.
+    pub num_given: usize,
+}
+
+/// A part of a decision: an action other than a tuple or another decision.
+pub trait Part: Action {
+    /// The choice of one actor, or that of a global part.
+    type One;
+    /// A list with a `T` for each actor, or one `T` if the part is global.
+    type Of<T>;
+
+    #[doc(hidden)]
+    fn ones(answers: &mut Answers) -> std::vec::IntoIter<Self::One>;
+    #[doc(hidden)]
+    fn join<T>(ones: impl Iterator<Item = T>) -> Self::Of<T>;
+}
+
+/// Names a part of a decision for its mask, see [`Obs::mask_part`](crate::Obs::mask_part).
+#[derive(Clone, Copy)]
+pub struct PartId(#[doc(hidden)] pub TypeId);
+
+/// The type whose id is that of a part.
+#[doc(hidden)]
+pub struct PartOf<D, const INDEX: usize>(PhantomData<D>);
+
+/// Adds the action of a part.
+#[doc(hidden)]
+pub fn declare_part<P: Part>(
+    list: &mut Vec<ActionSpec>,
+    id: TypeId,
+    decision: &str,
+    part: &str,
+    num_given: usize,
+) {
+    let first = list.len();
+    P::declare(list);
+    let name = format!("{decision}.{part}");
+    let changed = |spec: ActionSpec| ActionSpec { id, name, num_given, ..spec };
+    if let Some(spec) = list.pop().map(changed) {
+        list.truncate(first);
+        list.push(spec);
+    }
+}
+
+macro_rules! parts_of_actors {
+    ($([$($bound:tt)*] $part:ty, $one:ty;)*) => {
+        $(impl<$($bound)*> Part for $part {
+            type One = $one;
+            type Of<T> = Vec<T>;
+
+            fn ones(answers: &mut Answers) -> std::vec::IntoIter<$one> {
+                Self::answer(answers).into_iter()
+            }
+
+            fn join<T>(ones: impl Iterator<Item = T>) -> Vec<T> {
+                ones.collect()
+            }
+        })*
+    };
+}
+
+parts_of_actors! {
+    [C: Choice] Categorical<C>, C;
+    [E: Featurizable + 'static] SelectEntity<E>, usize;
 }
 
 /// The answers of an agent.
@@ -111,6 +177,7 @@ impl<C: Choice> Action for Categorical<C> {
             labels: C::LABELS,
             bounds: &[],
             selects: None,
+            num_given: 0,
         });
     }
 
@@ -134,6 +201,7 @@ impl<E: Featurizable + 'static> Action for SelectEntity<E> {
             labels: &[],
             bounds: &[],
             selects: Some(E::NAME),
+            num_given: 0,
         });
     }
 
@@ -208,6 +276,7 @@ macro_rules! actions {
                     labels: <$name as $crate::Choice>::LABELS,
                     bounds: &[],
                     selects: None,
+                    num_given: 0,
                 });
             }
 
@@ -217,6 +286,19 @@ macro_rules! actions {
 
             fn answer(answers: &mut $crate::Answers) -> $name {
                 <$name as $crate::Choice>::ALL[answers.choice()]
+            }
+        }
+
+        impl $crate::Part for $name {
+            type One = $name;
+            type Of<T> = T;
+
+            fn ones(answers: &mut $crate::Answers) -> std::vec::IntoIter<$name> {
+                vec![<$name as $crate::Action>::answer(answers)].into_iter()
+            }
+
+            fn join<T>(mut ones: impl Iterator<Item = T>) -> T {
+                ones.next().expect("a global part has one answer")
             }
         }
 
@@ -240,6 +322,7 @@ macro_rules! actions {
                     labels: &[$(stringify!($field)),+],
                     bounds: &[$(($low, $high)),+],
                     selects: None,
+                    num_given: 0,
                 });
             }
 
@@ -258,8 +341,91 @@ macro_rules! actions {
             }
         }
 
+        impl $crate::Part for $name {
+            type One = $name;
+            type Of<T> = Vec<T>;
+
+            fn ones(answers: &mut $crate::Answers) -> std::vec::IntoIter<$name> {
+                <$name as $crate::Action>::answer(answers).into_iter()
+            }
+
+            fn join<T>(ones: impl Iterator<Item = T>) -> Vec<T> {
+                ones.collect()
+            }
+        }
+
         $crate::actions! { $($rest)* }
     };
     (@label $variant:ident) => { stringify!($variant) };
     (@label $variant:ident $label:literal) => { $label };
+}
+
+/// Declares decisions in several parts, which are chosen in this order, each knowing those before.
+///
+/// The answer to `act::<Send>` is a `Vec<Send>` with a decision for each actor. If the parts are
+/// enums of [`actions!`](crate::actions), and so global, it is one decision; all parts are global,
+/// or none is. A function with the name of a field names a part for its mask: `Send::trucks()`.
+///
+/// ```
+/// # use entity_env::{actions, composites, entities, Categorical, SelectEntity};
+/// # entities! { struct Town { need: f64 } }
+/// # actions! { enum Trucks { One, Two, Three } }
+/// composites! {
+///     struct Send { town: SelectEntity<Town>, trucks: Categorical<Trucks> }
+/// }
+/// ```
+#[macro_export]
+macro_rules! composites {
+    ($($(#[$meta:meta])* $vis:vis struct $name:ident {
+        $first:ident : $one:ty $(, $field:ident : $part:ty)* $(,)?
+    })*) => {
+        $($(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        $vis struct $name {
+            $vis $first: <$one as $crate::Part>::One,
+            $($vis $field: <$part as $crate::Part>::One,)*
+        }
+
+        #[allow(dead_code)]
+        impl $name {
+            $crate::composites!(@ids $vis $name, 0, $first $($field)*);
+        }
+
+        impl $crate::Action for $name {
+            type Answer = <$one as $crate::Part>::Of<$name>;
+
+            fn declare(list: &mut Vec<$crate::ActionSpec>) {
+                let ids = [Self::$first(), $(Self::$field()),*];
+                let mut ids = ids.iter().map(|part| part.0).enumerate();
+                let mut next = || ids.next().expect("one for each part");
+                let (given, id) = next();
+                let decision = stringify!($name);
+                $crate::declare_part::<$one>(list, id, decision, stringify!($first), given);
+                $(
+                    let (given, id) = next();
+                    $crate::declare_part::<$part>(list, id, decision, stringify!($field), given);
+                )*
+            }
+
+            fn each(visit: &mut dyn FnMut(std::any::TypeId)) {
+                visit(Self::$first().0);
+                $(visit(Self::$field().0);)*
+            }
+
+            fn answer(answers: &mut $crate::Answers) -> Self::Answer {
+                let mut $first = <$one as $crate::Part>::ones(answers);
+                $(let mut $field = <$part as $crate::Part>::ones(answers);)*
+                <$one as $crate::Part>::join(std::iter::from_fn(|| {
+                    Some($name { $first: $first.next()?, $($field: $field.next()?,)* })
+                }))
+            }
+        })*
+    };
+    (@ids $vis:vis $name:ident, $index:expr, $field:ident $($rest:ident)*) => {
+        $vis fn $field() -> $crate::PartId {
+            $crate::PartId(std::any::TypeId::of::<$crate::PartOf<$name, { $index }>>())
+        }
+        $crate::composites!(@ids $vis $name, $index + 1, $($rest)*);
+    };
+    (@ids $vis:vis $name:ident, $index:expr, ) => {};
 }

@@ -131,11 +131,12 @@ impl Frame {
         for (i, action) in schema.actions.iter().enumerate() {
             let actors = &mut self.actions[i];
             let asked = obs.asked(i);
-            let (num_actors, width) = asked.map_or((0, 0), |asked| (asked.num_actors, asked.width));
+            let (num_actors, width, num_rows) =
+                asked.map_or((0, 0, 0), |asked| (asked.num_actors, asked.width, asked.num_rows));
             self.lengths.push(num_actors as i64);
             if let Some(asked) = asked {
                 actors.indices.extend_from_slice(obs.actors_asked(asked));
-                actors.mask.add(obs.mask_of(asked), num_actors * width);
+                actors.mask.add(obs.mask_of(asked), num_actors * width * num_rows);
             }
             if let Some(selected) = action.selects {
                 let num_actees = if num_actors > 0 { width } else { 0 };

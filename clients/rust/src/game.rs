@@ -7,7 +7,7 @@ use crate::agent::{Agent, Players};
 use crate::json::quoted;
 use crate::link::Link;
 use crate::obs::Featurizable;
-use crate::schema::{Names, Schema};
+use crate::schema::{EntitySpec, Names, Schema};
 use crate::server::Server;
 use crate::settings::Settings;
 
@@ -26,7 +26,7 @@ pub struct Game<S = ()> {
     check: Check<S>,
     num_agents: usize,
     globals: Names,
-    entities: Vec<(&'static str, Names)>,
+    entities: Vec<EntitySpec>,
     actions: Vec<ActionSpec>,
     metrics: Vec<&'static str>,
 }
@@ -54,9 +54,9 @@ impl<S: Settings> Game<S> {
         }
     }
 
-    /// Adds an entity type.
+    /// Adds an entity type, or a relation, which follows all entity types.
     pub fn entity<E: Featurizable>(mut self) -> Game<S> {
-        self.entities.push((E::NAME, E::FEATURES));
+        self.entities.push((E::NAME, E::FEATURES, E::REFERENCES));
         self
     }
 

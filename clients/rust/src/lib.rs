@@ -18,9 +18,9 @@ mod schema;
 mod server;
 mod settings;
 
-pub use action::{Action, Categorical, Choice, SelectEntity};
 #[doc(hidden)]
-pub use action::{ActionSpec, Answers, Kind};
+pub use action::{declare_part, ActionSpec, Answers, Kind, PartOf};
+pub use action::{Action, Categorical, Choice, Part, PartId, SelectEntity};
 pub use agent::{Act, Agent, Players};
 pub use game::Game;
 #[doc(hidden)]

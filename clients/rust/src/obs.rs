@@ -2,13 +2,15 @@ use std::any::TypeId;
 use std::cell::RefCell;
 use std::ops::Range;
 
-use crate::action::{Action, Kind};
-use crate::schema::{is_same, Schema};
+use crate::action::{Action, Kind, PartId};
+use crate::schema::{is_same, ActionSchema, Schema};
 
 /// A struct that agents observe as an entity. [`entities!`](crate::entities) implements it.
 pub trait Featurizable {
     const NAME: &'static str;
     const FEATURES: &'static [&'static str];
+    /// Of a relation, the names of the types of both entities.
+    const REFERENCES: Option<[&'static str; 2]> = None;
 
     /// Appends one number for each feature.
     fn featurize(&self, features: &mut Vec<f32>);
@@ -17,6 +19,7 @@ pub trait Featurizable {
 impl<E: Featurizable> Featurizable for &E {
     const NAME: &'static str = E::NAME;
     const FEATURES: &'static [&'static str] = E::FEATURES;
+    const REFERENCES: Option<[&'static str; 2]> = E::REFERENCES;
 
     fn featurize(&self, features: &mut Vec<f32>) {
         E::featurize(self, features)
@@ -77,6 +80,48 @@ macro_rules! entities {
     };
 }
 
+/// Declares structs that are relations: facts about pairs of entities of one observation.
+///
+/// The first two fields are the entities: their indices among those of their type. Relations are
+/// added to a game with [`Game::entity`](crate::Game::entity), and to observations with
+/// [`Obs::entities`], before or after their entities.
+///
+/// ```
+/// # entity_env::entities! { struct Town { letters: u32 } }
+/// entity_env::relations! {
+///     struct Road { start -> Town, end -> Town, hours: f64 }
+/// }
+/// let road = Road { start: 0, end: 2, hours: 1.5 };
+/// ```
+#[macro_export]
+macro_rules! relations {
+    ($($(#[$meta:meta])* $vis:vis struct $name:ident {
+        $first:ident -> $one:ty, $second:ident -> $other:ty
+        $(, $field_vis:vis $field:ident : $number:ty)* $(,)?
+    })*) => {
+        $($(#[$meta])*
+        $vis struct $name {
+            $vis $first: usize,
+            $vis $second: usize,
+            $($field_vis $field: $number,)*
+        }
+
+        impl $crate::Featurizable for $name {
+            const NAME: &'static str = stringify!($name);
+            const FEATURES: &'static [&'static str] =
+                &[stringify!($first), stringify!($second), $(stringify!($field)),*];
+            const REFERENCES: Option<[&'static str; 2]> =
+                Some([<$one as $crate::Featurizable>::NAME, <$other as $crate::Featurizable>::NAME]);
+
+            fn featurize(&self, features: &mut Vec<f32>) {
+                features.push($crate::Feature::feature(self.$first));
+                features.push($crate::Feature::feature(self.$second));
+                $(features.push($crate::Feature::feature(self.$field));)*
+            }
+        })*
+    };
+}
+
 /// Which actions the entities of a group perform.
 #[derive(Clone)]
 enum Role {
@@ -99,6 +144,8 @@ struct Group {
 struct Mask {
     action: TypeId,
     flags: Range<usize>,
+    /// The part directly before, if there are flags for each of its choices.
+    given: Option<TypeId>,
 }
 
 struct Visible {
@@ -114,6 +161,8 @@ pub(crate) struct Asked {
     pub num_actors: usize,
     /// Choices, or numbers, of each actor.
     pub width: usize,
+    /// Rows of choices in the mask of each actor: one for each choice of the action before, or 1.
+    pub num_rows: usize,
     /// Range of the actors in the observation.
     actors: Range<usize>,
     /// Range of the flags in the observation.
@@ -264,7 +313,31 @@ impl Obs {
     pub fn mask<A: Action>(mut self, flags: impl IntoIterator<Item = bool>) -> Obs {
         let parts = self.parts();
         let flags = append(&mut parts.flags, flags);
-        A::each(&mut |action| parts.masks.push(Mask { action, flags: flags.clone() }));
+        A::each(&mut |action| {
+            parts.masks.push(Mask { action, flags: flags.clone(), given: None });
+        });
+        self
+    }
+
+    /// As `mask`, for a part of a decision: `mask_part(Send::trucks(), flags)`.
+    pub fn mask_part(mut self, part: PartId, flags: impl IntoIterator<Item = bool>) -> Obs {
+        let parts = self.parts();
+        let flags = append(&mut parts.flags, flags);
+        parts.masks.push(Mask { action: part.0, flags, given: None });
+        self
+    }
+
+    /// Allows only some choices of a part, which depend on the choice of the part directly before
+    /// it: for each actor, one flag per choice for each choice of that part.
+    pub fn mask_given(
+        mut self,
+        part: PartId,
+        given: PartId,
+        flags: impl IntoIterator<Item = bool>,
+    ) -> Obs {
+        let parts = self.parts();
+        let flags = append(&mut parts.flags, flags);
+        parts.masks.push(Mask { action: part.0, flags, given: Some(given.0) });
         self
     }
 
@@ -318,6 +391,12 @@ impl Obs {
         if !parts.groups.is_sorted_by_key(|group| group.entity) {
             parts.groups.sort_by_key(|group| group.entity);
         }
+        for group in &parts.groups {
+            let is_passive = matches!(group.role, Role::Passive);
+            let is_relation = schema.entities[group.entity].references.is_some();
+            assert!(is_passive || !is_relation, "{}: relations cannot act", group.name);
+        }
+        parts.require_references(schema);
         for visible in &mut parts.visible {
             visible.entity = schema.entity(visible.name, 0);
         }
@@ -373,7 +452,7 @@ impl Obs {
     pub(crate) fn give(mut self, asked: &mut Vec<Asked>, flags: &mut Vec<u8>) {
         let parts = self.parts();
         std::mem::swap(asked, &mut parts.asked);
-        if !parts.masks.is_empty() {
+        if asked.iter().any(|asked| asked.mask.is_some()) {
             std::mem::swap(flags, &mut parts.flags);
         }
     }
@@ -469,21 +548,23 @@ impl Parts {
             "{}: there is no entity to select; ask for the action only if there is one",
             spec.name
         );
-        let mask = self.masks.iter().rfind(|mask| mask.action == spec.id);
-        let mask = mask.map(|mask| mask.flags.clone());
+        let num_rows = match self.asked.last() {
+            Some(before) if spec.is_nested => before.width,
+            _ => 1,
+        };
+        let mask = self.mask_of(schema, action, num_actors, width, num_rows);
+        let mask = match spec.selects {
+            Some(selected) if width > 0 && schema.entities[selected].references.is_some() => {
+                Some(self.own_relations(schema, spec, first, num_rows, mask))
+            }
+            _ => mask,
+        };
         if let Some(mask) = &mask {
-            let name = &spec.name;
-            assert!(spec.kind != Kind::Continuous, "{name}: a continuous action has no mask");
-            let (found, wanted) = (mask.len(), num_actors * width);
-            assert!(
-                found == wanted,
-                "{name}: expected a mask of {wanted} flags, {width} for each of {num_actors} \
-                 actors, got {found}"
-            );
-            let mut flags = self.flags[mask.clone()].chunks_exact(width.max(1));
+            let mut flags = self.flags[mask.clone()].chunks_exact((width * num_rows).max(1));
             assert!(
                 flags.all(|flags| flags.contains(&1)),
-                "{name}: the mask allows no choice; leave such actors out with Obs::actors_of"
+                "{}: the mask allows no choice; leave such actors out with Obs::actors_of",
+                spec.name
             );
         }
         let actors = first..self.actors.len();
@@ -492,9 +573,118 @@ impl Parts {
             is_continuous: spec.kind == Kind::Continuous,
             num_actors,
             width,
+            num_rows,
             actors,
             mask,
             first_answer: 0,
+        }
+    }
+
+    /// Range of an action's flags, with all rows of each actor; `None` = everything is allowed.
+    #[track_caller]
+    fn mask_of(
+        &mut self,
+        schema: &Schema,
+        action: usize,
+        num_actors: usize,
+        width: usize,
+        num_rows: usize,
+    ) -> Option<Range<usize>> {
+        let spec = &schema.actions[action];
+        let name = &spec.name;
+        let mask = self.masks.iter().rfind(|mask| mask.action == spec.id)?;
+        assert!(spec.kind != Kind::Continuous, "{name}: a continuous action has no mask");
+        let (flags, given) = (mask.flags.clone(), mask.given);
+        if let Some(given) = given {
+            let is_before = spec.is_nested && schema.actions[action - 1].id == given;
+            assert!(
+                is_before,
+                "{name}: its mask can depend only on the part directly before it, if that has choices"
+            );
+        }
+        let own_rows = if given.is_some() { num_rows } else { 1 };
+        let (found, wanted) = (flags.len(), num_actors * width * own_rows);
+        assert!(
+            found == wanted,
+            "{name}: expected a mask of {wanted} flags, {} for each of {num_actors} actors, got \
+             {found}",
+            width * own_rows
+        );
+        if own_rows == num_rows {
+            return Some(flags);
+        }
+        // The same flags after every choice.
+        let first = self.flags.len();
+        for actor in 0..num_actors {
+            let own = flags.start + actor * width..flags.start + (actor + 1) * width;
+            for _ in 0..num_rows {
+                self.flags.extend_from_within(own.clone());
+            }
+        }
+        Some(first..self.flags.len())
+    }
+
+    /// Flags of an action that selects relations: those that start at each actor, of those that a
+    /// mask allows.
+    #[track_caller]
+    fn own_relations(
+        &mut self,
+        schema: &Schema,
+        spec: &ActionSchema,
+        first_actor: usize,
+        num_rows: usize,
+        mask: Option<Range<usize>>,
+    ) -> Range<usize> {
+        let selected = spec.selects.expect("the action selects relations");
+        let relation = &schema.entities[selected];
+        let [source, _] = relation.references.expect("the type is a relation");
+        let (first, count) = (self.first_index(source), self.num_entities(source));
+        let sources: Vec<f32> = self.rows_of(schema, selected).map(|row| row[0]).collect();
+        let start = self.flags.len();
+        for (i, &actor) in self.actors[first_actor..].iter().enumerate() {
+            let place = (actor as usize).wrapping_sub(first);
+            assert!(
+                place < count,
+                "{}: an actor chooses among the {} that start at it, so it must be a {}: say which \
+                 actors perform it with Obs::actors_of",
+                spec.name,
+                relation.name,
+                schema.entities[source].name
+            );
+            for k in 0..num_rows * sources.len() {
+                let is_own = sources[k % sources.len()] == place as f32;
+                let at = i * num_rows * sources.len() + k;
+                let is_allowed = mask.as_ref().is_none_or(|mask| self.flags[mask.start + at] == 1);
+                self.flags.push(u8::from(is_own && is_allowed));
+            }
+        }
+        start..self.flags.len()
+    }
+
+    /// The features of each entity of a type.
+    fn rows_of<'a>(&'a self, schema: &Schema, entity: usize) -> impl Iterator<Item = &'a [f32]> {
+        let width = schema.width(entity).max(1);
+        let groups = self.groups.iter().filter(move |group| group.entity == entity);
+        groups.flat_map(move |group| self.values[group.values.clone()].chunks_exact(width))
+    }
+
+    /// Requires relations of entities that the observation has.
+    #[track_caller]
+    fn require_references(&self, schema: &Schema) {
+        for (i, relation) in schema.entities.iter().enumerate() {
+            for (k, other) in relation.references.into_iter().flatten().enumerate() {
+                let (count, name) = (self.num_entities(other), schema.entities[other].name);
+                for (place, row) in self.rows_of(schema, i).enumerate() {
+                    assert!(
+                        row[k] >= 0.0 && row[k] < count as f32,
+                        "relation {}: {} of row {place} is {}, expected the index of a {name}, of \
+                         which the observation has {count}",
+                        relation.name,
+                        relation.features[k],
+                        row[k]
+                    );
+                }
+            }
         }
     }
 

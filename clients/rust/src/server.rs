@@ -143,7 +143,7 @@ impl Copy {
             if state.phase != Phase::Waits || state.obs.is_some() {
                 continue;
             }
-            for asked in &state.asked {
+            for (i, asked) in state.asked.iter().enumerate() {
                 let left = &mut actions[asked.action];
                 let Some((own, rest)) = left.split_at_checked(asked.num_bytes()) else {
                     return Err("ACT: too few actions".to_string());
@@ -156,9 +156,15 @@ impl Copy {
                     read_numbers(own, &mut state.numbers[first..end])?;
                 } else {
                     state.choices.resize(end.max(state.choices.len()), 0);
-                    let choices = &mut state.choices[first..end];
-                    let mask = asked.mask.clone().map(|mask| &state.flags[mask]);
-                    read_choices(own, choices, asked.width, mask)?;
+                    // The action on which the mask depends is the one asked before.
+                    let before = state.asked[i.saturating_sub(1)].first_answer;
+                    let (earlier, choices) = state.choices.split_at_mut(first);
+                    let mask = asked.mask.clone().map(|mask| Mask {
+                        flags: &state.flags[mask],
+                        num_rows: asked.num_rows,
+                        before: earlier.get(before..).unwrap_or_default(),
+                    });
+                    read_choices(own, &mut choices[..end - first], asked.width, mask)?;
                 }
             }
             state.phase = Phase::Answered;
@@ -542,18 +548,32 @@ fn read_numbers(bytes: &[u8], numbers: &mut [f32]) -> Result<(), String> {
     Ok(())
 }
 
+/// The flags of actors; with several rows, `before` has the choice that tells the row.
+struct Mask<'a> {
+    flags: &'a [u8],
+    num_rows: usize,
+    before: &'a [i64],
+}
+
+impl Mask<'_> {
+    fn forbids(&self, actor: usize, width: usize, choice: usize) -> bool {
+        let row = if self.num_rows == 1 { 0 } else { self.before[actor] as usize };
+        self.flags[(actor * self.num_rows + row) * width + choice] == 0
+    }
+}
+
 fn read_choices(
     bytes: &[u8],
     choices: &mut [i64],
     width: usize,
-    mask: Option<&[u8]>,
+    mask: Option<Mask>,
 ) -> Result<(), String> {
     for (actor, (bytes, choice)) in bytes.chunks_exact(8).zip(choices).enumerate() {
         let found = word(bytes, 0);
         if found >= width as u64 {
             return Err("ACT: a choice is out of range".to_string());
         }
-        if mask.is_some_and(|mask| mask[actor * width + found as usize] == 0) {
+        if mask.as_ref().is_some_and(|mask| mask.forbids(actor, width, found as usize)) {
             return Err("ACT: a choice is not allowed".to_string());
         }
         *choice = found as i64;

@@ -21,7 +21,10 @@ static const ee_action actions[] = {
     {"Steer", EE_CONTINUOUS, wheels, 0, low, high},
     {"SelectRock", EE_SELECT_ENTITY, NULL, ROCK, NULL, NULL},
 };
-static const char *word = "parts";
+#ifndef WORD
+#define WORD "parts"
+#endif
+static const char *word = WORD; /* of a program that has its own `main` */
 
 static int is(const char *name) { return !strcmp(word, name); }
 
@@ -169,6 +172,142 @@ static void play_parts(ee_copy *copy, uint64_t seed) {
     ee_end(agent, 0);
 }
 
+/* ------------------------------------------------------------------ relations */
+
+enum { GAP = 2, ROAD };
+enum { GO, TRIP_FLAG, TRIP_ROAD, TRIP_SPEED };
+
+static const char *const one_other[] = {"one", "other", NULL}, *const hours[] = {"start", "end", "hours", NULL};
+static const ee_entity road_entities[] = {{"Car", x}, {"Rock", size}, {"Gap", one_other}, {"Road", hours}};
+static const int ends[][2] = {{ROCK, ROCK}, {CAR, ROCK}};
+static const ee_action road_actions[] = {
+    {"SelectRoad", EE_SELECT_ENTITY, NULL, ROAD, NULL, NULL},
+    {"Trip.flag", EE_CATEGORICAL, flags, 0, NULL, NULL},
+    {"Trip.road", EE_SELECT_ENTITY, NULL, ROAD, NULL, NULL},
+    {"Trip.speed", EE_CATEGORICAL, flags, 0, NULL, NULL},
+};
+static const int num_given_roads[] = {0, 0, 1, 2};
+
+enum { MAX_ROADS = 19 };
+
+static void draw_open(ee_random *random, unsigned char *open, int count) {
+    int i;
+    for (i = 0; i < count; i++) open[i] = ee_below(random, 4) > 0 || !i;
+}
+
+/* Asks the cars that can choose; `cars` gets their numbers for Go, then for Trip. */
+static void look_at_roads(ee_agent *agent, ee_random *random, double score, int *cars) {
+    unsigned char open[3][MAX_ROADS], legal[9][MAX_ROADS], speed[3][3 * MAX_ROADS], visible[MAX_ROADS], *allowed;
+    float road[MAX_ROADS][3], rocks[3], gap[2], value;
+    int i, j, k, c, num_cars, num_rocks, num_roads = 1, has_legal, has_speed;
+    ee_observe(agent, score);
+    num_cars = 1 + (int)ee_below(random, 3);
+    for (i = 0; i < num_cars; i++) {
+        value = (float)ee_uniform(random);
+        ee_add(agent, CAR, &value);
+    }
+    num_rocks = 1 + (int)ee_below(random, 3);
+    for (i = 0; i < num_rocks; i++) rocks[i] = (float)ee_uniform(random);
+    road[0][0] = road[0][1] = 0, road[0][2] = (float)ee_uniform(random);
+    for (i = 0; i < num_rocks; i++) {
+        for (c = 0; c < num_cars; c++) {
+            for (k = (int)ee_below(random, 3); k > 0; k--, num_roads++) {
+                road[num_roads][0] = (float)c, road[num_roads][1] = (float)i;
+                road[num_roads][2] = (float)ee_uniform(random);
+            }
+        }
+    }
+    for (i = 0; i < num_rocks; i++) {
+        for (j = 0; j < num_rocks; j++) {
+            gap[0] = (float)i, gap[1] = (float)j;
+            if (ee_below(random, 2)) ee_add(agent, GAP, gap);
+        }
+    }
+    for (i = 0; i < num_rocks; i++) ee_add(agent, ROCK, &rocks[i]); /* after what refers to them */
+    memset(open, 1, sizeof open);
+    if (ee_below(random, 2)) {
+        for (c = 0; c < num_cars; c++) draw_open(random, open[c], num_roads);
+    } else if (ee_below(random, 2)) {
+        draw_open(random, open[0], num_roads);
+        for (c = 1; c < num_cars; c++) memcpy(open[c], open[0], MAX_ROADS);
+    }
+    has_legal = (int)ee_below(random, 2);
+    for (i = 0; has_legal && i < 3 * num_cars; i++) draw_open(random, legal[i], num_roads);
+    has_speed = (int)ee_below(random, 2);
+    for (i = 0; has_speed && i < num_cars * num_roads; i++) {
+        draw_mask(random, speed[i / num_roads] + i % num_roads * 3, 3);
+    }
+    draw_open(random, visible, num_roads);
+    for (i = 0; i < num_roads; i++) (visible[i] ? ee_add : ee_add_hidden)(agent, ROAD, road[i]);
+    for (c = j = 0; c < num_cars; c++) { /* Go */
+        for (i = 0; i < num_roads && !(open[c][i] && road[i][0] == (float)c); i++) {
+        }
+        if (i == num_roads) continue;
+        ee_actor(agent, GO, CAR, c);
+        cars[j++] = c;
+        allowed = ee_mask(agent, GO);
+        for (i = 0; i < num_roads; i++) allowed[i] &= open[c][i];
+    }
+    for (c = 0; c < num_cars; c++) { /* Trip */
+        for (i = 0; i < num_roads && road[i][0] != (float)c; i++) {
+        }
+        if (i == num_roads) continue;
+        for (k = TRIP_FLAG; k <= TRIP_SPEED; k++) ee_actor(agent, k, CAR, c);
+        cars[j++] = c;
+        if (has_speed) memcpy(ee_mask(agent, TRIP_SPEED), speed[c], 3 * (size_t)num_roads);
+        if (!has_legal) continue; /* its flags remain those of its own roads */
+        allowed = ee_mask(agent, TRIP_ROAD);
+        for (i = 0; i < 3 * num_roads; i++) allowed[i] &= legal[3 * c + i / num_roads][i % num_roads] || allowed[i];
+    }
+}
+
+static void play_roads(ee_copy *copy, uint64_t seed) {
+    ee_agent *agent = ee_agent_of(copy, 0);
+    ee_random random;
+    double score = 0;
+    int turn, i, cars[6], num;
+    random.state = seed;
+    for (turn = 0; turn < 4; turn++) {
+        look_at_roads(agent, &random, score, cars);
+        if (!ee_act(agent)) return;
+        num = ee_num_answers(agent, GO);
+        for (i = 0; i < num; i++) score += (cars[i] + 1) * (1 + ee_choice(agent, GO, i));
+        for (i = 0; i < ee_num_answers(agent, TRIP_ROAD); i++) {
+            int number = 40 * ee_choice(agent, TRIP_FLAG, i) + 200 * ee_choice(agent, TRIP_SPEED, i);
+            score += (cars[num + i] + 1) * (number + 1000 * ee_choice(agent, TRIP_ROAD, i));
+        }
+    }
+    look_at_roads(agent, &random, score, cars);
+    ee_end(agent, (int)ee_below(&random, 2));
+}
+
+/* Shows two roads from the first car to a rock, and asks both cars for a road; with a fault. */
+static void play_wrong_roads(ee_copy *copy, uint64_t seed) {
+    static const float roads[2][3] = {{0, 0, 1}, {1, 0, 1}};
+    ee_agent *agent = ee_agent_of(copy, 0);
+    float road[3] = {0, 0, 1}, zero = 0;
+    int i;
+    (void)seed;
+    ee_observe(agent, 0);
+    for (i = 0; i < 2; i++) ee_add(agent, CAR, &zero), ee_add(agent, ROAD, roads[i]);
+    ee_add(agent, ROCK, &zero);
+    if (is("road_start")) road[0] = 2;
+    if (is("road_end")) road[1] = -1;
+    if (is("road_half")) road[0] = 0.5f;
+    if (is("road_nan")) road[1] = NAN;
+    ee_add(agent, ROAD, road);
+    if (is("road_acts")) ee_actor(agent, GO, ROAD, 0);
+    for (i = 0; i < 2; i++) ee_actor(agent, GO, CAR, i);
+    if (is("road_of_rock")) ee_actor(agent, GO, ROCK, 0);
+    if (is("road_foreign")) memset(ee_mask(agent, GO), 1, 3);
+    if (is("road_none")) memset(ee_mask(agent, GO), 0, 3);
+    if (is("road_late")) ee_mask(agent, GO), ee_add(agent, ROAD, road);
+    if (is("road_last")) road[0] = 7, ee_add(agent, ROAD, road), ee_end(agent, 0);
+    if (!ee_act(agent)) return;
+    ee_observe(agent, 1);
+    ee_end(agent, 0);
+}
+
 /* ------------------------------------------------------------------ faults */
 
 enum { DOT };
@@ -266,6 +405,16 @@ static ee_game make_game(void) {
         game.actions = parts, game.num_actions = 6;
         game.num_given = is("too_many_given") ? too_many : num_given;
         game.play = play_parts;
+    } else if (is("roads") || !strncmp(word, "road_", 5)) {
+        static const int to_roads[][2] = {{ROCK, ROCK}, {CAR, ROAD}};
+        static const ee_entity bare[] = {{"Car", x}, {"Rock", size}, {"Gap", x}, {"Road", hours}};
+        game.num_agents = 1;
+        game.entities = is("road_bare") ? bare : road_entities, game.num_entities = 4;
+        game.num_relations = is("road_many") ? 5 : 2;
+        game.references = is("road_to_road") ? to_roads : is("road_missing") ? NULL : ends;
+        game.actions = road_actions, game.num_actions = 4;
+        game.num_given = num_given_roads;
+        game.play = is("roads") ? play_roads : play_wrong_roads;
     } else {
         game.entities = dots, game.num_entities = 1;
         game.actions = move_only, game.num_actions = is("no_action") ? 0 : 1;

@@ -1,4 +1,4 @@
-// A game with decisions in several parts, as in `twins.py`.
+// Games with decisions in several parts and with relations, as in `twins.py`.
 import {
   Game, Obs, Random, categorical, composite, continuous, globalCategorical, selectEntity, serve,
 } from "../../../clients/javascript/entity-env.mjs";
@@ -53,4 +53,62 @@ export const game = new Game({
   },
 });
 
-if (globalThis.process?.env.ENTITY_ENV_ADDRESS) serve(game);
+function lookAtRoads(draws, score) {
+  const cars = Array.from({ length: 1 + draws.below(3) }, () => ({ x: draws.uniform() }));
+  const rocks = Array.from({ length: 1 + draws.below(3) }, () => ({ size: draws.uniform() }));
+  const roads = [{ hours: draws.uniform(), start: cars[0], end: rocks[0] }], gaps = [];
+  for (const end of rocks) {
+    for (const start of cars) {
+      for (let left = draws.below(3); left > 0; left--) roads.push({ hours: draws.uniform(), start, end });
+    }
+  }
+  for (const one of rocks) for (const other of rocks) if (draws.below(2)) gaps.push({ one, other });
+  const obs = new Obs(score).relations("Gap", gaps).relations("Road", roads).actors("Car", cars, "SelectRoad", "Trip").entities("Rock", rocks);
+  const flags = () => roads.map((_, i) => draws.below(4) > 0 || i === 0);
+  if (draws.below(2)) obs.mask("SelectRoad", cars.map(flags));
+  else if (draws.below(2)) obs.mask("SelectRoad", flags());
+  if (draws.below(2)) {
+    const legal = cars.map(() => FLAGS.map(flags));
+    legal.forEach((ofCar, c) => ofCar.forEach(own => roads.forEach((road, i) => { own[i] ||= road.start === cars[c]; })));
+    obs.mask("Trip.road", legal, "Trip.flag");
+  }
+  if (draws.below(2)) obs.mask("Trip.speed", cars.map(() => roads.map(() => maskOf(draws, 3))), "Trip.road");
+  obs.visible("Road", flags());
+  return [obs, roads];
+}
+
+async function playRoads(agent, { seed }) {
+  const draws = new Random(seed);
+  let score = 0;
+  for (let turn = 0; turn < 4; turn++) {
+    const [obs, roads] = lookAtRoads(draws, score), answers = await agent.act(obs, "SelectRoad", "Trip");
+    if (answers === null) return;
+    const [chosen, trips] = answers;
+    chosen.forEach((road, i) => {
+      const trip = trips[i];
+      if (road !== null) score += (i + 1) * (1 + roads.indexOf(road));
+      if (trip === null) return;
+      const number = 40 * FLAGS.indexOf(trip.flag) + 200 * FLAGS.indexOf(trip.speed);
+      score += (i + 1) * (number + 1000 * roads.indexOf(trip.road));
+    });
+  }
+  const [last] = lookAtRoads(draws, score);
+  agent.gameOver(last, { truncated: draws.below(2) === 1 });
+}
+
+export const roads = new Game({
+  name: "roads",
+  play: playRoads,
+  entities: { Car: ["x"], Rock: ["size"] },
+  relations: {
+    Gap: { references: { one: "Rock", other: "Rock" } },
+    Road: { references: { start: "Car", end: "Rock" }, features: ["hours"] },
+  },
+  maxEntities: { Road: 19 },
+  actions: {
+    SelectRoad: selectEntity("Road"),
+    Trip: composite({ flag: categorical(...FLAGS), road: selectEntity("Road"), speed: categorical(...FLAGS) }),
+  },
+});
+
+if (globalThis.process?.env.ENTITY_ENV_ADDRESS) serve(process.argv[2] === "roads" ? roads : game);

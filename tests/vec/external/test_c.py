@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -10,7 +11,9 @@ from typing import get_args
 
 import pytest
 
-from entity_env.errors import WorkerError
+from entity_env import Game
+from entity_env.check.program import program_violations
+from entity_env.errors import ProtocolError, WorkerError
 from entity_env.vec import Autoreset, VecEnv
 from entity_env.vec.external.game import ExternalGame
 from entity_env.vec.external.program import Link
@@ -24,6 +27,7 @@ from tests.vec.external.twins import (
     require_failure,
     require_next_episodes,
     require_verified,
+    roads,
     twin_of,
 )
 
@@ -100,11 +104,12 @@ def test_actions_of_all_kinds(
 
 
 @pytest.mark.parametrize("compiler", [GCC, CPP, f"{GCC} {SANITIZERS}"])
-def test_decisions_in_several_parts(
-    compiler: str, program: Compile, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("twin", [parts, roads], ids=["parts", "roads"])
+def test_decisions_in_several_parts_and_relations(
+    twin: Game, compiler: str, program: Compile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0:detect_stack_use_after_return=0")
-    require_equal(odd(program("odd_games", compiler), "parts"), parts, "same_step")
+    require_equal(odd(program("odd_games", compiler), twin.name), twin, "same_step")
 
 
 @pytest.mark.parametrize("link", get_args(Link))
@@ -124,6 +129,13 @@ def test_it_compiles_as_cpp(name: str, program: Compile) -> None:
 def test_sanitizers_find_nothing(name: str, sanitized: Compile) -> None:
     game = ExternalGame([str(sanitized(name))])
     require_equal(game, twin_of(name), "same_step")
+
+
+@pytest.mark.parametrize("word", ["kinds", "parts", "roads"])
+def test_it_keeps_the_contract(word: str, sanitized: Compile) -> None:
+    """Also where masks are needed by some copies only."""
+    game = odd(sanitized("odd_games"), word)
+    assert not list(program_violations(game, 1, lambda stage: None, math.inf))
 
 
 # --------------------------------------------------------------------------- games with an error
@@ -212,11 +224,25 @@ def test_a_game_that_prints_and_reads(link: Link, sanitized: Compile) -> None:
         ("no_action", "a game needs an action"),
         ("too_many_given", "num_given must be at least 0, and at most the number"),
         ("other_actors", "an action that depends on others must have the same actors"),
+        ("road_start", "relation Road: start of row 2 is 2, expected the number of a Car, of"),
+        ("road_end", "relation Road: end of row 2 is -1, expected the number of a Rock, of"),
+        ("road_half", "relation Road: start of row 2 is 0.5, expected the number of a Car, of "),
+        ("road_nan", "relation Road: end of row 2 is nan, expected the number of a Rock, of "),
+        ("road_last", "relation Road: start of row 3 is 7, expected the number of a Car, of"),
+        ("road_acts", "ee_actor: relations cannot act"),
+        ("road_of_rock", "that selects relations must be of the type of their first entity"),
+        ("road_foreign", "'SelectRoad': several actors may choose one 'Road'"),
+        ("road_none", "'SelectRoad': an actor has no allowed choice: leave it out"),
+        ("road_late", "ee_mask: add all entities that can be selected before the first mask"),
+        ("road_bare", "the first two features of a relation are its references"),
+        ("road_many", "num_relations must be at least 0, and at most the number of entity types"),
+        ("road_to_road", "references must be numbers of entity types that are not relations"),
+        ("road_missing", "relations need references"),
     ],
 )
 def test_a_wrong_call_is_an_error(word: str, message: str, sanitized: Compile) -> None:
     with (
-        pytest.raises(WorkerError) as caught,
+        pytest.raises((WorkerError, ProtocolError)) as caught,
         VecEnv(odd(sanitized("odd_games"), word), 4) as vec,
     ):
         acted(vec, vec.reset(), 9)

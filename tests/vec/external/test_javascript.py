@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -18,8 +19,9 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from entity_env import SplitMix64
+from entity_env import Game, SplitMix64
 from entity_env.agents import random_actions
+from entity_env.check.program import program_violations
 from entity_env.core.vec_obs import VecObs
 from entity_env.errors import WorkerError
 from entity_env.vec import Autoreset, VecEnv
@@ -34,11 +36,13 @@ from tests.vec.external.twins import (
     require_equal,
     require_failure,
     require_verified,
+    roads,
     twin_of,
 )
 
 FOLDER = Path(__file__).parents[3] / "clients" / "javascript"
 ODD = Path(__file__).with_name("odd_games.mjs")
+PARTS = ODD.with_name("parts.mjs")
 pytestmark = [
     pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed"),
     pytest.mark.slow,
@@ -73,8 +77,15 @@ def test_actions_of_all_kinds(autoreset: Autoreset) -> None:
 
 
 @pytest.mark.parametrize("autoreset", get_args(Autoreset))
-def test_decisions_in_several_parts(autoreset: Autoreset) -> None:
-    require_equal(ExternalGame(["node", str(ODD.with_name("parts.mjs"))]), parts, autoreset)
+@pytest.mark.parametrize("twin", [parts, roads], ids=["parts", "roads"])
+def test_decisions_in_several_parts_and_relations(twin: Game, autoreset: Autoreset) -> None:
+    require_equal(ExternalGame(["node", str(PARTS), twin.name]), twin, autoreset)
+
+
+@pytest.mark.parametrize("word", ["kinds", "parts", "roads"])
+def test_it_keeps_the_contract(word: str) -> None:
+    game = ExternalGame(["node", str(ODD if word == "kinds" else PARTS), word])
+    assert not list(program_violations(game, 1, lambda stage: None, math.inf))
 
 
 def test_settings_that_it_refuses() -> None:
@@ -230,7 +241,7 @@ def test_games_that_are_not_defined_correctly() -> None:
     count = len(
         re.findall(r"^  \(\) => (?:\(\{ ...valid|undefined)", ODD.read_text(), re.MULTILINE)
     )
-    assert count == 29
+    assert count == 38
     for i in range(count):
         done = subprocess.run(
             ["node", str(ODD), "defined", str(i)],
@@ -490,10 +501,10 @@ def test_a_host_that_reads_late() -> None:
     assert sizes[2] > 40 * count
 
 
-@pytest.mark.parametrize("word", ["kinds", "snake", "multi_snake"])
+@pytest.mark.parametrize("word", ["kinds", "roads", "snake", "multi_snake"])
 def test_mutated_messages(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = ODD if word == "kinds" else FOLDER / "games" / f"{word}.mjs"
-    words = ["node", str(path), *(["kinds"] if word == "kinds" else [])]
+    path = {"kinds": ODD, "roads": PARTS}.get(word, FOLDER / "games" / f"{word}.mjs")
+    words = ["node", str(path), *([word] if word in ("kinds", "roads") else [])]
     messages = recorded(ExternalGame(words), monkeypatch)
     rng = Random(7)
     for _ in range(25):

@@ -17,7 +17,7 @@ from entity_env.agents.rogue_net.checkpoints.agent_file import read_agent, write
 from entity_env.core.observation import Observation
 from tests import ROOT
 from tests.vec.external.test_javascript import node
-from tests.vec.external.twins import parts, twin_of
+from tests.vec.external.twins import parts, roads, twin_of
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed"),
@@ -131,10 +131,13 @@ def test_greedy_episodes_are_those_of_numpy(name: str) -> None:
 @pytest.fixture(scope="module")
 def parts_agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An untrained agent for a game with decisions in several parts."""
+    return untrained(parts, tmp_path_factory.mktemp("agent"))
+
+
+def untrained(game: Game, folder: Path) -> Path:
     torch.manual_seed(4)
-    size = RogueNetConfig(d_model=16, n_layer=1)
-    net = RogueNet(parts.obs_space(), parts.action_space(), size)
-    path = tmp_path_factory.mktemp("agent") / "parts.agent"
+    net = RogueNet(game.obs_space(), game.action_space(), RogueNetConfig(d_model=16, n_layer=1))
+    path = folder / f"{game.name}.agent"
     write_agent(path, net.weights())
     return path
 
@@ -151,6 +154,93 @@ def test_decisions_in_several_parts_are_those_of_numpy(parts_agent: Path) -> Non
             numbers = chosen.pop("Haul.weight")
             np.testing.assert_allclose(numbers, choice.pop("Haul.weight"), atol=MAX_DIFFERENCE)
             assert chosen == choice
+
+
+def test_decisions_about_relations_are_those_of_numpy(tmp_path: Path) -> None:
+    path = untrained(roads, tmp_path)
+    seeds, expected = episodes_of(roads, path)
+    code = in_javascript("NAME", seeds, str(path)).replace("./games/NAME.mjs", str(PARTS))
+    require_equal_episodes(node(code.replace("{game}", "{roads as game}")), expected)
+
+
+def test_an_agent_of_other_relations_is_refused(tmp_path: Path) -> None:
+    found = node(
+        'import {Game, categorical, loadAgent, selectEntity} from "./entity-env.mjs";\n'
+        f'import {{roads}} from "{PARTS}";\n'
+        "const {name, play, entities, actions} = roads;\n"
+        "const Road = {references: {start: 'Car', end: 'Car'}, features: ['hours']};\n"
+        "const game = new Game({name, play, entities, actions,"
+        " relations: {Gap: roads.relations.Gap, Road}});\n"
+        f"const error = await loadAgent({json.dumps(str(untrained(roads, tmp_path)))}, {{game}})"
+        ".catch(error => error.message);\n"
+        "console.log(JSON.stringify(error));"
+    )
+    assert "it has relation Road with features start, end, hours between Car and Rock, but" in found
+    assert "the game has relation Road with features start, end, hours between Car and Car" in found
+
+
+RELATIONS = """
+import {Obs, loadAgent} from "./entity-env.mjs";
+import {roads as game} from "PARTS";
+const agent = await loadAgent(SOURCE, {game, greedy: true});
+const cars = [{x: 1}, {x: 2}], rocks = [{size: 1}, {size: 2}], [car] = cars, [rock, other] = rocks;
+const show = (...roads) =>
+  new Obs(0).actors("Car", cars).entities("Rock", rocks).relations("Road", roads);
+const road = {start: car, end: rock, hours: 1};
+const found = [];
+for (const call of [CALLS]) {
+  try {
+    found.push(await agent.act(call(), "SelectRoad"));
+  } catch (error) {
+    found.push(error.message);
+  }
+}
+console.log(JSON.stringify(found));
+"""
+WRONG_RELATIONS = {
+    "show(road, {start: {x: 1}, end: rock, hours: 1})": (
+        "start of Road 1 must be a Car that the observation shows, got an object: show the same "
+    ),
+    "show({start: rock, end: rock, hours: 1})": "start of Road 0 must be a Car that the observa",
+    "show({start: car, end: 0, hours: 1})": "end of Road 0 must be a Rock that the observation sh",
+    "show({start: car, end: rock, hours: NaN})": "hours of Road 0 must be a finite number, got N",
+    "show({start: car, end: rock})": "hours of Road 0 must be a finite number, got undefined: give",
+    "show(null)": "Road 0 must be an object, got null: give each Road start, end, hours",
+    "new Obs(0).actors('Car', cars).relations('Road', [road])": (
+        "end of Road 0 must be a Rock that the observation shows"
+    ),
+    "show(...Array(20).fill(road))": (
+        "an observation has 20 entities of the type Road, more than its maxEntities, 19"
+    ),
+    "show().relations('Route', [])": 'the type "Route", which the game has not declared; declared',
+    "show().relations('Rock', [])": "Rock is an entity type: add its entities with obs.entities",
+    "show().entities('Road', [road])": "Road is a relation, which cannot act: add it with obs.rela",
+    "show().actors('Road', [road])": "Road is a relation, which cannot act",
+    "show(road).actors('Rock', [other])": (
+        "SelectRoad: an actor chooses among the relations Road that start at it, so it must be"
+    ),
+    "show(road).mask('SelectRoad', [true, false])": "for actor 0 needs 1 flags, one per Road,",
+    "show(road, road).mask('SelectRoad', [[1, 1]])": "needs a list of flags for each of 2 actors",
+    "show(road).mask('SelectRoad', [[1], [2]])": "for actor 1 must have booleans, got 2 at 0",
+}
+
+
+def test_wrong_relations_are_refused(tmp_path: Path) -> None:
+    """Relations of an entity with itself and equal ones are allowed, as in Python."""
+    legal = [
+        "show(road, road, {start: car, end: other, hours: 2}).mask('SelectRoad', [0, 1, 0])",
+        "show(road).mask('SelectRoad', [false])",
+        "show()",
+        "show(road).relations('Gap', [{one: rock, other: rock}, {one: rock, other: rock}])",
+    ]
+    calls = ", ".join(f"() => {each}" for each in [*WRONG_RELATIONS, *legal])
+    code = RELATIONS.replace("CALLS", calls).replace("PARTS", str(PARTS))
+    source = json.dumps(str(untrained(roads, tmp_path)))
+    found = node(code.replace("SOURCE", source))
+    for call, message in zip(WRONG_RELATIONS, found, strict=False):
+        assert WRONG_RELATIONS[call] in message, call
+    road = {"start": {"x": 1}, "end": {"size": 1}, "hours": 1}
+    assert found[len(WRONG_RELATIONS) :] == [[road, None], [None, None], [None, None], [road, None]]
 
 
 SHOWN = """

@@ -14,9 +14,10 @@ from entity_env.core.vec_obs import VecObs
 from entity_env.errors import WorkerError
 from entity_env.vec import Autoreset, ExternalGame, VecEnv
 from entity_env.vec.external.program import Link
-from tests.vec.external.twins import require_equal, require_verified, twin_of
+from tests.vec.external.twins import require_equal, require_verified, signals, twin_of
 
 FOLDER = Path(__file__).parents[3] / "clients" / "lua"
+SIGNALS = Path(__file__).parent / "clients" / "signals.lua"
 pytestmark = [
     pytest.mark.skipif(shutil.which("lua5.4") is None, reason="lua5.4 is not installed"),
     pytest.mark.slow,
@@ -32,6 +33,23 @@ def snake(**settings: int) -> ExternalGame:
 def test_it_equals_its_twin(autoreset: Autoreset) -> None:
     twin = twin_of("snake").with_settings(board_size=5)
     require_equal(snake(board_size=5), twin, autoreset)
+
+
+@pytest.mark.parametrize("autoreset", get_args(Autoreset))
+def test_decisions_in_several_parts(autoreset: Autoreset) -> None:
+    require_equal(ExternalGame(["lua5.4", str(SIGNALS)], link="stdio"), signals, autoreset)
+
+
+def test_a_mask_of_an_unknown_part(tmp_path: Path) -> None:
+    path = tmp_path / "tests" / "vec" / "external" / "clients" / "signals.lua"
+    path.parent.mkdir(parents=True)
+    path.write_text(SIGNALS.read_text().replace("local mask = {}", "local mask = {wheel = {}}"))
+    (tmp_path / "clients").symlink_to(FOLDER.parent)
+    with (
+        VecEnv(ExternalGame(["lua5.4", str(path)], link="stdio"), 1) as vec,
+        pytest.raises(WorkerError, match=r"the decision has no part wheel, which has a mask"),
+    ):
+        vec.reset()
 
 
 def test_replays_are_those_of_its_twin() -> None:
@@ -85,6 +103,7 @@ def played(vec: VecEnv) -> VecObs:
     ("link", "old", "new", "message"),
     [
         ("stdio", "action =", "actions =", "coin.lua:3: the game needs action"),
+        ("stdio", "labels =", "label =", "coin.lua:3: the game needs labels or parts"),
         ("unix", "", "", 'entity-env check "exec+stdio:lua5.4 game.lua"'),
     ],
 )
@@ -102,4 +121,4 @@ def test_a_program_that_cannot_serve(
 
 
 def test_it_is_small() -> None:
-    assert len((FOLDER / "entity_env.lua").read_text().splitlines()) < 250
+    assert len((FOLDER / "entity_env.lua").read_text().splitlines()) < 300

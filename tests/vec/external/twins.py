@@ -272,4 +272,111 @@ def play_parts(agent: Agent, *, seed: int) -> None:
 
 
 parts: Final = Game(play_parts, entities=(Car, Rock), actions=(SIGNAL, HAUL), name="parts")
-"""A game with decisions in several parts, which `odd_games.c` and `odd_games.mjs` also have."""
+"""A game with decisions in several parts, which tests of all clients but Lua also have."""
+
+
+def play_signals(agent: Agent, *, seed: int) -> None:
+    """Asks for a decision of the whole observation."""
+    rng, score = SplitMix64(seed), 0.0
+    for _ in range(4):
+        answer = agent.act(_look_at_rocks(rng, score), SIGNAL)
+        if answer is None:
+            return
+        score += 3 * answer.turn.value + answer.flag.value
+    agent.game_over(_look_at_rocks(rng, score), truncated=bool(rng.randrange(2)))
+
+
+def _look_at_rocks(rng: SplitMix64, score: float) -> Obs:
+    obs = Obs(score).entities([Rock(rng.random()) for _ in range(rng.randrange(3))])
+    if rng.randrange(2):
+        obs.mask(SIGNAL.turn, _mask(rng, len(Turn)))
+    if rng.randrange(2):
+        obs.mask(SIGNAL.flag, [_mask(rng, len(Flag)) for _ in Turn], given=SIGNAL.turn)
+    elif rng.randrange(2):
+        obs.mask(SIGNAL.flag, _mask(rng, len(Flag)))
+    return obs
+
+
+signals: Final = Game(play_signals, entities=(Rock,), actions=(SIGNAL,), name="signals")
+"""A game with a decision in several parts for Lua, which has no actors."""
+
+
+@dataclass(slots=True, eq=False)
+class Road:
+    hours: float
+    start: Car
+    end: Rock
+
+
+@dataclass(slots=True, eq=False)
+class Gap:
+    """A relation without further features."""
+
+    one: Rock
+    other: Rock
+
+
+@dataclass(frozen=True)
+class Trip:
+    flag: Flag
+    road: Road
+    speed: Flag
+
+
+GO, TRIP = SelectEntity(Road), Composite(Trip)
+
+
+def play_roads(agent: Agent, *, seed: int) -> None:
+    """Lets cars choose roads, alone and in a decision; some have none, or several to a rock."""
+    rng, score = SplitMix64(seed), 0.0
+    for _ in range(4):
+        obs, roads = _look_at_roads(rng, score)
+        answers = agent.act(obs, GO, TRIP)
+        if answers is None:
+            return
+        for i, (road, trip) in enumerate(zip(*answers, strict=True), 1):
+            score += 0 if road is None else i * (1 + roads.index(road))
+            if trip is not None:
+                number = 40 * trip.flag.value + 200 * trip.speed.value
+                score += i * (number + 1000 * roads.index(trip.road))
+    agent.game_over(_look_at_roads(rng, score)[0], truncated=bool(rng.randrange(2)))
+
+
+def _look_at_roads(rng: SplitMix64, score: float) -> tuple[Obs, list[Road]]:
+    cars = [Car(rng.random()) for _ in range(1 + rng.randrange(3))]
+    rocks = [Rock(rng.random()) for _ in range(1 + rng.randrange(3))]
+    pairs = [(car, rock) for rock in rocks for car in cars]
+    roads = [Road(rng.random(), *pairs[0])]
+    roads += [Road(rng.random(), *pair) for pair in pairs for _ in range(rng.randrange(3))]
+    gaps = [Gap(one, other) for one in rocks for other in rocks if rng.randrange(2)]
+    obs = Obs(score).relations(gaps).relations(roads).actors(cars, GO, TRIP).entities(rocks)
+    if rng.randrange(2):
+        obs.mask(GO, [_open(rng, roads) for _ in cars])
+    elif rng.randrange(2):
+        obs.mask(GO, _open(rng, roads))
+    if rng.randrange(2):
+        legal = [[_open(rng, roads) for _ in Flag] for _ in cars]
+        for of_car, car in zip(legal, cars, strict=True):
+            for flags in of_car:  # a road after every flag, for cars that have one
+                for i, road in enumerate(roads):
+                    flags[i] |= road.start is car
+        obs.mask(TRIP.road, legal, given=TRIP.flag)
+    if rng.randrange(2):
+        obs.mask(
+            TRIP.speed, [[_mask(rng, len(Flag)) for _ in roads] for _ in cars], given=TRIP.road
+        )
+    visible = _open(rng, roads)
+    if not all(visible):
+        obs.visible(Road, visible)
+    return obs, roads
+
+
+def _open(rng: SplitMix64, roads: list[Road]) -> list[bool]:
+    """A random flag for each road; the first one is open, so some car has a choice."""
+    return [i == 0 or flag for i, flag in enumerate([bool(rng.randrange(4)) for _ in roads])]
+
+
+roads: Final = Game(
+    play_roads, entities=(Car, Rock), relations=(Gap, Road), actions=(GO, TRIP), name="roads"
+)
+"""A game with relations, which tests of all clients but Lua also have."""

@@ -3,8 +3,9 @@
 #     var move = yield(agent.act(obs, "Move"), "completed")
 #
 # waits for a label. For actors the answer is a list with one item per actor: labels, selected
-# entities or lists of numbers; for a list of actions, it is a list of answers. If it is null, the
-# game must return.
+# entities or lists of numbers; for a list of actions, it is a list of answers. A decision in several
+# parts is a dictionary; that of an actor is null if it has no choice. If the answer to `act` is
+# null, the game must return.
 extends Reference
 
 signal completed(answer)

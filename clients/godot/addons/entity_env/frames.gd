@@ -13,17 +13,22 @@ class Row:
 	var visible = {}  # by entity type: PoolByteArrays; missing = all are visible
 	var actors = []  # by action: indices; null = the action is not asked
 	var choices = []  # by action: labels, or the entities that can be selected
-	var masks = {}  # by action: PoolByteArrays; missing = everything is allowed
-	var is_left_out = {}  # by selection: for each actor, whether it has no choice; missing = none
+	var flags = {}  # by action: lists of flags, one per actor; missing = everything is allowed
+	var masks = {}  # the same as PoolByteArrays
+	var is_left_out = {}  # by selection or part of a decision: for each actor, whether it has no choice; missing = none
 
 
-var types = []  # of entities: name and features
-var actions = []
+var types = []  # of entities, then of relations: name and features
+var actions = []  # the parts of a decision are actions
+var parts = {}  # by decision: indices of its actions; the fields of its answers are `fields`
+var fields = {}
 var num_types  # including `Global`
 var has_globals
 var metrics
 var _type_index = {}
-var _action_index = {}
+var _asked_names = []  # by action: its name, or that of its decision
+var _before = []  # by action: index of the action on whose choice its mask may depend, or -1
+var _references = {}  # by type of relations: the types of both entities
 var _global_features
 
 
@@ -31,17 +36,45 @@ func _init(game):
 	for name in game.entities:
 		_type_index[name] = types.size()
 		types.append({"name": name, "features": game.entities[name]})
+	var relations = game.get("relations", {})
+	for name in relations:
+		var references = relations[name].references
+		_references[types.size()] = [_type_index[references.values()[0]], _type_index[references.values()[1]]]
+		types.append({"name": name, "features": references.keys() + relations[name].get("features", []), "references": references.values()})
+	for name in relations:
+		_type_index[name] = _type_index.size()
 	_global_features = game.get("global_features", [])
 	has_globals = not _global_features.empty()
 	for name in game.actions:
-		_action_index[name] = actions.size()
-		var action = {"name": name}
-		for key in game.actions[name]:
-			action[key] = game.actions[name][key]
-		actions.append(action)
-		has_globals = has_globals or action.kind == "global_categorical"
+		var action = game.actions[name]
+		if action.kind == "composite":
+			parts[name] = []
+			fields[name] = action.parts.keys()
+			for field in action.parts:
+				_add_action("%s.%s" % [name, field], action.parts[field], name)
+		else:
+			_add_action(name, action, name)
 	num_types = types.size() + (1 if has_globals else 0)
 	metrics = game.get("metrics", [])
+
+
+# Adds an action, or a part of a decision; the latter depends on the parts before it.
+func _add_action(name, options, asked_name):
+	var action = {"name": name}
+	for key in options:
+		action[key] = options[key]
+	_before.append(-1)
+	if parts.has(asked_name):
+		var given = []
+		for a in parts[asked_name]:
+			given.append(actions[a].name)
+		if given:
+			action["given"] = given
+			_before[-1] = actions.size() - 1 if actions[-1].kind != "continuous" else -1
+		parts[asked_name].append(actions.size())
+	_asked_names.append(asked_name)
+	actions.append(action)
+	has_globals = has_globals or action.kind == "global_categorical"
 
 
 # Encodes an observation that asks for actions; returns a `Row`, a text that says what is wrong
@@ -78,7 +111,9 @@ func encode(obs, asked, is_last = false):
 			return "the global features: " + values
 		row.counts.append(1)
 		row.features.append(values)
-	var problem = null if obs.visibility.empty() else _encode_visible(row, obs)
+	var problem = null if _references.empty() else _problem_of_relations(row, obs)
+	if problem == null and not obs.visibility.empty():
+		problem = _encode_visible(row, obs)
 	if problem == null:
 		problem = _encode_actions(row, obs, asked)
 	for name in metrics:
@@ -110,6 +145,23 @@ func _values_of(list, features):
 	return PoolRealArray(values)
 
 
+# Relations refer to entities by their positions, and cannot act.
+func _problem_of_relations(row, obs):
+	for type in _references:
+		var name = types[type].name
+		var width = types[type].features.size()
+		for i in range(2 * row.counts[type]):
+			var other = _references[type][i % 2]
+			var value = row.features[type][i / 2 * width + i % 2]
+			if not (value >= 0 and value < row.counts[other] and value == floor(value)):
+				return "relation %s: %s of row %s is %s, expected the position of a %s, of which the observation has %s" % [
+					name, types[type].features[i % 2], i / 2, value, types[other].name, row.counts[other]]
+		for role in obs.roles:
+			if role[0] == name:
+				return "%s is a relation, which cannot act: add it with entities" % name
+	return null
+
+
 func _encode_visible(row, obs):
 	for name in obs.visibility:
 		var flags = obs.visibility[name]
@@ -121,47 +173,130 @@ func _encode_visible(row, obs):
 
 
 func _encode_actions(row, obs, asked):
-	var num_found = 0
+	var found = {}
 	for a in range(actions.size()):
 		var action = actions[a]
 		var is_selection = action.kind == "select_entity"
 		row.choices.append(obs.groups.get(action.selects, []).duplicate() if is_selection else action.labels)
-		if not action.name in asked:
+		if not _asked_names[a] in asked:
 			row.actors.append(null)
 			continue
-		num_found += 1
-		row.actors.append(ONE if action.kind == "global_categorical" else _actors_of(row, obs, action.name))
+		found[_asked_names[a]] = true
+		row.actors.append(ONE if action.kind == "global_categorical" else _actors_of(row, obs, _asked_names[a]))
 		if is_selection or not obs.masks.empty():
-			var problem = _encode_mask(row, a, obs.masks.get(action.name))
+			var problem = _encode_mask(row, a, obs.masks.get(action.name), obs.given.get(action.name))
 			if problem != null:
 				return problem
-	if num_found < asked.size():
-		return "unknown action: asked for %s, and the game has %s" % [asked, _action_index.keys()]
+	if found.size() < asked.size():
+		return "unknown action: asked for %s, and the game has %s" % [asked, names()]
+	for a in row.flags:
+		row.masks[a] = _flags_of(row.flags[a])
+	for name in parts:
+		if found.has(name):
+			_join_parts(row, parts[name])
+	for a in row.is_left_out:
+		var actors = row.actors[a]
+		row.actors[a] = []
+		for i in range(actors.size()):
+			if not row.is_left_out[a][i]:
+				row.actors[a].append(actors[i])
+		if row.flags.has(a):
+			row.masks[a] = _flags_of(row.flags[a], row.is_left_out[a])
 	return null
 
 
-func _encode_mask(row, a, mask):
+# Names that games ask for: of actions and of decisions.
+func names():
+	var found = []
+	for name in _asked_names:
+		if not name in found:
+			found.append(name)
+	return found
+
+
+# Leaves out an actor in all parts of a decision if it has no choice in one.
+func _join_parts(row, indices):
+	var is_left_out = []
+	for _actor in row.actors[indices[0]]:
+		is_left_out.append(false)
+	for a in indices:
+		for i in range(is_left_out.size() if row.is_left_out.has(a) else 0):
+			is_left_out[i] = is_left_out[i] or row.is_left_out[a][i]
+	for a in indices if is_left_out.has(true) else []:
+		row.is_left_out[a] = is_left_out
+
+
+func _encode_mask(row, a, mask, given):
 	var action = actions[a]
 	var choices = row.choices[a]
 	var actors = row.actors[a]
+	var is_selection = action.kind == "select_entity"
+	var is_relation = is_selection and _references.has(_type_index.get(action.selects))
 	if mask != null and action.kind != "continuous":
+		if given != null and (_before[a] < 0 or actions[_before[a]].name != given):
+			return "the mask of %s is given %s, but it can depend only on the part directly before it, if that has choices" % [action.name, given]
 		mask = [mask] if action.kind == "global_categorical" else mask
+		if is_relation and given == null and not (mask.size() > 0 and mask[0] is Array):
+			var own = []
+			for _actor in actors:
+				own.append(mask)
+			mask = own
 		if mask.size() != actors.size():
 			return "the mask of %s needs flags for each of %s actors, got %s" % [action.name, actors.size(), mask]
+		row.flags[a] = []
 		for flags in mask:
-			if not flags is Array or flags.size() != choices.size():
-				return "the mask of %s needs %s flags, got %s" % [action.name, choices.size(), flags]
-		row.masks[a] = _flags_of(mask)
-	if action.kind == "select_entity" and (mask != null or choices.empty()):
+			var lists = flags if given != null else [flags]
+			if given != null and not (flags is Array and flags.size() == row.choices[_before[a]].size()):
+				return "the mask of %s needs %s lists of flags, one per choice of %s, got %s" % [action.name, row.choices[_before[a]].size(), given, flags]
+			for list in lists:
+				if not list is Array or list.size() != choices.size():
+					return "the mask of %s needs %s flags, got %s" % [action.name, choices.size(), list]
+			row.flags[a].append(_joined(lists, 1 if given != null else _num_rows(row, a)))
+	if is_relation and not choices.empty():
+		var problem = _allow_own(row, a)
+		if problem != null:
+			return problem
+	if is_selection and (row.flags.has(a) or choices.empty()):
 		row.is_left_out[a] = []
-		row.actors[a] = []
 		for i in range(actors.size()):
-			var has_choice = not choices.empty() and (mask[i].has(true) or mask[i].has(1))
+			var has_choice = not choices.empty() and (row.flags[a][i].has(true) or row.flags[a][i].has(1))
 			row.is_left_out[a].append(not has_choice)
-			if has_choice:
-				row.actors[a].append(actors[i])
-		if mask != null:
-			row.masks[a] = _flags_of(mask, row.is_left_out[a])
+	return null
+
+
+# Lists of flags one after another, several times.
+static func _joined(lists, times):
+	var found = []
+	for _i in range(times):
+		for list in lists:
+			found += list
+	return found
+
+
+# Rows of an actor's mask: one per choice of the action before, if it may depend on that.
+func _num_rows(row, a):
+	return row.choices[_before[a]].size() if _before[a] >= 0 else 1
+
+
+# Allows each actor only relations that start at it, of those that the mask allows.
+func _allow_own(row, a):
+	var type = _type_index[actions[a].selects]
+	var source = _references[type][0]
+	var width = types[type].features.size()
+	var count = row.counts[type]
+	var first = _first(row, source)
+	var found = []
+	for i in range(row.actors[a].size()):
+		var place = row.actors[a][i] - first
+		if place < 0 or place >= row.counts[source]:
+			return "%s: an actor chooses among the relations %s that start at it, so it must be a %s: name its actions in actors" % [
+				actions[a].name, actions[a].selects, types[source].name]
+		var own = []
+		for k in range(count * _num_rows(row, a)):
+			var is_own = row.features[type][k % count * width] == place
+			own.append(is_own and (not row.flags.has(a) or row.flags[a][i][k]))
+		found.append(own)
+	row.flags[a] = found
 	return null
 
 
@@ -263,7 +398,7 @@ func _write_action(rows, a, lengths, slots):
 		var flags = PoolByteArray()
 		for row in rows:
 			if row != null and row.actors[a] != null:
-				flags.append_array(_or_ones(row.masks.get(a), row.actors[a].size() * row.choices[a].size()))
+				flags.append_array(_or_ones(row.masks.get(a), row.actors[a].size() * row.choices[a].size() * _num_rows(row, a)))
 		slots[-1] = flags
 	slots.append(null)
 	if selects:

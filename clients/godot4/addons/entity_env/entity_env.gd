@@ -18,7 +18,7 @@ const MAX_JSON = 1048576
 const MAX_BRACKETS = 1000  # the parser refuses very deep lists
 const MAX_ENVS = 65536
 const MAX_INT = 9007199254740992
-const KEYS = ["name", "play", "entities", "actions", "global_features", "num_agents", "settings", "metrics", "version", "doc", "check"]
+const KEYS = ["name", "play", "entities", "relations", "actions", "global_features", "num_agents", "settings", "metrics", "version", "doc", "check"]
 const MAX_LATE_ACTS = 1000
 const CONNECT_MS = 60000
 
@@ -45,6 +45,12 @@ static func continuous(bounds):
 		action.low.append(float(bound[0]))
 		action.high.append(float(bound[1]))
 	return action
+
+
+# A decision in several parts, which are actions, by name. They are chosen in order, each knowing those
+# before: `composite({"town": select_entity("Town"), "trucks": categorical(["ONE", "TWO"])})`.
+static func composite(parts):
+	return {"kind": "composite", "parts": parts}
 
 
 # One episode of a copy.
@@ -150,7 +156,9 @@ var _is_over = false
 
 # The game is a dictionary. `play` is a Callable that is called with an agent (or a list of them, if
 # `num_agents` is above 1), a seed and the settings, and plays one episode. `entities` has the
-# features of each type, and `actions` the actions, by name. The other keys are optional: `check` is
+# features of each type, and `actions` the actions, by name. The other keys are optional: `relations`
+# has facts about pairs of entities, `{"Road": {"references": {"start": "Town", "end": "Town"},
+# "features": ["hours"]}}`. `check` is
 # a Callable that gets the settings and returns a text if they cannot be played.
 func _init(game):
 	_game = game
@@ -191,11 +199,44 @@ func _problem_of_game():
 		if _game.has(key) and not (_game[key] is Callable and _game[key].is_valid()):
 			return "the key '%s' must be a function that exists: %s" % [key, key]
 	for name in _game.actions:
-		if not _game.actions[name] is Dictionary:
-			return "the action '%s' must be the result of global_categorical, categorical, select_entity or continuous" % name
+		var problem = _problem_of_action(name, _game.actions[name])
+		if problem != null:
+			return problem
+	for name in _game.get("relations", {}):
+		var problem = _problem_of_relation(name, _game.relations[name])
+		if problem != null:
+			return problem
 	_settings = _game.get("settings", {}).duplicate()
 	num_agents = _game.get("num_agents", 1)
 	frames = Frames.new(_game)
+	return null
+
+
+func _problem_of_action(name, action):
+	if not action is Dictionary:
+		return "the action '%s' must be the result of global_categorical, categorical, select_entity, continuous or composite" % name
+	if action.kind != "composite":
+		return null
+	if not action.parts is Dictionary or action.parts.is_empty():
+		return "the action '%s' needs a dictionary with at least one part, got %s" % [name, action.parts]
+	var num_global = 0
+	for field in action.parts:
+		var part = action.parts[field]
+		if not part is Dictionary or part.kind == "composite":
+			return "the part '%s' of '%s' must be the result of global_categorical, categorical, select_entity or continuous" % [field, name]
+		num_global += 1 if part.kind == "global_categorical" else 0
+	if num_global > 0 and num_global < action.parts.size():
+		return "either all parts of '%s' or none must be the result of global_categorical" % name
+	return null
+
+
+func _problem_of_relation(name, relation):
+	var references = relation.get("references") if relation is Dictionary else null
+	if _game.entities.has(name) or not references is Dictionary or references.size() != 2:
+		return "the relation '%s' needs references, the entity types of its two entities, by name, and a name that no entity type has: got %s" % [name, relation]
+	for type in references.values():
+		if not _game.entities.has(type):
+			return "the relation '%s' refers to '%s', expected an entity type, which are %s" % [name, type, _game.entities.keys()]
 	return null
 
 
@@ -444,9 +485,9 @@ func _act():
 		if asked is Array:
 			agent.answer = []
 			for name in asked:
-				agent.answer.append(answers[i][name])
+				agent.answer.append(_answer_to(name, answers[i]))
 		else:
-			agent.answer = answers[i][asked]
+			agent.answer = _answer_to(asked, answers[i])
 		agent._row = null
 		if agent._is_awaited:
 			agent._is_awaited = false
@@ -454,6 +495,24 @@ func _act():
 	for copy in _copies:
 		if copy.run == null:
 			_begin_episode(copy)
+
+
+# The answer to an action; parts are joined to decisions.
+func _answer_to(name, answers):
+	if not frames.parts.has(name):
+		return answers[name]
+	var indices = frames.parts[name]
+	var fields = frames.fields[name]
+	var first = answers[frames.actions[indices[0]].name]
+	var is_global = frames.actions[indices[0]].kind == "global_categorical"
+	var all = []
+	for i in range(1 if is_global else first.size()):
+		var decision = {}
+		for p in range(fields.size()):
+			var answer = answers[frames.actions[indices[p]].name]
+			decision[fields[p]] = answer if is_global else answer[i]
+		all.append(decision if is_global or decision[fields[0]] != null else null)
+	return all[0] if is_global else all
 
 
 # Reads the answer of one agent to one action.

@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from benchmarks.peers.network_in_c import HEADERS
+from entity_env import Game
 from entity_env.agents import load_agent
 from entity_env.agents.rogue_net import RogueNet, RogueNetConfig
 from entity_env.agents.rogue_net.checkpoints.agent_file import write_agent
-from entity_env.core.spaces import ContinuousActionSpace
+from entity_env.core.spaces import ContinuousActionSpace, ObsSpace
 from tests import ROOT
-from tests.vec.external.twins import parts, twin_of
+from tests.vec.external.twins import parts, roads, twin_of
 
 SNAKE = ROOT / "examples" / "ship" / "snake.agent"
 ODD = ROOT / "tests" / "vec" / "external" / "odd_games.c"
@@ -73,16 +74,19 @@ def test_an_agent_of_another_game_is_refused(tmp_path: Path) -> None:
     assert (missing.returncode, missing.stderr) == (1, "nothing: cannot open nothing\n")
 
 
-def test_decisions_in_several_parts_equal_those_of_python(tmp_path: Path) -> None:
+@pytest.mark.parametrize("twin", [parts, roads], ids=["parts", "roads"])
+def test_decisions_in_several_parts_and_relations_equal_those_of_python(
+    twin: Game, tmp_path: Path
+) -> None:
     torch.manual_seed(3)
-    spaces = parts.obs_space(), parts.action_space()
+    spaces = twin.obs_space(), twin.action_space()
     net = RogueNet(*spaces, RogueNetConfig(d_model=16, n_layer=1))
-    path = tmp_path / "parts.agent"
+    path = tmp_path / "untrained.agent"
     write_agent(path, net.weights())
-    game = f'-DGAME="{ODD}"'
-    program = _compiled(PLAYER, tmp_path / "player", "gcc", "-std=c99", game, *SANITIZERS)
+    words = f'-DGAME="{ODD}"', f'-DWORD="{twin.name}"', *SANITIZERS
+    program = _compiled(PLAYER, tmp_path / "player", "gcc", "-std=c99", *words)
     for seed in range(8):
-        [episode] = parts.run(load_agent(path, greedy=True), seed=seed)
+        [episode] = twin.run(load_agent(path, greedy=True), seed=seed)
         found = float(_output(str(program), str(path), str(episode.seed)))
         assert found == pytest.approx(episode.reward, abs=1 / 15)  # one number rounded otherwise
 
@@ -100,3 +104,17 @@ def test_an_agent_whose_parts_are_independent_actions_is_refused(tmp_path: Path)
     done = subprocess.run([str(program), str(path), "1"], capture_output=True, text=True)
     assert done.returncode == 1
     assert "expects Haul.weight 0 actions before it, but the game has 3 directly" in done.stderr
+
+
+def test_an_agent_of_other_relations_is_refused(tmp_path: Path) -> None:
+    entities = dict(roads.obs_space().entities)
+    entities["Road"] = replace(entities["Road"], references=("Car", "Car"))
+    other = ObsSpace(entities=entities)
+    path = tmp_path / "other.agent"
+    net = RogueNet(other, roads.action_space(), RogueNetConfig(d_model=16, n_layer=1))
+    write_agent(path, net.weights())
+    words = f'-DGAME="{ODD}"', '-DWORD="roads"'
+    program = _compiled(PLAYER, tmp_path / "player", "gcc", "-std=c99", *words)
+    done = subprocess.run([str(program), str(path), "1"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "the agent expects a reference to Car, but the game has Rock" in done.stderr

@@ -5,6 +5,8 @@ extends SceneTree
 const EntityEnv = preload("res://addons/entity_env/entity_env.gd")
 const Obs = EntityEnv.Obs
 const KINDS = ["Flag", "Turn", "Steer", "SelectRock"]
+const FLAGS = ["LOW", "MID", "HIGH"]
+const TURNS = ["BACK", "ON"]
 
 var word = ""
 var number_of_play = 0
@@ -14,7 +16,14 @@ func _initialize():
 	for argument in OS.get_cmdline_args():
 		if argument.begins_with("--odd="):
 			word = argument.substr(6)
-	root.add_child(EntityEnv.new(kinds() if word == "kinds" else faults()))
+	var game = faults()
+	if word == "kinds":
+		game = kinds()
+	elif word == "parts":
+		game = parts()
+	elif word.begins_with("road"):
+		game = roads()
+	root.add_child(EntityEnv.new(game))
 
 
 func kinds():
@@ -109,6 +118,187 @@ func worth(answers, rocks):
 	for numbers in answers[2]:
 		found += floor(16 * numbers[0]) / 16 + floor(16 * numbers[1]) / 8
 	return found
+
+
+# ------------------------------------------------------------------ decisions in several parts
+
+
+func parts():
+	return {
+		"name": "parts",
+		"play": funcref(self, "play_parts"),
+		"entities": {"Car": ["x"], "Rock": ["size"]},
+		"actions": {
+			"Signal": EntityEnv.composite({"turn": EntityEnv.global_categorical(TURNS), "flag": EntityEnv.global_categorical(FLAGS)}),
+			"Haul": EntityEnv.composite({
+				"rock": EntityEnv.select_entity("Rock"),
+				"load": EntityEnv.categorical(FLAGS),
+				"is_fast": EntityEnv.categorical(["False", "True"]),
+				"weight": EntityEnv.continuous({"weight": [0, 2]}),
+			}),
+		},
+	}
+
+
+func draw_things(random, feature):
+	var things = []
+	for _i in range(1 + random.below(3)):
+		things.append({feature: random.uniform()})
+	return things
+
+
+func play_parts(agent, episode_seed, _settings):
+	var random = EntityEnv.SplitMix64.new(episode_seed)
+	var score = 0.0
+	for _turn in range(4):
+		var cars = draw_things(random, "x")
+		var rocks = draw_things(random, "size")
+		var obs = Obs.new(score).actors("Car", cars, ["Haul"]).entities("Rock", rocks)
+		if random.below(2):
+			var near = [draw_mask(random, rocks.size())]
+			for _i in range(cars.size() - 1):
+				var own = []
+				for _rock in rocks:
+					own.append(random.below(2) == 1)
+				near.append(own)
+			obs.mask("Haul.rock", near)
+		var loads = []
+		for _car in cars:
+			loads.append(draw_masks(random, rocks.size(), 3))
+		obs.mask("Haul.load", loads, "Haul.rock")
+		if random.below(2):
+			obs.mask("Signal.flag", draw_masks(random, 2, 3), "Signal.turn")
+		var answers = yield(agent.act(obs, ["Signal", "Haul"]), "completed")
+		if answers == null:
+			return
+		score += 3 * TURNS.find(answers[0].turn) + FLAGS.find(answers[0].flag)
+		for i in range(cars.size()):
+			var haul = answers[1][i]
+			if haul != null:
+				var number = 8 * rocks.find(haul.rock) + 100 * FLAGS.find(haul.load) + 1000 * int(haul.is_fast == "True")
+				score += (i + 1) * number + floor(16 * haul.weight[0]) / 16
+	agent.game_over(Obs.new(score).entities("Rock", [{"size": 0.5}]))
+
+
+# ------------------------------------------------------------------ relations
+
+
+func roads():
+	return {
+		"name": "roads",
+		"play": funcref(self, "play_roads") if word == "roads" else funcref(self, "play_wrong_roads"),
+		"entities": {"Car": ["x"], "Rock": ["size"]},
+		"relations": {
+			"Gap": {"references": {"one": "Rock", "other": "Rock"}},
+			"Road": {"references": {"start": "Car", "end": "Road" if word == "road_to_road" else "Rock"}, "features": ["hours"]},
+		},
+		"actions": {
+			"SelectRoad": EntityEnv.select_entity("Road"),
+			"Trip": EntityEnv.composite({
+				"flag": EntityEnv.global_categorical(FLAGS) if word == "road_mixed" else EntityEnv.categorical(FLAGS),
+				"road": EntityEnv.select_entity("Road"),
+				"speed": EntityEnv.categorical(FLAGS),
+			}),
+		},
+	}
+
+
+func draw_open(random, count):
+	var open = []
+	for i in range(count):
+		open.append(random.below(4) > 0 or i == 0)
+	return open
+
+
+func draw_opens(random, num_actors, count):
+	var opens = []
+	for _i in range(num_actors):
+		opens.append(draw_open(random, count))
+	return opens
+
+
+func look_at_roads(random, score):
+	var cars = draw_things(random, "x")
+	var rocks = draw_things(random, "size")
+	var found = [{"start": 0, "end": 0, "hours": random.uniform()}]
+	for end in range(rocks.size()):
+		for start in range(cars.size()):
+			for _i in range(random.below(3)):
+				found.append({"start": start, "end": end, "hours": random.uniform()})
+	var gaps = []
+	for one in range(rocks.size()):
+		for other in range(rocks.size()):
+			if random.below(2):
+				gaps.append([one, other])
+	var obs = Obs.new(score).entities("Road", found).entities("Gap", gaps).entities("Rock", rocks).actors("Car", cars)
+	if random.below(2):
+		obs.mask("SelectRoad", draw_opens(random, cars.size(), found.size()))
+	elif random.below(2):
+		obs.mask("SelectRoad", draw_open(random, found.size()))
+	if random.below(2):
+		var legal = []
+		for c in range(cars.size()):
+			legal.append(draw_opens(random, 3, found.size()))
+			for flags in legal[c]:
+				for i in range(found.size()):
+					flags[i] = flags[i] or found[i].start == c
+		obs.mask("Trip.road", legal, "Trip.flag")
+	if random.below(2):
+		var speed = []
+		for _car in cars:
+			speed.append(draw_masks(random, found.size(), 3))
+		obs.mask("Trip.speed", speed, "Trip.road")
+	var visible = draw_open(random, found.size())
+	if visible.has(false):
+		obs.visible("Road", visible)
+	return obs
+
+
+func play_roads(agent, episode_seed, _settings):
+	var random = EntityEnv.SplitMix64.new(episode_seed)
+	var score = 0.0
+	for _turn in range(4):
+		var obs = look_at_roads(random, score)
+		var shown = obs.groups["Road"]
+		var answers = yield(agent.act(obs, ["SelectRoad", "Trip"]), "completed")
+		if answers == null:
+			return
+		for i in range(answers[0].size()):
+			if answers[0][i] != null:
+				score += (i + 1) * (1 + shown.find(answers[0][i]))
+			var trip = answers[1][i]
+			if trip != null:
+				var number = 40 * FLAGS.find(trip.flag) + 200 * FLAGS.find(trip.speed)
+				score += (i + 1) * (number + 1000 * shown.find(trip.road))
+	var last = look_at_roads(random, score)
+	agent.game_over(last, random.below(2) == 1)
+
+
+# Shows two roads of two cars, with a fault, and ends.
+func play_wrong_roads(agent, _seed, _settings):
+	var shown = [[0, 0, 1], [1, 0, 1]]
+	if word == "road_start":
+		shown[1][0] = 2
+	if word == "road_half":
+		shown[1][1] = 0.5
+	var obs = Obs.new(0).entities("Rock", [{"size": 1}]).actors("Car", [{"x": 1}, {"x": 2}])
+	if word == "road_acts":
+		obs.actors("Road", shown)
+	else:
+		obs.entities("Road", shown)
+	if word == "road_of_rock":
+		obs.actors("Rock", [{"size": 2}])
+	if word == "road_given":
+		obs.mask("Trip.speed", [], "Trip.flag")
+	if word == "road_lists":
+		obs.mask("Trip.speed", [[[1, 1, 1]], [[1, 1, 1]]], "Trip.road")
+	if word == "road_flags":
+		obs.mask("Trip.speed", [[[1, 1, 1], [1]], [[1, 1, 1], [1, 1, 1]]], "Trip.road")
+	if word == "road_none":
+		obs.mask("SelectRoad", [true])
+	var answer = yield(agent.act(obs, ["Trip.road"] if word == "road_part" else ["SelectRoad", "Trip"]), "completed")
+	if answer != null:
+		agent.game_over(obs)
 
 
 # ------------------------------------------------------------------ faults

@@ -6,7 +6,8 @@ use std::env;
 use std::future::pending;
 
 use entity_env::{
-    actions, entities, settings, Agent, Categorical, Game, Obs, Random, SelectEntity,
+    actions, composites, entities, relations, settings, Agent, Categorical, Game, Obs, Random,
+    SelectEntity,
 };
 
 // ------------------------------------------------------------------ actions of all kinds
@@ -104,6 +105,204 @@ async fn play_kinds(agents: [Agent; 2], seed: u64, _: ()) {
             scores[i] += worth(answer.await);
         }
     }
+}
+
+// ------------------------------------------------------------------ decisions in several parts
+
+actions! {
+    enum IsFast { No = "False", Yes = "True" }
+    struct Weight { weight: 0.0..=2.0 }
+}
+
+composites! {
+    struct Signal { turn: Turn, flag: Flag }
+    struct Haul {
+        rock: SelectEntity<Rock>,
+        load: Categorical<Flag>,
+        is_fast: Categorical<IsFast>,
+        weight: Weight,
+    }
+    struct Mixed { turn: Turn, rock: SelectEntity<Rock> }
+}
+
+fn draw_cars_and_rocks(random: &mut Random) -> (Vec<Car>, Vec<Rock>) {
+    let num_cars = 1 + random.below(3);
+    let cars = (0..num_cars).map(|_| Car { x: random.uniform() }).collect();
+    let num_rocks = 1 + random.below(3);
+    let rocks = (0..num_rocks).map(|_| Rock { size: random.uniform() }).collect();
+    (cars, rocks)
+}
+
+async fn play_parts(agent: Agent, seed: u64, _: ()) {
+    let mut random = Random::new(seed);
+    let mut score = 0.0;
+    for _ in 0..4 {
+        let (cars, rocks) = draw_cars_and_rocks(&mut random);
+        let count = rocks.len();
+        let mut near = vec![vec![true; count]; cars.len()];
+        let is_near = bit(&mut random);
+        if is_near {
+            near[0] = draw_mask(&mut random, count);
+            for own in &mut near[1..] {
+                own.fill_with(|| bit(&mut random));
+            }
+        }
+        let mut loads: Vec<Vec<bool>> =
+            cars.iter().map(|_| draw_masks(&mut random, count, 3)).collect();
+        let mut obs = Obs::new(score);
+        let mut asked = Vec::new();
+        for (i, car) in cars.iter().enumerate() {
+            obs = if near[i].contains(&true) {
+                asked.push(i);
+                obs.actors_of::<Haul, _>([car])
+            } else {
+                obs.entities([car])
+            };
+        }
+        obs = obs.entities(&rocks);
+        if is_near {
+            let own = asked.iter().flat_map(|&i| near[i].clone());
+            obs = obs.mask_part(Haul::rock(), own);
+        }
+        let own = asked.iter().flat_map(|&i| std::mem::take(&mut loads[i]));
+        obs = obs.mask_given(Haul::load(), Haul::rock(), own);
+        if bit(&mut random) {
+            let flags = draw_masks(&mut random, 2, 3);
+            obs = obs.mask_given(Signal::flag(), Signal::turn(), flags);
+        }
+        let (signal, hauls) = agent.act::<(Signal, Haul)>(obs).await;
+        score += (3 * (signal.turn as usize) + signal.flag as usize) as f64;
+        for (i, haul) in asked.into_iter().zip(hauls) {
+            let number = 8 * haul.rock + 100 * haul.load as usize + 1000 * haul.is_fast as usize;
+            let weight = (16.0 * f64::from(haul.weight.weight)).floor() / 16.0;
+            score += ((i + 1) * number) as f64 + weight;
+        }
+    }
+    agent.game_over(Obs::new(score).entities([Rock { size: 0.5 }]));
+}
+
+// ------------------------------------------------------------------ relations
+
+relations! {
+    struct Gap { one -> Rock, other -> Rock }
+    #[derive(Clone)]
+    struct Road { start -> Car, end -> Rock, hours: f64 }
+    struct Loop { start -> Car, end -> Road }
+}
+
+composites! {
+    struct Trip { flag: Categorical<Flag>, road: SelectEntity<Road>, speed: Categorical<Flag> }
+}
+
+fn draw_open(random: &mut Random, count: usize) -> Vec<bool> {
+    (0..count).map(|i| random.below(4) > 0 || i == 0).collect()
+}
+
+/// An observation, and the cars that can choose: for a road alone, and for a decision.
+fn look_at_roads(random: &mut Random, score: f64) -> (Obs, [Vec<usize>; 2]) {
+    let (cars, rocks) = draw_cars_and_rocks(random);
+    let mut roads = vec![Road { start: 0, end: 0, hours: random.uniform() }];
+    for end in 0..rocks.len() {
+        for start in 0..cars.len() {
+            for _ in 0..random.below(3) {
+                roads.push(Road { start, end, hours: random.uniform() });
+            }
+        }
+    }
+    let pairs = (0..rocks.len() * rocks.len()).filter(|_| bit(random));
+    let gaps = pairs.map(|i| Gap { one: i / rocks.len(), other: i % rocks.len() });
+    let mut obs = Obs::new(score).entities(gaps.collect::<Vec<_>>()).entities(&roads);
+    let count = roads.len();
+    let mut open = vec![vec![true; count]; cars.len()];
+    if bit(random) {
+        open.fill_with(|| draw_open(random, count));
+    } else if bit(random) {
+        open.fill(draw_open(random, count));
+    }
+    let has_legal = bit(random);
+    let num_legal = if has_legal { cars.len() * 3 } else { 0 };
+    let legal: Vec<Vec<bool>> = (0..num_legal).map(|_| draw_open(random, count)).collect();
+    let has_speed = bit(random);
+    let num_speed = if has_speed { cars.len() } else { 0 };
+    let speed: Vec<Vec<bool>> = (0..num_speed).map(|_| draw_masks(random, count, 3)).collect();
+    obs = obs.visible::<Road>(draw_open(random, count));
+    let mut asked = [Vec::new(), Vec::new()];
+    for (c, car) in cars.iter().enumerate() {
+        let mut own = roads.iter().zip(&open[c]).filter(|(road, _)| road.start == c).peekable();
+        let can_trip = own.peek().is_some();
+        let can_go = own.any(|(_, &is_open)| is_open);
+        for (list, can) in asked.iter_mut().zip([can_go, can_trip]) {
+            list.extend(can.then_some(c));
+        }
+        obs = match (can_go, can_trip) {
+            (true, true) => obs.actors_of::<(SelectEntity<Road>, Trip), _>([car]),
+            (false, true) => obs.actors_of::<Trip, _>([car]),
+            _ => obs.entities([car]),
+        };
+    }
+    obs = obs.entities(&rocks);
+    obs = obs.mask::<SelectEntity<Road>>(asked[0].iter().flat_map(|&c| open[c].clone()));
+    if has_legal {
+        let flags = asked[1].iter().flat_map(|&c| {
+            let rows = legal[3 * c..3 * c + 3].iter();
+            rows.flat_map(|row| row.iter().zip(&roads).map(|(&flag, road)| flag || road.start == c))
+                .collect::<Vec<bool>>()
+        });
+        obs = obs.mask_given(Trip::road(), Trip::flag(), flags);
+    }
+    if has_speed {
+        let flags = asked[1].iter().flat_map(|&c| speed[c].clone());
+        obs = obs.mask_given(Trip::speed(), Trip::road(), flags);
+    }
+    (obs, asked)
+}
+
+async fn play_roads(agent: Agent, seed: u64, _: ()) {
+    let mut random = Random::new(seed);
+    let mut score = 0.0;
+    for _ in 0..4 {
+        let (obs, [cars, travelers]) = look_at_roads(&mut random, score);
+        let (chosen, trips) = agent.act::<(SelectEntity<Road>, Trip)>(obs).await;
+        for (c, road) in cars.into_iter().zip(chosen) {
+            score += ((c + 1) * (1 + road)) as f64;
+        }
+        for (c, trip) in travelers.into_iter().zip(trips) {
+            let number = 40 * trip.flag as usize + 200 * trip.speed as usize;
+            score += ((c + 1) * (number + 1000 * trip.road)) as f64;
+        }
+    }
+    let (obs, _) = look_at_roads(&mut random, score);
+    if bit(&mut random) {
+        agent.truncate(obs);
+    } else {
+        agent.game_over(obs);
+    }
+}
+
+/// Shows roads of two cars, with a fault.
+async fn play_wrong_roads(agent: Agent, _: u64, _: ()) {
+    let road = Road { start: 0, end: 0, hours: 1.0 };
+    let cars = [Car { x: 0.0 }, Car { x: 1.0 }];
+    let mut obs = Obs::new(0.0).entities([Rock { size: 1.0 }]);
+    let mut roads = vec![road.clone(), Road { start: 1, ..road }];
+    if is("road_start") {
+        roads[1].start = 2;
+    }
+    if is("road_alone") {
+        roads.pop();
+    }
+    obs = if is("road_acts") { obs.actors(roads) } else { obs.entities(roads) };
+    if is("road_of_rock") {
+        obs = obs.actors([Rock { size: 2.0 }]);
+    }
+    obs = obs.actors(cars);
+    if is("road_given") {
+        obs = obs.mask_given(Trip::speed(), Trip::flag(), [true; 12]);
+    }
+    if is("road_flags") {
+        obs = obs.mask_given(Trip::speed(), Trip::road(), [true; 6]);
+    }
+    agent.act::<(SelectEntity<Road>, Trip)>(obs).await;
 }
 
 // ------------------------------------------------------------------ faults
@@ -282,6 +481,28 @@ fn main() {
             .action::<All>()
             .metric("rocks")
             .serve();
+    }
+    if is("parts") || is("mixed") {
+        let game = Game::new("parts", play_parts).entity::<Car>().entity::<Rock>();
+        if is("mixed") {
+            return game.action::<Mixed>().serve();
+        }
+        return game.action::<(Signal, Haul)>().serve();
+    }
+    if env::args().nth(1).is_some_and(|word| word.starts_with("road")) {
+        let mut game = Game::new("roads", play_roads);
+        if !is("roads") {
+            game = Game::new("roads", play_wrong_roads);
+        }
+        if is("road_to_road") {
+            game = game.entity::<Loop>();
+        }
+        // Relations come last in the spaces.
+        game = game.entity::<Gap>().entity::<Road>().entity::<Car>();
+        if !is("road_type") {
+            game = game.entity::<Rock>();
+        }
+        return game.action::<(SelectEntity<Road>, Trip)>().serve();
     }
     if is("settings") {
         return Game::new("settings", play_settings)

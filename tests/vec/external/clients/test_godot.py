@@ -18,6 +18,7 @@ from typing import Any, Final, get_args
 import numpy as np
 import pytest
 
+from entity_env import Game
 from entity_env.agents import random_actions
 from entity_env.core.vec_obs import VecObs
 from entity_env.errors import WorkerError
@@ -27,9 +28,11 @@ from tests.vec.external.test_c_fuzz import NUM_CASES, mutated, packed, recorded,
 from tests.vec.external.twins import (
     GAMES,
     kinds,
+    parts,
     require_equal,
     require_failure,
     require_verified,
+    roads,
     twin_of,
 )
 
@@ -92,6 +95,12 @@ def test_replays_are_those_of_its_twin(name: str) -> None:
 @pytest.mark.parametrize("autoreset", get_args(Autoreset))
 def test_actions_of_all_kinds(autoreset: Autoreset) -> None:
     require_equal(odd("kinds"), kinds, autoreset)
+
+
+@pytest.mark.parametrize("autoreset", get_args(Autoreset))
+@pytest.mark.parametrize("twin", [parts, roads], ids=["parts", "roads"])
+def test_decisions_in_several_parts_and_relations(twin: Game, autoreset: Autoreset) -> None:
+    require_equal(odd(twin.name), twin, autoreset)
 
 
 def readme_game(folder: Path, old: str = "", new: str = "") -> ExternalGame:
@@ -195,6 +204,41 @@ FAILURES: Final = [
     ("end", 1, "game_over was called twice"),
 ]
 """Words of `odd_games.gd`, the step in which they fail, and the reason."""
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("road_start", "relation Road: start of row 1 is 2, expected the position of a Car, of w"),
+        ("road_half", "relation Road: end of row 1 is 0.5, expected the position of a Rock, of w"),
+        ("road_acts", "Road is a relation, which cannot act: add it with entities"),
+        ("road_of_rock", "SelectRoad: an actor chooses among the relations Road that start at it"),
+        ("road_given", "the mask of Trip.speed is given Trip.flag, but it can depend only on the"),
+        ("road_lists", "the mask of Trip.speed needs 2 lists of flags, one per choice of Trip.ro"),
+        ("road_flags", "the mask of Trip.speed needs 3 flags, got [1]"),
+        ("road_none", "the mask of SelectRoad needs 2 flags, got [True]"),
+        ("road_part", "asked for [Trip.road], and the game has [SelectRoad, Trip]"),
+    ],
+)
+def test_wrong_relations_are_refused(word: str, message: str) -> None:
+    with VecEnv(odd(word), 4, seed=1) as vec, pytest.raises(WorkerError) as caught:
+        vec.reset()
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("road_to_road", "the relation 'Road' refers to 'Road', expected an entity type, which"),
+        ("road_mixed", "either all parts of 'Trip' or none must be the result of global_cate"),
+    ],
+)
+def test_parts_and_relations_that_are_not_defined_correctly(
+    word: str, message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(WorkerError, match="exited with code 1 before it connected"):
+        odd(word)
+    assert f"EntityEnv: {message}" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(("word", "step", "message"), FAILURES)

@@ -12,11 +12,12 @@ from typing import Any, Final, get_args
 
 import pytest
 
+from entity_env import Game
 from entity_env.errors import WorkerError
 from entity_env.vec import Autoreset, ExternalGame, VecEnv
 from tests.helpers.chromium import PROGRAM
 from tests.vec.external.clients.test_godot import FAILURES, ODD, acted
-from tests.vec.external.twins import GAMES, kinds, require_equal, twin_of
+from tests.vec.external.twins import GAMES, kinds, parts, require_equal, roads, twin_of
 from tools.godot4 import ROOT, converted, files
 
 PROJECT: Final = ROOT / "godot4"
@@ -75,6 +76,12 @@ def test_it_equals_its_twin(name: str) -> None:
 @pytest.mark.parametrize("autoreset", get_args(Autoreset))
 def test_actions_of_all_kinds(autoreset: Autoreset, odd: Path) -> None:
     require_equal(game_of(odd, "--odd=kinds"), kinds, autoreset)
+
+
+@in_godot_4
+@pytest.mark.parametrize("twin", [parts, roads], ids=["parts", "roads"])
+def test_decisions_in_several_parts_and_relations(twin: Game, odd: Path) -> None:
+    require_equal(game_of(odd, f"--odd={twin.name}"), twin, "same_step")
 
 
 @in_godot_4

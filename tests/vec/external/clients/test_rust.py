@@ -19,6 +19,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
+from entity_env import Game
 from entity_env.agents import random_actions
 from entity_env.check.program import program_violations
 from entity_env.errors import WorkerError
@@ -39,10 +40,12 @@ from tests.vec.external.twins import (
     GAMES,
     acted,
     kinds,
+    parts,
     require_equal,
     require_failure,
     require_next_episodes,
     require_verified,
+    roads,
     twin_of,
 )
 
@@ -106,6 +109,14 @@ def test_crowded_boards(settings: dict[str, int], autoreset: Autoreset, programs
 @pytest.mark.parametrize("autoreset", get_args(Autoreset))
 def test_actions_of_all_kinds(autoreset: Autoreset, programs: Path) -> None:
     require_equal(odd(programs, "kinds"), kinds, autoreset)
+
+
+@pytest.mark.parametrize("autoreset", get_args(Autoreset))
+@pytest.mark.parametrize("twin", [parts, roads], ids=["parts", "roads"])
+def test_decisions_in_several_parts_and_relations(
+    twin: Game, autoreset: Autoreset, programs: Path
+) -> None:
+    require_equal(odd(programs, twin.name), twin, autoreset)
 
 
 @pytest.mark.parametrize("link", get_args(Link))
@@ -263,6 +274,27 @@ def test_a_wrong_call_fails_where_it_is(word: str, message: str, programs: Path)
 @pytest.mark.parametrize(
     ("word", "message"),
     [
+        ("road_start", "relation Road: start of row 1 is 2, expected the index of a Car, of which"),
+        ("road_acts", "Road: relations cannot act"),
+        ("road_alone", "SelectRoad: the mask allows no choice; leave such actors out"),
+        ("road_of_rock", "SelectRoad: an actor chooses among the Road that start at it, so it mus"),
+        ("road_given", "Trip.speed: its mask can depend only on the part directly before it"),
+        ("road_flags", "Trip.speed: expected a mask of 12 flags, 6 for each of 2 actors, got 6"),
+    ],
+)
+def test_wrong_relations_fail_where_they_are(word: str, message: str, programs: Path) -> None:
+    with VecEnv(odd(programs, word), 4) as vec, pytest.raises(WorkerError) as caught:
+        vec.reset()
+    assert message in str(caught.value)
+    assert "odd_games.rs:" in caught.value.game_traceback
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("mixed", "Mixed.rock: either all parts of a decision or none must be global"),
+        ("road_type", "relation Gap refers to Rock: add .entity::<Rock>() to the game"),
+        ("road_to_road", "relation Loop refers to Road: add .entity::<Road>() to the game, an ent"),
         ("no_action", "a game needs an action"),
         ("no_type", "SelectRock selects Rock: add .entity::<Rock>() to the game"),
         ("two_names", "the game has two actions with the name Move"),
@@ -289,9 +321,9 @@ def fields_of(output: bytes, wanted: Kind) -> dict[str, Any]:
     raise AssertionError(f"no {wanted.name}: {output!r}")
 
 
-@pytest.mark.parametrize("name", [*GAMES, "odd_games"])
+@pytest.mark.parametrize("name", [*GAMES, "kinds", "roads"])
 def test_mutated_messages(name: str, programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = [str(programs / name), "kinds"]
+    words = [str(programs / (name if name in GAMES else "odd_games")), name]
     messages = recorded(ExternalGame(words), monkeypatch)
     assert answered(words, packed(messages)).returncode == 0
     num_refused = 0
@@ -407,8 +439,8 @@ def test_it_waits_for_a_host_that_has_not_started_it(
                 assert program.wait(30) == 0
 
 
-@pytest.mark.parametrize("name", GAMES)
+@pytest.mark.parametrize("name", [*GAMES, "kinds", "parts", "roads"])
 def test_it_keeps_the_contract(name: str, programs: Path) -> None:
     """Among others: copies, requests in pieces, ends of the connection, invalid requests."""
-    game = ExternalGame([str(programs / name)])
+    game = ExternalGame([str(programs / (name if name in GAMES else "odd_games")), name])
     assert not list(program_violations(game, 1, lambda stage: None, math.inf))

@@ -4,7 +4,7 @@ import {
 } from "entity-env";
 import type {
   Action, Actions, Agent, AgentOptions, Answer, Answers, Categorical, Composite, Continuous, Decision, Entity, Flags,
-  GameOptions, GlobalCategorical, Part, SelectEntity, Setting, Values,
+  GameOptions, GlobalCategorical, Part, Relation, SelectEntity, Setting, Values,
 } from "entity-env";
 
 type Equal<One, Other> =
@@ -82,6 +82,28 @@ new Obs().mask("Haul.rock", [near]).mask("Haul.load", [[near, near]], "Haul.rock
 // @ts-expect-error: a decision cannot be a part
 composite({ signal: decisions.Signal });
 void [loads, parts];
+
+// ------------------------------------------------------------------ relations
+
+interface Road { start: Car; end: Rock; hours: number }
+const road: Relation = { references: { start: "Car", end: "Rock" }, features: ["hours"] };
+// @ts-expect-error: no references
+const unbound: Relation = { features: ["hours"] };
+
+void new Game({
+  name: "courier",
+  entities: { Car: ["x"], Rock: ["size"] },
+  relations: { Road: road, Gap: { references: { one: "Rock", other: "Rock" } } },
+  actions: { Go: selectEntity<Road>("Road") },
+  async play(agent) {
+    const car: Car = { x: 1 }, rock: Rock = { size: 1 }, roads: Road[] = [{ start: car, end: rock, hours: 1 }];
+    const obs = new Obs(unbound ? 1 : 0).actors("Car", [car]).entities("Rock", [rock]).relations("Road", roads);
+    const chosen = await agent.act(obs.mask("Go", [true]), "Go");
+    isTrue<Equal<typeof chosen, (Road | null)[] | null>>();
+    // @ts-expect-error: not a list
+    obs.relations("Road", roads[0]);
+  },
+});
 
 type Driver = Agent<typeof actions>;
 
