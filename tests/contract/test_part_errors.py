@@ -66,7 +66,8 @@ FROZEN = r"a decision in several parts must be a frozen dataclass with fields, g
         (lambda: Composite(Send, untyped(3)), r"Composite: name must be a text"),
         (lambda: Composite(Count), r"field 'number' must be an Enum, bool, an entity class or Ann"),
         (lambda: Composite(Unbounded), r"field 'number' must be .*Range\(low, high\)\], got"),
-        (lambda: GlobalComposite(Send), r"field 'target' must be an Enum, bool, got .*Planet"),
+        (lambda: GlobalComposite(Count), r"field 'number' must be an Enum, bool, an entity class"),
+        (lambda: Game(_play, entities=(Base,), actions=(GlobalComposite(Send),)), r"Planet"),
         (lambda: Game(_play, entities=(Base,), actions=(SEND,)), r"Planet"),
     ],
 )

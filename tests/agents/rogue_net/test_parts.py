@@ -115,7 +115,7 @@ def test_numpy_computes_what_torch_computes(rules: Rules, seed: int) -> None:
     chosen: dict[str, Any] = dict(
         random_actions(obs, game.action_space(), np.random.default_rng(seed))
     )
-    configs: list[NetConfig] = [SMALL, FLAT] if rules.is_global else [SMALL]
+    configs: list[NetConfig] = [SMALL, FLAT] if rules.has_global_parts else [SMALL]
     for config in configs:
         net = random_policy(spaces_of(game), config, seed)
         chooser = Chooser()
