@@ -151,7 +151,7 @@ class Obs:
         performed = tuple(kind for key in actions for kind in action_type(key).elements)
         if own := [kind for kind in performed if kind.has_own_actor]:
             raise SchemaError(
-                f"{own[0].name} is decided once per observation, so that no entity performs it: "
+                f"{own[0].name} is decided once per observation, and no entity performs it: "
                 "leave it out of obs.actors(...)"
             )
         self.actor_groups.append((len(self.groups), performed))

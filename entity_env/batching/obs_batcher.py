@@ -190,23 +190,7 @@ class ObsBatcher(Batcher):
                 column.write(group)
         if has_relations:
             self._add_relations(obs)
-        own: list[_Actors] = []
-        if self._actor is not None and any(action.has_own_actor for action in actions):
-            own.append(((), self._actor.index, self._actor.buffer.num_entities, 1))
-            self._actor.write((GlobalActor(),))
-        for action in actions:
-            ask = self._ask.get(action.name)
-            if ask is not None:
-                ask(self.num_rows)
-                if obs.masks is not None:
-                    self._add_global_mask(action, obs.masks)
-            elif obs.actor_groups is None and not action.has_own_actor:
-                raise self.schema.no_actors(action)
-            else:
-                try:
-                    self._add_actors(action, obs, own if action.has_own_actor else actors)
-                except SchemaError as error:
-                    raise mask_error(error, action, obs) from None
+        self._add_actions(actions, obs, actors)
         features = obs.global_features
         if features.__class__ is not self._globals_cls:
             self._add_frozen_globals(features)
@@ -277,6 +261,27 @@ class ObsBatcher(Batcher):
         buffer = self.actions[action.name]
         if isinstance(buffer, GlobalCategoricalBuffer):
             buffer.add_mask(masks.get(action), 1)
+
+    def _add_actions(
+        self, actions: Sequence[ActionType[Any]], obs: Obs, actors: Sequence[_Actors]
+    ) -> None:
+        own: list[_Actors] = []
+        if self._actor is not None and any(action.has_own_actor for action in actions):
+            own.append(((), self._actor.index, self._actor.buffer.num_entities, 1))
+            self._actor.write((GlobalActor(),))
+        for action in actions:
+            ask = self._ask.get(action.name)
+            if ask is not None:
+                ask(self.num_rows)
+                if obs.masks is not None:
+                    self._add_global_mask(action, obs.masks)
+            elif obs.actor_groups is None and not action.has_own_actor:
+                raise self.schema.no_actors(action)
+            else:
+                try:
+                    self._add_actors(action, obs, own if action.has_own_actor else actors)
+                except SchemaError as error:
+                    raise mask_error(error, action, obs) from None
 
     def _add_actors(self, action: ActionType[Any], obs: Obs, actors: Sequence[_Actors]) -> None:
         buffer = self.actions[action.name]
