@@ -10,8 +10,8 @@ import pytest
 
 from entity_env import AnswerError, Game, Obs, Question, Turn
 from entity_env.agents import Agent, HumanAgent, RandomAgent, ScriptedAgent
+from entity_env.agents.human.turn_answers import TurnAnswers
 from entity_env.core.action_request import questions
-from entity_env.page.live.questions import TurnAnswers
 from tests.games.composite_games import ORDER, PAIR, SEND, Base, Order, Pair, Planet, Send, Share
 
 BASES, PLANETS = [Base(1.0), Base(2.0)], [Planet(0.0), Planet(1.0)]
@@ -118,14 +118,22 @@ def test_bad_answers_of_bots_are_named(
 
 def test_a_person_answers_part_by_part() -> None:
     out = io.StringIO()
-    person = HumanAgent(source=io.StringIO("1\n2\nMID\nLOW\nTrue\nFalse\n"), out=out)
+    person = HumanAgent(source=io.StringIO("1\nMID\nTrue\n2\nLOW\nFalse\n"), out=out)
     assert played(ask_send, person) == GOOD
+    # Of which parts a question knows the answers.
+    assert "Send.is_fast of Base x=2 (2 of 2), Planet size=1, LOW:" in out.getvalue()
     person = HumanAgent(source=io.StringIO("LOW\nLOW\nHIGH\nTrue\n"), out=out)  # LOW is illegal
     assert played(ask_pair, person) == Pair(Share.LOW, Share.HIGH, True)
     out = io.StringIO()
     person = HumanAgent(source=io.StringIO("LOW\n2\n1\n0.5\n"), out=out)  # 2 is illegal
     assert played(ask_order, person) == Order(Share.LOW, PLANETS[0], 0.5)
     assert "__actor__" not in out.getvalue()
+
+
+def test_a_person_goes_back_to_the_previous_part() -> None:
+    typed = "1 undo 2 HIGH undo undo 1 MID True undo True 2 LOW undo LOW False".replace(" ", "\n")
+    person = HumanAgent(source=io.StringIO(f"undo\n{typed}\n"), out=io.StringIO())
+    assert played(ask_send, person) == GOOD  # the first `undo` is no choice
 
 
 def asked() -> Sequence[Question]:

@@ -6,7 +6,7 @@ import copy
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Protocol, Self, TextIO, TypeAlias
 
@@ -14,16 +14,19 @@ from entity_env.agents.human.move_clock import LastChoices, MoveClock, idle_choi
 from entity_env.agents.human.prompt import (
     Asked,
     Choice,
+    Draw,
     Prompt,
     RestAsBefore,
     TimeIsUp,
+    Undo,
     UserQuit,
     board_choices,
     keyed_choices,
     numbered_choices,
 )
+from entity_env.agents.human.turn_answers import TurnAnswers
 from entity_env.agents.policy_agent import PolicyAgent
-from entity_env.core.action_request import Question, choose_in_order
+from entity_env.core.action_request import Question
 from entity_env.core.observation import Action, EntityID, Observation
 from entity_env.core.spaces import ActionName, ContinuousActionSpace, SelectEntityActionSpace
 from entity_env.views.describe import describe_entity, describe_number, describe_observation
@@ -52,15 +55,17 @@ class HumanAgent(PolicyAgent):
 
     Offers only allowed actions, one actor at a time. On a terminal it reads single keys if every
     choice has one, and restores the terminal's mode after every question. Otherwise it reads lines,
-    each with a key, a label or a number. q, Ctrl-C and the end of input stop the game.
+    each with a key, a label or a number. Backspace, or the line `undo`, goes back to the previous
+    question of the turn. q, Ctrl-C and the end of input stop the game.
 
     With a board on a terminal, entities that can be selected show their keys there, and arrows move
     between them. On a terminal, Enter takes a default, except for continuous actions. For labels,
     this is the actor's last choice. For entities on a board, it is the one nearest to the actor's
     last target, at first to the actor itself. Otherwise a single actor has no default; with several
     actors, the default is a choice that does nothing or, if there is none, the first allowed
-    choice. `.` takes the defaults of this actor and all later ones. With a clock, the defaults are
-    those of `MoveClock.default`, and the last actor of an action cannot take them by a key.
+    choice. `.` takes the defaults of all remaining questions of the turn that have one. With a
+    clock, the defaults are those of `MoveClock.default`, and the last actor of an action cannot
+    take them by a key.
 
     Args:
         source: input; None = standard input.
@@ -112,21 +117,38 @@ class HumanAgent(PolicyAgent):
         if not self._run.num_steps:
             self._last.clear()
             self._last_places.clear()
-        asked = self.questions(observation)
+        answers = TurnAnswers(self.questions(observation))
         try:
             if self._board is None:
                 (self._show or self._list)(observation)
-            return choose_in_order(
-                asked,
-                lambda question: self._answer(
-                    self._asking(question, observation), is_last=question.name == asked[-1].name
-                ),
-            )
+            self._complete(answers, observation)
         except (UserQuit, KeyboardInterrupt):
             return None
+        return answers.actions()
 
-    def _asking(self, question: Question, observation: Observation) -> _Asking:
-        words = self._words(observation)
+    def _complete(self, answers: TurnAnswers, observation: Observation) -> None:
+        """Asks until all questions have answers; time that expires and `.` choose defaults."""
+        words, takes_defaults = self._words(observation), False
+        while not answers.is_complete:
+            question, actor = answers.open_question
+            asking = self._asking(question, observation, words)
+            value = default = self._default(asking, actor)
+            if default is None or not takes_defaults:
+                try:
+                    value = self._ask(asking, actor, default, answers)
+                except RestAsBefore:
+                    takes_defaults = True
+                except Undo:
+                    answers.undo()
+                    continue
+                except TimeIsUp:
+                    pass
+            self._keep(asking, actor, value)
+            answers.keep(value)
+
+    def _asking(
+        self, question: Question, observation: Observation, words: Mapping[EntityID, str]
+    ) -> _Asking:
         if self._board is None:
             return _Asking(question, words)
         agent_id = self._run.agent_id
@@ -137,57 +159,57 @@ class HumanAgent(PolicyAgent):
         draw = partial(self._board.show, agent_id, observation)
         return _Asking(question, words, places, lambda asked: draw(asked=asked))
 
-    def _answer(self, asking: _Asking, *, is_last: bool) -> list[Any]:
-        """Asks actor by actor; an actor gets the default if its time expires, or after `.`."""
-        chosen: list[Any] = []
-        is_asked = True
-        num_actors = len(asking.question.actors)
-        for actor in range(num_actors):
-            value = default = self._default(asking, actor)
-            if is_asked:
-                is_end = actor == num_actors - 1
-                try:
-                    value = self._ask(asking, actor, default, is_last=is_last and is_end)
-                except RestAsBefore:
-                    is_asked = False
-                except TimeIsUp:
-                    pass
-            chosen.append(value)
-            self._keep(asking, actor, value)
-        return chosen
-
     def _ask(
         self,
         asking: _Asking,
         actor: int,
         default: Any,  # noqa: ANN401 - as `Question.action`
-        *,
-        is_last: bool,
+        answers: TurnAnswers,
     ) -> int | list[float]:
         question, num_left = asking.question, len(asking.question.actors) - actor
         title = asking.title(actor)
+        for earlier, place, value in answers:
+            if place == actor and earlier.name in question.space.given:
+                title += f", {replace(asking, question=earlier).said(value)}"
         if self._clock is not None:
             title += f" ({self._clock.describe(asking.said(default))})"
         if isinstance(question.space, ContinuousActionSpace):
-            space, end = question.space, len(question.space.labels) - 1
-            bounds = zip(space.labels, space.low, space.high, strict=True)
-            draw = asking.drawer(actor, ())
-            return [
-                self._prompt.number(
-                    f"{title}, {label}", low, high, is_last=is_last and i == end, draw=draw
-                )
-                for i, (label, low, high) in enumerate(bounds)
-            ]
+            return self._numbers(question.space, title, asking.drawer(actor, ()), answers)
         choices = asking.choices(actor)
         is_offered = self._prompt.is_terminal and (self._clock is None or num_left > 1)
         return self._prompt.choose(
             title,
             choices,
-            is_last=is_last,
+            is_last=answers.is_last,
             default=default if is_offered else None,
             has_rest=is_offered and num_left > 1,
+            can_undo=answers.can_undo,
             draw=asking.drawer(actor, choices),
         )
+
+    def _numbers(
+        self, space: ContinuousActionSpace, title: str, draw: Draw, answers: TurnAnswers
+    ) -> list[float]:
+        bounds = list(zip(space.labels, space.low, space.high, strict=True))
+        values: list[float] = []
+        while len(values) < len(bounds):
+            label, low, high = bounds[len(values)]
+            try:
+                value = self._prompt.number(
+                    f"{title}, {label}",
+                    low,
+                    high,
+                    is_last=answers.is_last and len(values) + 1 == len(bounds),
+                    can_undo=answers.can_undo or bool(values),
+                    draw=draw,
+                )
+            except Undo:
+                if not values:
+                    raise
+                values.pop()
+            else:
+                values.append(value)
+        return values
 
     def _default(self, asking: _Asking, actor: int) -> Any:  # noqa: ANN401 - as `Question.action`
         """The choice for Enter and for expired time; None = no default."""

@@ -31,7 +31,9 @@ _GAMEPAD: Final = {"a": ("z",), "b": ("x",), "start": ("enter", "c")}
 _QUIT: Final = "q"
 _GAP: Final = "   "
 _REST: Final = "."
-"""Key for the defaults of this actor and all later ones."""
+"""Key for the defaults of all remaining questions."""
+_UNDO: Final = "undo"
+_BACKSPACE: Final = ("\x7f", "\b")
 _NEXT: Final = "\t"
 _TOWARDS: Final = {"up": (0, 1), "down": (0, -1), "left": (-1, 0), "right": (1, 0)}
 _BOARD_KEYS: Final = "123456789abcdefghijklmnoprstuvwxyzABCDEFGHIJKLMNOPRSTUVWXYZ"
@@ -42,7 +44,11 @@ class UserQuit(Exception):
 
 
 class RestAsBefore(Exception):
-    """The person chooses the defaults for this actor and all later ones."""
+    """The person chooses the defaults of all remaining questions."""
+
+
+class Undo(Exception):
+    """The person goes back to the previous question."""
 
 
 class TimeIsUp(Exception):
@@ -130,6 +136,7 @@ class Prompt:
         is_last: bool = True,
         default: int | None = None,
         has_rest: bool = False,
+        can_undo: bool = False,
         draw: Draw = lambda focus, num_lines: None,
     ) -> int:
         """Waits for one of `choices`, and returns its index.
@@ -139,22 +146,25 @@ class Prompt:
             choices: all that are allowed.
             is_last: this is the decision's last question.
             default: index of the choice that Enter selects until the focus moves; None = no choice.
-            has_rest: also offers the defaults for this actor and all later ones.
+            has_rest: also offers the defaults of all remaining questions.
+            can_undo: also offers to go back to the previous question.
             draw: called before the question is written, and when the focus moves.
 
         Raises:
             UserQuit: the person quits.
             TimeIsUp: the time of the clock has expired.
             RestAsBefore: the person chooses the offer of `has_rest`.
+            Undo: the person chooses the offer of `can_undo`.
         """
         has_keys = all(len(key) == 1 or key in _NAMED for c in choices for key in c.keys)
         if self.is_terminal and has_keys:
-            return self._choose_by_key(title, choices, is_last, default, has_rest, draw)
+            asked = title, choices, is_last, default
+            return self._choose_by_key(*asked, draw, has_rest=has_rest, can_undo=can_undo)
         of_answer = {choice.text.lower(): choice.index for choice in choices}
         # Keys take precedence over texts of other choices.
         of_answer |= {key: choice.index for choice in choices for key in choice.keys}
         entries = [f"{_typed_key(choice)} {choice.text}" for choice in choices]
-        hints = self._hints(choices, default, has_rest)
+        hints = self._hints(choices, default, has_rest) + [_UNDO] * can_undo
         problem = ""
         while True:
             answer = self._line(title, entries, hints, problem, partial(draw, default))
@@ -164,6 +174,8 @@ class Prompt:
             if index is not None:
                 self._sleep(is_last)
                 return index
+            if can_undo and answer.lower() == _UNDO:
+                raise Undo
             problem = f"{answer!r} is not among the choices"
 
     def number(
@@ -173,16 +185,20 @@ class Prompt:
         high: float,
         *,
         is_last: bool = True,
+        can_undo: bool = False,
         draw: Draw = lambda focus, num_lines: None,
     ) -> float:
         """Waits for a number from `low` to `high`.
 
-        `draw`, `UserQuit` and `TimeIsUp` as for `choose`.
+        `can_undo`, `draw`, `UserQuit` and `TimeIsUp` as for `choose`.
         """
         bounds = f"{describe_number(low)} to {describe_number(high)}"
         problem = ""
         while True:
-            answer = self._line(title, [bounds], [], problem, partial(draw, None))
+            hints = [_UNDO] * can_undo
+            answer = self._line(title, [bounds], hints, problem, partial(draw, None))
+            if can_undo and answer.lower() == _UNDO:
+                raise Undo
             try:
                 value = float(answer)
             except ValueError:
@@ -199,8 +215,10 @@ class Prompt:
         choices: Sequence[Choice],
         is_last: bool,
         focus: int | None,
-        has_rest: bool,
         draw: Draw,
+        *,
+        has_rest: bool,
+        can_undo: bool,
     ) -> int:
         of_key = {key: choice.index for choice in choices for key in choice.keys}
         while True:
@@ -209,12 +227,14 @@ class Prompt:
                 for c in choices
                 if c.is_listed
             ]
-            lines = self._block(title, entries, self._hints(choices, focus, has_rest), "")
+            hints = self._hints(choices, focus, has_rest) + [f"backspace {_UNDO}"] * can_undo
+            lines = self._block(title, entries, hints, "")
             draw(focus, len(lines))
             self._write("\n".join([*lines, ""]))
             try:
                 with self._keyboard.single_keys():
-                    key, index = self._key_of(choices, of_key, focus, has_rest=has_rest)
+                    offers = [_REST] * has_rest + [*_BACKSPACE] * can_undo
+                    key, index = self._key_of(choices, of_key, focus, offers)
             finally:
                 self._erase(len(lines))
             if key not in of_key and (key in _TOWARDS or key == _NEXT):
@@ -228,10 +248,9 @@ class Prompt:
         choices: Sequence[Choice],
         of_key: Mapping[str, int],
         focus: int | None,
-        *,
-        has_rest: bool,
+        offers: Sequence[str],
     ) -> tuple[str, int]:
-        """Waits for a key with a meaning.
+        """Waits for a key with a meaning; `offers` are those that are no choices.
 
         Returns:
             The key, and the choice that it selects or that gets the focus.
@@ -245,8 +264,8 @@ class Prompt:
                 return key, index
             if key == "enter" and focus is not None:
                 return key, focus
-            if key == _REST and has_rest:
-                raise RestAsBefore
+            if key in offers:
+                raise RestAsBefore if key == _REST else Undo
             moved = _moved(choices, focus, key)
             if moved is not None and moved != focus:
                 return key, moved

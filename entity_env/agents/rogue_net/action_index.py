@@ -81,12 +81,26 @@ class Choices:
         allowed: `(num_actors, num_choices)` bool; None = all choices.
         actees: None unless the action selects entities; then a choice is an index into the actees
             of the observation.
+        options: of an action that selects relations, `(num_actors, most_allowed)` the choices that
+            an actor is allowed, so that time and memory grow with these: columns of `allowed`,
+            which is False behind the last one. None = columns are choices.
     """
 
     packed: Ints
     rows: Ints
     allowed: NDArray[np.bool_] | None
     actees: Actees | None = None
+    options: Ints | None = None
+
+    @property
+    def num_choices(self) -> int:
+        """Of an action that selects entities: the most actees of an observation."""
+        return 0 if self.actees is None else self.actees.max_actees
+
+    def places_of_options(self, actees: Actees, options: Ints) -> Ints:
+        """The index in `actees.packed` of each option."""
+        places: Ints = actees.mask.actees.offsets[self.rows][:, None] + options
+        return places
 
     @property
     def num_picked(self) -> int:
@@ -110,7 +124,12 @@ def find_choices(action: ActionName, mask: VecActionMask, layout: Layout) -> Cho
     else:
         what = f"actees of action {action!r}"
         actees = Actees(layout.packed_index(mask.actees, what, has_relations=True), mask)
-        choices = Choices(packed, rows, _allowed_actees(mask, actees.max_actees), actees)
+        are_relations = layout.relations is not None and (actees.packed >= len(layout.order)).all()
+        if are_relations and mask.mask is not None and len(actees.packed):
+            options, allowed = _options(mask, mask.mask)
+            choices = Choices(packed, rows, allowed, actees, options)
+        else:
+            choices = Choices(packed, rows, _allowed_actees(mask, actees.max_actees), actees)
     _require_a_choice(action, choices)
     return choices
 
@@ -153,6 +172,22 @@ def _allowed_actees(mask: VecSelectEntityActionMask, max_actees: int) -> NDArray
         flat = np.minimum(first[:, None] + column, len(mask.mask.values) - 1)
         allowed &= mask.mask.values[flat]
     return allowed
+
+
+def _options(
+    mask: VecSelectEntityActionMask, flags: RaggedArray[np.bool_]
+) -> tuple[Ints, NDArray[np.bool_]]:
+    """`options` and `allowed` of `Choices`."""
+    rows, num_actors = mask.actors.row_index, len(mask.actors.values)
+    # The first flag of each actor, in rising order.
+    first = flags.offsets[rows] + _place_in_row(mask.actors) * mask.actees.lengths[rows]
+    (found,) = np.nonzero(flags.values)
+    actor = np.searchsorted(first, found, side="right") - 1
+    counts = np.bincount(actor, minlength=num_actors)
+    place = np.arange(len(found)) - (np.cumsum(counts) - counts)[actor]
+    options = np.zeros((num_actors, counts.max(initial=1)), np.int64)
+    options[actor, place] = found - first[actor]
+    return options, np.arange(options.shape[1]) < counts[:, None]
 
 
 def _require_a_choice(action: ActionName, choices: Choices) -> None:

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from entity_env.agents import Agent
 from entity_env.agents.human.move_clock import MoveClock
 from entity_env.agents.human.prompt import HUMAN
+from entity_env.agents.human.turn_answers import TurnAnswers
 from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import AgentRun, EpisodesSeen, Turn
@@ -26,7 +27,6 @@ from entity_env.page.live.questions import (
     UNDO,
     Check,
     Json,
-    TurnAnswers,
     checked_again,
     said,
     with_undo,

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, TypeVar
 from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -229,6 +230,20 @@ def test_enter_and_a_dot_repeat_what_each_actor_did_last(terminal: Terminal) -> 
     answers, _ = shots(terminal, "134\n..", ENEMIES, steps=3)
     assert answers == [[ENEMIES[0], ENEMIES[2], ENEMIES[3]]] * 3
     assert ". all as before" in terminal.shown()
+
+
+def test_backspace_goes_back_to_the_previous_actor(terminal: Terminal) -> None:
+    answers, _ = shots(terminal, "\x7f12\x7f\x7f41\b34", ENEMIES)
+    assert answers == [[ENEMIES[3], ENEMIES[2], ENEMIES[3]]]
+    assert "backspace undo" in terminal.shown()
+
+
+def test_numbers_are_taken_back_one_by_one(terminal: Terminal) -> None:
+    push = Continuous("Push", low=[-1.0, 0.0], high=[1.0, 2.0])
+    steer = Obs().actors([Unit(0), Unit(1)], push)
+    typed = "0.1 undo 0.2 2 0.3 undo undo 0.2 1 0.4 0.5 ".replace(" ", "\n")
+    found = answer(terminal, typed, lambda agent: agent.act(steer, push))
+    np.testing.assert_allclose(np.array(found), [[0.2, 1.0], [0.4, 0.5]])
 
 
 @given(data=st.data())

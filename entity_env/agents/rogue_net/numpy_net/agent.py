@@ -215,7 +215,7 @@ class NumpyAgent(TrainedAgent):
 
 def _probs_of(distributions: Mapping[ActionName, Distribution]) -> dict[ActionName, Floats]:
     return {
-        name: each.probs
+        name: each.probs_of_choices
         for name, each in distributions.items()
         if isinstance(each, CategoricalArrays)
     }

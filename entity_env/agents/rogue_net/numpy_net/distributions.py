@@ -26,41 +26,57 @@ class CategoricalArrays:
 
     Args:
         rows: `(num_actors,)` int64, the observation of each actor.
-        logprobs: `(num_actors, num_choices)` float32, normalized; where not allowed, finite with a
+        logprobs: `(num_actors, num_options)` float32, normalized; where not allowed, finite with a
             probability of exactly 0.
+        options: `(num_actors, num_options)` the choices that are options of an actor, see
+            `Choices`; None = all, in order.
+        num_choices: with `options`, number of all choices.
     """
 
     rows: NDArray[np.int64]
     logprobs: Floats
+    options: NDArray[np.int64] | None = None
+    num_choices: int = 0
 
     @classmethod
     def of(
-        cls, rows: NDArray[np.int64], logits: Floats, allowed: NDArray[np.bool_] | None
+        cls,
+        rows: NDArray[np.int64],
+        logits: Floats,
+        allowed: NDArray[np.bool_] | None,
+        options: NDArray[np.int64] | None = None,
+        num_choices: int = 0,
     ) -> CategoricalArrays:
         """Normalizes logits over the allowed choices; None = all."""
         if allowed is not None:
             logits = np.where(allowed, logits, FORBIDDEN)
-        return cls(rows, _log_softmax(logits))
+        return cls(rows, _log_softmax(logits), options, num_choices)
 
     @property
     def probs(self) -> Floats:
-        """`(num_actors, num_choices)` float32."""
+        """`(num_actors, num_options)` float32."""
         probs: Floats = np.exp(self.logprobs)
         return probs
 
+    @property
+    def probs_of_choices(self) -> Floats:
+        """`(num_actors, num_choices)` float32; 0 for choices that are no options."""
+        return spread(self.probs, self.options, self.num_choices)
+
     def choose(self, greedy: bool, rng: np.random.Generator) -> NDArray[np.int64]:
-        return choose_label(self.probs, greedy, rng)
+        return self._choices(choose_label(self.probs, greedy, rng))
 
     def race(self, exponential: Floats) -> tuple[NDArray[np.int64], Floats, Floats]:
         """Draws a sample for each actor, as `CategoricalDistribution.draw` does.
 
-        `exponential` is `(num_actors, num_choices)` exponential draws. Returns `(num_actors,)`
+        `exponential` is `(num_actors, num_options)` exponential draws. Returns `(num_actors,)`
         each: the samples, the log-probabilities of the samples, and the entropies.
         """
         probs = self.probs
         samples = (probs / np.maximum(exponential, np.float32(1e-30))).argmax(axis=1)
         entropy: Floats = -np.add.reduce(probs * self.logprobs, axis=1)
-        return samples, self.logprobs[np.arange(len(samples)), samples], entropy
+        logprobs = self.logprobs[np.arange(len(samples)), samples]
+        return self._choices(samples), logprobs, entropy
 
     def changes(self, num_rows: int) -> Floats:
         """Differences among observations that have the same actors and choices.
@@ -77,6 +93,12 @@ class CategoricalArrays:
         """The probabilities to the power of `1 / temperature`, normalized."""
         logits = np.maximum(self.logprobs / np.float32(temperature), FORBIDDEN)
         return replace(self, logprobs=_log_softmax(logits))
+
+    def _choices(self, columns: NDArray[np.int64]) -> NDArray[np.int64]:
+        if self.options is None:
+            return columns
+        choices: NDArray[np.int64] = self.options[np.arange(len(columns)), columns]
+        return choices
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +218,16 @@ def choose_label(probs: Floats, greedy: bool, rng: np.random.Generator) -> NDArr
     point = rng.random((len(probs), 1)) * total[:, -1:]
     drawn: NDArray[np.int64] = (total <= point).sum(axis=1)
     return drawn
+
+
+def spread(probs: Floats, options: NDArray[np.int64] | None, num_choices: int) -> Floats:
+    """Probabilities of all choices from those of the options, see `CategoricalArrays`."""
+    if options is None:
+        return probs
+    of_choices = np.zeros((len(probs), num_choices), np.float32)
+    actors, columns = np.nonzero(probs)  # columns behind the last option have none
+    of_choices[actors, options[actors, columns]] = probs[actors, columns]
+    return of_choices
 
 
 def first_of_best(probs: Floats) -> NDArray[np.int64]:

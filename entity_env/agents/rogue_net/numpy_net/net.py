@@ -31,6 +31,7 @@ from entity_env.agents.rogue_net.numpy_net.functions import (
     HIDDEN,
     OPERATIONS,
     InputScale,
+    product,
     relate,
     softmax,
 )
@@ -348,23 +349,33 @@ class _Run:
         return hot
 
     def compare(self, actors: Floats, actees: Floats, action: ActionName) -> Floats:
-        """`(num_actors, max_actees)`, by batched products over padded observations."""
+        """`(num_actors, max_actees)`, by batched products over padded observations.
+
+        If actors have options, `(num_actors, num_options)`.
+        """
         if not len(actors):
             return np.zeros((0, 1), dtype=np.float32)
-        place, width = self._actees_of(action), actors.shape[1]
+        place, width, choices = self._actees_of(action), actors.shape[1], self._choices_of(action)
+        if choices.options is not None:
+            keys = actees[choices.places_of_options(place, choices.options)]
+            compared: Floats = (keys @ actors[:, :, None])[:, :, 0]
+            return compared * np.float32(1.0 / math.sqrt(width))
         queries = np.zeros((place.num_rows * place.max_actors, width), dtype=np.float32)
         keys = np.zeros((place.num_rows * place.max_actees, width), dtype=np.float32)
         queries[place.actor_slots] = actors
         keys[place.slots] = actees
-        logits: Floats = queries.reshape(place.num_rows, place.max_actors, width) @ (
-            keys.reshape(place.num_rows, place.max_actees, width).swapaxes(1, 2)
+        logits = product(
+            queries.reshape(place.num_rows, place.max_actors, width),
+            keys.reshape(place.num_rows, place.max_actees, width).swapaxes(1, 2),
         )
         flat = logits.reshape(-1, place.max_actees)[place.actor_slots]
         return flat * np.float32(1.0 / math.sqrt(width))
 
     def categorical(self, logits: Floats, action: ActionName) -> CategoricalArrays:
         choices = self._choices_of(action)
-        return CategoricalArrays.of(choices.rows, logits, choices.allowed)
+        return CategoricalArrays.of(
+            choices.rows, logits, choices.allowed, choices.options, choices.num_choices
+        )
 
     def gaussian(
         self,

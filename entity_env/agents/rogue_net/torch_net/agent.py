@@ -145,7 +145,7 @@ def _probs_of(
     distributions: Mapping[ActionName, ActionDistribution],
 ) -> dict[ActionName, NDArray[np.float32]]:
     return {
-        name: each.logprobs.exp().cpu().numpy()
+        name: each.probs_of_choices()
         for name, each in distributions.items()
         if isinstance(each, CategoricalDistribution)
     }

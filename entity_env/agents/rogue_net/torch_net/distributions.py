@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from entity_env.agents.policy_agent import TIE
+from entity_env.agents.rogue_net.numpy_net.distributions import spread
 from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
 from entity_env.core.spaces import ActionName
 from entity_env.errors import ProtocolError
@@ -104,26 +105,43 @@ class CategoricalDistribution(ActionDistribution):
 
     Args:
         rows: `(num_actors,)` int64, the observation of each actor.
-        logprobs: `(num_actors, num_choices)` float32, normalized; where not allowed, finite with a
+        logprobs: `(num_actors, num_options)` float32, normalized; where not allowed, finite with a
             probability of exactly 0. For a select action the choices are positions in the list of
             actees, padded to the longest list.
+        options: `(num_actors, num_options)` the choices that are options of an actor, see
+            `Choices`; None = all, in order.
+        num_choices: with `options`, number of all choices.
     """
 
     logprobs: Tensor
+    options: Tensor | None = None
+    num_choices: int = 0
 
     def best(self) -> Tensor:
         probs = self.logprobs.exp()
-        return (probs >= probs.amax(dim=1, keepdim=True) - TIE).to(torch.uint8).argmax(dim=1)
+        is_best = probs >= probs.amax(dim=1, keepdim=True) - TIE
+        return self._choices(is_best.to(torch.uint8).argmax(dim=1))
+
+    def probs_of_choices(self) -> NDArray[np.float32]:
+        """`(num_actors, num_choices)`; 0 for choices that are no options."""
+        options = None if self.options is None else self.options.cpu().numpy()
+        return spread(self.logprobs.exp().cpu().numpy(), options, self.num_choices)
 
     def draw(self, generator: torch.Generator | None) -> Tensor:
         # An exponential race: choice i has the smallest `Exp(1) / p[i]` with probability p[i].
         # Exponential draws on the CPU can be 0, and 0 / 0 would win every race.
         race = torch.empty(self.logprobs.shape, device=self.logprobs.device)
         race = race.exponential_(generator=generator).clamp_min_(1e-30)
-        return (self.logprobs.exp() / race).argmax(dim=1)
+        return self._choices((self.logprobs.exp() / race).argmax(dim=1))
 
     def logprob(self, samples: Tensor) -> Tensor:
-        return self.logprobs.gather(1, samples.unsqueeze(1)).squeeze(1)
+        if self.options is None:
+            return self.logprobs.gather(1, samples.unsqueeze(1)).squeeze(1)
+        # The first column: behind the last option, columns repeat choice 0.
+        is_chosen = self.options == samples.unsqueeze(1)
+        column = is_chosen.to(torch.uint8).argmax(dim=1, keepdim=True)
+        found = self.logprobs.gather(1, column).squeeze(1)
+        return found.masked_fill(~is_chosen.any(dim=1), FORBIDDEN)
 
     def entropy(self) -> Tensor:
         return -(self.logprobs.exp() * self.logprobs).sum(dim=1)
@@ -142,6 +160,11 @@ class CategoricalDistribution(ActionDistribution):
         # Keep logarithms of 0 finite, so 0 times them is 0.
         logits = (self.logprobs / temperature).clamp_min(FORBIDDEN)
         return replace(self, logprobs=torch.log_softmax(logits, dim=-1))
+
+    def _choices(self, columns: Tensor) -> Tensor:
+        if self.options is None:
+            return columns
+        return self.options.gather(1, columns.unsqueeze(1)).squeeze(1)
 
 
 @dataclass(frozen=True, slots=True)

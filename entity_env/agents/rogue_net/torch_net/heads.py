@@ -71,6 +71,12 @@ class SelectEntityHead(nn.Module):
         if actees is None or not len(choices.packed):
             return CategoricalDistribution(_rows(x.x, choices), x.x.new_zeros(0, 1))
         queries = self.query_proj(_actors(x, choices, actors)) * self.scale
+        if choices.options is not None:
+            keys = self.key_proj(x.gather(actees.packed))
+            places = as_tensor(choices.places_of_options(actees, choices.options), keys.device)
+            of_options = keys.index_select(0, places.flatten()).view(*places.shape, -1)
+            logits = torch.bmm(of_options, queries.unsqueeze(2)).squeeze(2)
+            return _categorical(logits, choices)
         return _categorical(self._compare(x, queries, actees), choices)
 
     def _compare(self, x: EncodedEntities, queries: Tensor, actees: Actees) -> Tensor:
@@ -284,6 +290,8 @@ def _rows(x: Tensor, choices: Choices) -> Tensor:
 
 
 def _categorical(logits: Tensor, choices: Choices) -> CategoricalDistribution:
-    return CategoricalDistribution(
-        _rows(logits, choices), masked_log_softmax(logits, choices.allowed)
-    )
+    logprobs = masked_log_softmax(logits, choices.allowed)
+    if choices.options is None:
+        return CategoricalDistribution(_rows(logits, choices), logprobs)
+    options = as_tensor(choices.options, logits.device)
+    return CategoricalDistribution(_rows(logits, choices), logprobs, options, choices.num_choices)

@@ -6,6 +6,7 @@ import math
 import tracemalloc
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -24,7 +25,12 @@ from entity_env import (
     ObsSpace,
     SelectEntityActionMask,
 )
-from entity_env.agents.rogue_net import NeuralAgent, NumpyAgent, RogueNetConfig
+from entity_env.agents.rogue_net import (
+    NeuralAgent,
+    NumpyAgent,
+    RogueNetConfig,
+    action_index,
+)
 from entity_env.agents.rogue_net.adapt import FeatureAdaptor, renamed
 from entity_env.agents.rogue_net.batch_layout import Batch, RelationLayout, lay_out
 from entity_env.agents.rogue_net.changes import space_changes
@@ -40,6 +46,7 @@ from entity_env.agents.rogue_net.torch_net.net import RogueNet
 from entity_env.agents.rogue_net.torch_net.rollout_policy import CompiledPolicy
 from entity_env.agents.rogue_net.transfer import transfer
 from entity_env.core.ragged import RaggedArray
+from entity_env.core.vec_obs import VecSelectEntityActionMask
 from entity_env.errors import CheckpointError, SchemaError
 from tests.games.relation_games import convoys, routes, travels
 from tests.page.test_network import (
@@ -376,6 +383,76 @@ def test_agents_play_games_with_relations(game: Game) -> None:
     weights = random_weights(spaces, SMALL())
     for agent in (NumpyAgent(weights, seed=1), NeuralAgent(RogueNet.of(weights), seed=1)):
         assert len(game.run(agent, episodes=2, seed=3)) == 2
+
+
+def selecting(seed: int, count: int) -> Batch:
+    """Observations whose actors select relations, most of them not allowed."""
+    rng, shown = np.random.default_rng(seed), []
+    for i in range(count):
+        each = observed((LINKED, ACTIONS), seed + i)
+        num_relations = sum(map(each.num_entities, LINKED.relations))
+        asked: Any = each.actions.get("a.b")
+        actors = asked.actor_ids if num_relations and asked is not None else []
+        allowed = rng.random((len(actors), num_relations)) < 0.3
+        if num_relations:
+            allowed[:, rng.integers(num_relations)] = True
+        types = tuple(LINKED.relations)
+        mask = SelectEntityActionMask(actors, actee_types=types, mask=allowed)
+        shown.append(replace(each, actions={**each.actions, "a.b": mask}))
+    agent = NumpyAgent(random_weights((LINKED, ACTIONS), RogueNetConfig(d_model=8, n_head=1)))
+    return agent._batch_of(*shown)
+
+
+def every_choice(
+    mask: VecSelectEntityActionMask, flags: RaggedArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """In place of `action_index._options`: all choices are options."""
+    rows, most = mask.actors.row_index, int(mask.actees.lengths.max())
+    allowed = np.zeros((len(rows), most), np.bool_)
+    at = 0
+    for actor, row in enumerate(rows):
+        length = mask.actees.lengths[row]
+        allowed[actor, :length] = flags.values[at : at + length]
+        at += length
+    assert at == len(flags.values)
+    return np.arange(most) * allowed, allowed
+
+
+@given(config=configs(), seed=st.integers(0, 10_000), count=st.integers(1, 4))
+def test_actors_compare_only_the_relations_they_may_select(
+    config: RogueNetConfig, seed: int, count: int
+) -> None:
+    """The distribution is the same as if they compared all."""
+    weights = random_weights((LINKED, ACTIONS), config)
+    batch, net, policy = selecting(seed, count), NumpyNet(weights), RogueNet.of(weights)
+    with mock.patch.object(action_index, "_options", every_choice):
+        expected: Any = net.distributions(batch)[0]["a.b"]
+    ours: Any = net.distributions(batch)[0]["a.b"]
+    with torch.no_grad():
+        theirs: Any = policy.recalled(batch, None)[0]["a.b"]
+    probs = expected.probs_of_choices
+    num_actors, num_choices = probs.shape
+    if not num_actors:
+        return
+    assert_allclose(ours.probs_of_choices, probs, atol=1e-5)
+    assert_allclose(theirs.probs_of_choices(), probs, atol=1e-5)
+    assert ours.logprobs.shape[1] == (probs > 0).sum(axis=1).max()
+    assert_allclose(
+        theirs.entropy(), -(probs * np.log(probs + (probs == 0))).sum(1), atol=1e-4
+    )
+    for choice in range(num_choices):
+        found = theirs.logprob(torch.full((num_actors,), choice)).numpy()
+        assert_allclose(np.exp(found), probs[:, choice], atol=1e-5)
+    rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
+    drawn = (
+        ours.choose(False, rng),
+        theirs.draw(generator).numpy(),
+        ours.race(rng.random((1, 1)))[0],
+    )
+    for choices in (*drawn, theirs.best().numpy(), ours.choose(True, rng)):
+        assert (probs[np.arange(num_actors), choices] > 0).all()
+    best = probs[np.arange(num_actors), ours.choose(True, rng)]
+    assert_allclose(best, probs.max(axis=1), atol=1e-4)
 
 
 def many(num_relations: int) -> Batch:
