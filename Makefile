@@ -26,7 +26,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 CLUSTER := .venv-cluster
 CLUSTER_STAMP := $(CLUSTER)/.installed
 
-BENCHMARKS = $(filter-out %/__init__.py %/common.py %/soak.py %/learning.py %/scale.py,$(wildcard benchmarks/*.py))
+BENCHMARKS = $(filter-out %/__init__.py %/common.py %/arena.py %/soak.py %/learning.py %/scale.py,$(wildcard benchmarks/*.py))
 
 .PHONY: help venv demo test test-slow test-all test-pythons check check-pythons lint types prose wheel release format coverage bench bench-vec bench-batch bench-azul bench-latency bench-train bench-learning bench-pixel bench-scale cluster demo-pixel attack mutants fuzz soak interop clients docs docs-serve pictures pyodide clean
 

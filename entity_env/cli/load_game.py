@@ -350,14 +350,13 @@ def _environment(name: str, settings: Mapping[str, str]) -> Game:
 
 
 def _of_kaggle(env_id: str) -> Game:
-    from entity_env.interop.kaggle import ADAPTED, kaggle_env
+    from entity_env.interop.kaggle import ADAPTED, adapted_game, kaggle_env
 
     kaggle_env(env_id)  # a better error if the package or the game is missing
     if env_id not in ADAPTED:
         hint = nearest(env_id, ADAPTED) or f"; there are {', '.join(ADAPTED)}"
         raise UsageError(f"no adapter for 'kaggle:{env_id}'{hint}, or write a KaggleAdapter")
-    game: Game = getattr(import_module(f"entity_env.interop.kaggle.{env_id}"), env_id)
-    return game
+    return adapted_game(env_id)
 
 
 def _of_pettingzoo(env_id: str) -> Game:

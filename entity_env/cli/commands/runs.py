@@ -18,6 +18,7 @@ from entity_env.agents.training.tracking.comparison import mixed_rules
 from entity_env.agents.training.tracking.runs import TrainingRun, read_about
 from entity_env.cli.command import Argument, CliOption
 from entity_env.cli.display.console import Console, echo, plain_table
+from entity_env.cli.load_game import load_game
 from entity_env.cli.options import DrawingLimits, File, IsOpened
 from entity_env.cli.report.files import report_csv, report_svg, require_curves
 from entity_env.cli.report.page import report_html
@@ -224,6 +225,11 @@ class Export:
     kaggle: bool = False
     """Write NAME.py, with the network and all code that it needs, for an agent that was trained for
     a game of kaggle-environments."""
+    game: Annotated[str, CliOption(metavar="GAME", default="the game of the package that fits")] = (
+        ""
+    )
+    """With --kaggle: the game that the agent was trained for, such as a file with your own adapter.
+    Its code is run."""
     greedy: bool = False
     """With --kaggle: the agent takes the most probable action instead of sampling."""
 
@@ -231,6 +237,8 @@ class Export:
         out = self.out
         if self.greedy and not self.kaggle:
             raise UsageError("--greedy is for --kaggle: other files leave the choice to the player")
+        if self.game and not self.kaggle:
+            raise UsageError("--game is for --kaggle: other files do not contain the game")
         if self.kaggle:
             self._write_submission()
             return
@@ -261,18 +269,19 @@ class Export:
             echo(line)
 
     def _write_submission(self) -> None:
-        from entity_env.interop.kaggle import ADAPTED
-        from entity_env.interop.kaggle.submission import game_of_spaces, write_submission
+        from entity_env.interop.kaggle import ADAPTED, adapted_game
+        from entity_env.interop.kaggle.submission import trained_game, write_submission
 
         if self.out.suffix != ".py":
             raise UsageError(f"with --kaggle, the file must be named *.py, got {self.out}")
         weights = read_network(self.checkpoint)
-        game = game_of_spaces((weights.obs_space, weights.action_space), ADAPTED)
+        games = [load_game(self.game)] if self.game else [*map(adapted_game, ADAPTED)]
+        game = trained_game((weights.obs_space, weights.action_space), games)
         try:
             write_submission(self.out, agent_bytes(weights), game, greedy=self.greedy)
         except OSError as error:
             raise UsageError(f"cannot write {self.out}: {error}") from error
-        echo(f"{self.out}: an agent for {game}, {self.out.stat().st_size / 1024:.0f} KiB")
+        echo(f"{self.out}: an agent for {game.name}, {self.out.stat().st_size / 1024:.0f} KiB")
 
 
 def _game_of(checkpoint: Path) -> str:

@@ -26,6 +26,7 @@ from entity_env.interop.kaggle.game import (
     INSTALL as INSTALL,
     KaggleAdapter as KaggleAdapter,
     KaggleGame as KaggleGame,
+    adapted_game as adapted_game,
     kaggle_env as kaggle_env,
     play_kaggle as play_kaggle,
 )

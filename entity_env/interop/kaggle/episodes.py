@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +22,13 @@ from entity_env.authoring.action_type import ActionKey
 from entity_env.authoring.obs import Obs
 from entity_env.core.files import read_file
 from entity_env.errors import ProtocolError, UsageError, shown
-from entity_env.interop.kaggle.game import KaggleGame, KaggleObs, kaggle_env, play_kaggle
+from entity_env.interop.kaggle.game import (
+    KaggleGame,
+    KaggleObs,
+    adapted_game,
+    kaggle_env,
+    play_kaggle,
+)
 
 SUFFIX: Final = ".json"
 """Suffix of files with episodes."""
@@ -181,7 +186,7 @@ def _episode(name: str, found: object, adapted: Sequence[str]) -> KaggleEpisode:
     if type(turns) is not int or not 2 <= turns <= _MAX_TURNS:
         raise _InvalidEpisode(f"configuration.episodeSteps is {shown(turns)}")
     _require_defaults(str(title), configuration)
-    game: KaggleGame = getattr(import_module(f"{__package__}.{title}"), str(title))
+    game = adapted_game(str(title))
     if players not in kaggle_env(str(title), 0).specification.agents:
         raise _InvalidEpisode(f"{players} players")
     moves = [_moves_of(step, turn, players) for turn, step in enumerate(steps[1:], 1)]

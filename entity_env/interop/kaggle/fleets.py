@@ -16,6 +16,8 @@ Fight: TypeAlias = Callable[[int, int, Mapping[int, int]], tuple[int, int]]
 
 HORIZON: Final = 40
 """Turns that forecasts cover; a feature with this value means later or never."""
+_WORTH: Final = 20
+"""Production of this many turns counts as much as ships."""
 
 
 class Side(Enum):
@@ -50,6 +52,25 @@ def fitting_share(ships: NDArray[np.int64], allowed: NDArray[np.bool_], wanted: 
     """
     order = [share for share in (Share.HALF, Share.ALL, Share.ENOUGH) if allowed[share.value]]
     return min(order, key=lambda share: abs(int(ships[share.value]) - wanted), default=Share.HOLD)
+
+
+def totals_of(
+    planets: Iterable[tuple[int, int, int]], fleets: Iterable[tuple[int, int]], num_owners: int
+) -> tuple[list[int], list[int], list[int]]:
+    """Ships, production and worth of every owner from 0.
+
+    Args:
+        planets: owner, ships and production of each; negative owners are skipped.
+        fleets: owner and ships of each.
+    """
+    ships, production = [0] * num_owners, [0] * num_owners
+    for owner, count, rate in planets:
+        if owner >= 0:
+            ships[owner] += count
+            production[owner] += rate
+    for owner, count in fleets:
+        ships[owner] += count
+    return ships, production, [a + _WORTH * b for a, b in zip(ships, production, strict=True)]
 
 
 def arrivals_of(fleets: Iterable[tuple[int, int, int, int]]) -> Arrivals:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from copy import copy, deepcopy
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -54,8 +55,15 @@ class KaggleAdapter(ABC):
 
     @classmethod
     def seat_of(cls, raw: Raw) -> tuple[int, int]:
-        """The player's index and the number of players, from its first observation."""
-        return int(raw["player"]), 2
+        """The player's index and the number of players, from its first observation.
+
+        The default is for two players, with an index `player` from 0, or `mark` from 1.
+        """
+        if "player" in raw:
+            return int(raw["player"]), 2
+        if isinstance(raw.get("mark"), int):
+            return raw["mark"] - 1, 2
+        raise UsageError(f"{cls.environment}: its adapter must define seat_of")
 
     @abstractmethod
     def show(self, raw: Raw, player: int) -> Obs:
@@ -192,6 +200,12 @@ def play_kaggle(
         obs = seats.show(observation(env.state, player), player)
         obs.score, obs.masks = float(env.state[player].reward or 0), None
         agent.game_over(obs)
+
+
+def adapted_game(name: str) -> KaggleGame:
+    """The game of an adapter in this package: one of `ADAPTED`."""
+    game: KaggleGame = getattr(import_module(f"{__package__}.{name}"), name)
+    return game
 
 
 def observation(states: Sequence[Any], player: int) -> Raw:

@@ -44,11 +44,11 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.agents import Agent
 from entity_env.authoring.action_type import Composite
-from entity_env.authoring.agent import Agent
 from entity_env.authoring.entity_type import HIDDEN
 from entity_env.authoring.obs import Obs
-from entity_env.interop.kaggle.bots import KaggleBots
+from entity_env.interop.kaggle import KaggleAdapter, KaggleBots, KaggleGame, play_kaggle
 from entity_env.interop.kaggle.fleets import (
     HORIZON,
     Forecast,
@@ -58,8 +58,9 @@ from entity_env.interop.kaggle.fleets import (
     arriving,
     fitting_share,
     side_of,
+    totals_of,
 )
-from entity_env.interop.kaggle.game import KaggleAdapter, KaggleGame, Raw, play_kaggle
+from entity_env.interop.kaggle.game import Raw
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -77,8 +78,6 @@ _LEAST: Final = 10
 """Ships of the smallest fleet that is not ENOUGH: hundreds of small fleets would slow the rules."""
 _TURNS: Final = np.arange(HORIZON + 1)
 _PER_TURN: Final = (1 / _TURNS[1:]).astype(np.float32)
-_WORTH: Final = 20
-"""Production of this many turns counts as much as ships."""
 _TRAINING: Final = {"update_epochs": 3, "gamma": 0.995, "ent_coef": 0.03}
 """Settings of the trainer: random play is too short to measure how long an episode lasts."""
 _QUARTERS: Final[Mapping[int, tuple[int, ...]]] = {2: (0, 2), 4: (0, 1, 3, 2)}
@@ -417,14 +416,11 @@ class OrbitWars(KaggleAdapter):
 
     def _space(self, turn: _Turn, raw: Raw, player: int) -> tuple[Space, float]:
         """The state of the game, and the player's lead."""
-        ships, production = [0] * self.num_players, [0] * self.num_players
-        for planet in turn.planets:
-            if planet[1] >= 0:
-                ships[planet[1]] += planet[5]
-                production[planet[1]] += planet[6]
-        for fleet in turn.fleets:
-            ships[fleet[1]] += fleet[6]
-        worth = [a + _WORTH * b for a, b in zip(ships, production, strict=True)]
+        ships, production, worth = totals_of(
+            ((planet[1], planet[5], planet[6]) for planet in turn.planets),
+            ((fleet[1], fleet[6]) for fleet in turn.fleets),
+            self.num_players,
+        )
         rivals = [i for i in range(self.num_players) if i != player]
         rival = max(rivals, key=worth.__getitem__)
         lead = (worth[player] - worth[rival]) / max(sum(worth), 1)

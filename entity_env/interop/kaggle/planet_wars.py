@@ -36,11 +36,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.agents import Agent
 from entity_env.authoring.action_type import Composite
-from entity_env.authoring.agent import Agent
 from entity_env.authoring.entity_type import HIDDEN
 from entity_env.authoring.obs import Obs
-from entity_env.interop.kaggle.bots import KaggleBots
+from entity_env.interop.kaggle import KaggleAdapter, KaggleBots, KaggleGame, play_kaggle
 from entity_env.interop.kaggle.fleets import (
     HORIZON,
     Arrivals,
@@ -51,13 +51,12 @@ from entity_env.interop.kaggle.fleets import (
     arriving,
     fitting_share,
     side_of,
+    totals_of,
 )
-from entity_env.interop.kaggle.game import KaggleAdapter, KaggleGame, Raw, play_kaggle
+from entity_env.interop.kaggle.game import Raw
 
 _NEUTRAL: Final = 0
 _MIDDLE: Final = 15.0
-_WORTH: Final = 20
-"""Growth of this many turns counts as much as ships."""
 
 
 @dataclass(slots=True, eq=False)
@@ -173,14 +172,12 @@ class PlanetWars(KaggleAdapter):
 
     def _space(self, raw: Raw, player: int) -> tuple[Space, float]:
         """The state of the game, and the player's lead."""
-        ships, growth = [0, 0, 0], [0, 0, 0]
-        for _, _, _, owner, count, rate in raw["planets"]:
-            ships[owner] += count
-            growth[owner] += rate
-        for fleet in raw["fleets"]:
-            ships[fleet[0]] += fleet[1]
+        ships, growth, worth = totals_of(
+            ((planet[3], planet[4], planet[5]) for planet in raw["planets"]),
+            ((fleet[0], fleet[1]) for fleet in raw["fleets"]),
+            3,
+        )
         me, rival = player + 1, 2 - player
-        worth = [a + _WORTH * b for a, b in zip(ships, growth, strict=True)]
         lead = (worth[me] - worth[rival]) / max(worth[me] + worth[rival], 1)
         left = int(self.configuration["episodeSteps"]) - int(raw["step"])
         return Space(left, ships[me], growth[me], ships[rival], growth[rival]), lead

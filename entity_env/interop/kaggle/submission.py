@@ -1,15 +1,17 @@
 """Submission: a trained agent as one Python file, for the runner of kaggle-environments.
 
-The file holds the network and the modules of this package that it needs, as text, and needs numpy
-alone. `write_submission` writes it, and `Submission` is the function in it.
+The file holds the network, the modules of this package that it needs, and those of an adapter
+outside this package, as text. It needs numpy alone. `write_submission` writes it, and `Submission`
+is the function in it.
 """
 
 from __future__ import annotations
 
 import base64
 import io
+import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -17,10 +19,14 @@ from typing import Any, Final
 from entity_env.agents.rogue_net.checkpoints.agent_file import agent_from_bytes
 from entity_env.agents.rogue_net.numpy_net.agent import RogueNetAgent
 from entity_env.authoring.agent import Agent
+from entity_env.authoring.game import Game
+from entity_env.authoring.identity import place_of
+from entity_env.authoring.load_module import place_in_package
 from entity_env.authoring.local_run import AgentRun
 from entity_env.core.files import write_file
-from entity_env.core.spaces import differences
+from entity_env.core.spaces import Spaces, differences
 from entity_env.errors import UsageError
+from entity_env.interop.kaggle.embedding import local_modules, require_alone
 from entity_env.interop.kaggle.game import KaggleAdapter, KaggleGame, Raw, has_actors
 
 _PACKAGE: Final = Path(__file__).parents[2]
@@ -58,7 +64,7 @@ def _loaded():
     sys.path.insert(0, path)
     from entity_env.interop.kaggle.submission import Submission
 
-    return Submission(base64.b64decode(NETWORK), {game!r}, greedy={greedy})
+    return Submission(base64.b64decode(NETWORK), {place!r}, greedy={greedy})
 
 
 _SUBMISSION = _loaded()
@@ -74,20 +80,24 @@ class Submission:
 
     Args:
         network: content of an `.agent` file.
-        game: name of an adapted game.
+        place: `module:NAME` of the game.
         greedy: takes the most probable decisions.
     """
 
-    def __init__(self, network: bytes, game: str, *, greedy: bool = False) -> None:
+    def __init__(self, network: bytes, place: str, *, greedy: bool = False) -> None:
         self._weights = agent_from_bytes(network, "the submission")
-        self._game = adapted_game(game)
+        module, _, name = place.partition(":")
+        self._game: KaggleGame = getattr(import_module(module), name)
         self._greedy = greedy
         self._seat: tuple[KaggleAdapter, Agent, int] | None = None
+        self._step = 0
 
-    def __call__(self, observation: Raw, configuration: Raw) -> list[Any]:
-        """The moves for a turn; an observation of step 0 begins another episode."""
-        if self._seat is None or not observation["step"]:
+    def __call__(self, observation: Raw, configuration: Raw) -> Any:  # noqa: ANN401 - of any game
+        """The action for a turn; an observation of an earlier step begins another episode."""
+        step = int(observation["step"])
+        if self._seat is None or step <= self._step:
             self._seat = self._begun(observation, configuration)
+        self._step = step
         seats, agent, player = self._seat
         obs = seats.show(observation, player)
         return seats.moves(agent.act(obs, *seats.actions), player) if has_actors(obs) else []
@@ -99,43 +109,64 @@ class Submission:
         return self._game.adapter(num_players, configuration), agent, player
 
 
-def adapted_game(name: str) -> KaggleGame:
-    """The game of an adapter in this package."""
-    game: KaggleGame = getattr(import_module(f"{__package__}.{name}"), name)
-    return game
+def write_submission(out: Path, network: bytes, game: KaggleGame, *, greedy: bool = False) -> None:
+    """Writes a file for the runner of kaggle-environments.
 
+    Args:
+        network, greedy: as for `Submission`.
+        game: defined at the top level of a module, which is embedded if it is not of this package.
 
-def write_submission(out: Path, network: bytes, game: str, *, greedy: bool = False) -> None:
-    """Writes a file for the runner of kaggle-environments; arguments as for `Submission`."""
+    Raises:
+        UsageError: the module needs others that cannot be embedded; see `local_modules`.
+    """
+    place = place_of(game)
+    if place is None:
+        raise UsageError(
+            f"{game.name} must be defined at the top level of the Python file with its play "
+            "function, for a submission to contain it"
+        )
+    module, name = place
+    own: dict[str, Path] = {}
+    if not module.startswith(f"{_PACKAGE.name}."):
+        file = Path(sys.modules[module].__file__ or module).resolve()
+        module, own = place_in_package(file)[0], local_modules(file)
     text = _TEXT.format(
-        game=game,
+        game=game.name,
+        place=f"{module}:{name}",
         greedy=greedy,
         network=base64.encodebytes(network).decode(),
-        library=base64.encodebytes(_library()).decode(),
+        library=base64.encodebytes(_library(own)).decode(),
     )
+    if own:
+        require_alone(text, file, own)
     write_file(out, text.encode())
 
 
-def game_of_spaces(spaces: Any, adapted: tuple[str, ...]) -> str:  # noqa: ANN401 - of a network
-    """Name of the adapted game that a network was trained for.
+def trained_game(spaces: Spaces, games: Sequence[Game]) -> KaggleGame:
+    """The first of the games whose spaces are those of a network.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is none, or the game has no adapter.
     """
-    for name in adapted:
-        game = adapted_game(name)
+    for game in games:
+        if not isinstance(game, KaggleGame):
+            raise UsageError(f"{game.name} is not a KaggleGame, which --kaggle needs")
         if not differences(spaces, (game.obs_space(), game.action_space())):
-            return name
-    there = " or ".join(f"kaggle:{name}" for name in adapted)
-    raise UsageError(f"--kaggle needs an agent trained for {there}, with its present features")
+            return game
+    there = " or ".join(game.name for game in games)
+    raise UsageError(
+        f"--kaggle needs an agent trained for {there}, with its present features; name a game of "
+        "yours with --game FILE.py"
+    )
 
 
-def _library() -> bytes:
-    """The modules that an agent needs, as a zip."""
+def _library(own: Mapping[str, Path]) -> bytes:
+    """The modules that an agent needs and those of an adapter, as a zip."""
+    modules = {path.relative_to(_PACKAGE.parent).as_posix(): path for path in _modules()}
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        for path in _modules():
-            info = zipfile.ZipInfo(path.relative_to(_PACKAGE.parent).as_posix())  # a constant date
+        for place, path in sorted({**modules, **own}.items()):
+            info = zipfile.ZipInfo(place)  # a constant date
             info.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(info, path.read_bytes())
     return packed.getvalue()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+import torch
+from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
-from entity_env import Obs, RaggedArray, SchemaError, UsageError
+from entity_env import Game, Obs, RaggedArray, SchemaError, UsageError
 from entity_env.agents import RandomAgent, ScriptedAgent
 from entity_env.agents.imitation import CloneConfig, Dataset, DatasetRecorder, clone
 from entity_env.agents.rogue_net import RogueNetConfig
@@ -22,7 +24,8 @@ from entity_env.replay import record
 from entity_env.replay.dataset import dataset_of
 from tests.agents.imitation.decisions import assert_same_dataset
 from tests.contract.test_parts import RULES
-from tests.games.composite_games import SEND, Planet, RandomGame, Rules, Send, Share, send
+from tests.games.composite_games import SEND, Planet, RandomGame, Send, Share, send
+from tests.games.relation_games import random_relations, routes, travels
 
 
 def dataset(rules_seed: int = 0, episodes: int = 3) -> Dataset:
@@ -31,29 +34,58 @@ def dataset(rules_seed: int = 0, episodes: int = 3) -> Dataset:
     return recorder.dataset()
 
 
+FILES = pytest.mark.parametrize(
+    "suffix",
+    [
+        ".npz",
+        pytest.param(
+            ".parquet",
+            marks=pytest.mark.skipif(not find_spec("pyarrow"), reason="needs the extra parquet"),
+        ),
+    ],
+)
+RELATIONS = (routes, travels, random_relations, random_relations.with_settings(arrays=True))
+
+
 @pytest.mark.slow
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(rules=RULES, seed=st.integers(0, 99))
-def test_files_hold_the_masks(tmp_path: Path, rules: Rules, seed: int) -> None:
-    recorder, game = DatasetRecorder(), RandomGame(rules)
+@FILES
+@settings(max_examples=25)
+@given(game=RULES.map(RandomGame) | st.sampled_from(RELATIONS), seed=st.integers(0, 99))
+def test_files_hold_masks_and_relations(
+    tmp_path_factory: pytest.TempPathFactory, suffix: str, game: Game, seed: int
+) -> None:
+    recorder = DatasetRecorder()
     try:
         game.run(RandomAgent(seed=seed), seed=seed, episodes=2, watch=recorder)
         written = recorder.dataset()
     except UsageError:
         return  # no step asked any actor
-    written.save(tmp_path / "a.npz")
-    read = Dataset.load(tmp_path / "a.npz")
+    file = tmp_path_factory.mktemp("files") / f"a{suffix}"
+    written.save(file)
+    read = Dataset.load(file)
     assert_same_dataset(read, written)
     both = Dataset.concat([read, written]).select(np.arange(len(read))[::-1])
     checked_vec_actions(both.actions, both.obs.action_masks, game.action_space(), str)
-    assert_same_dataset(both.select(np.arange(len(read))[::-1]), written)
+    renumbered = Dataset.concat([written])
+    assert_same_dataset(both.select(np.arange(len(read))[::-1]), renumbered)
 
 
-def test_a_parquet_file_holds_the_masks(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    written = dataset()
-    written.save(tmp_path / "a.parquet")
-    assert_same_dataset(Dataset.load(tmp_path / "a.parquet"), written)
+@FILES
+@pytest.mark.parametrize("game", [travels, send])
+def test_a_clone_of_a_file_is_that_of_the_decisions(
+    tmp_path: Path, suffix: str, game: Game
+) -> None:
+    recorder = DatasetRecorder()
+    game.run(RandomAgent(seed=3), seed=3, episodes=8, watch=recorder)
+    written = recorder.dataset()
+    written.save(tmp_path / f"a{suffix}")
+    config = CloneConfig(epochs=2, net=RogueNetConfig(d_model=16, n_layer=1, n_head=1))
+    found, wanted = (
+        clone(each, config).net.state_dict()
+        for each in (Dataset.load(tmp_path / f"a{suffix}"), written)
+    )
+    assert found.keys() == wanted.keys()
+    assert all(torch.equal(found[key], wanted[key]) for key in wanted)
 
 
 def test_replays_hold_the_same_decisions() -> None:

@@ -14,7 +14,9 @@ from entity_env.agents.ppo import MLPPolicy, TrainProgress
 from entity_env.agents.rogue_net import RogueNet, load_checkpoint
 from entity_env.cli import main
 from entity_env.cli.display.console import ProgressBar
+from tests import ROOT
 from tests.agents.imitation import decisions
+from tests.agents.imitation.decisions import assert_same_dataset
 
 GAME = Path(decisions.__file__).read_text()
 
@@ -42,6 +44,24 @@ def replays(here: Path) -> Path:
         out = here / "games" / f"{seed}.replay"
         assert run("record", "rock_paper_scissors", "--seed", seed, "--out", out).exit_code == 0
     return here / "games"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["relation_games.py:travels", "composite_games.py:send"])
+def test_a_parquet_file_of_parts_and_relations_is_cloned(name: str) -> None:
+    pytest.importorskip("pyarrow", reason="needs the extra parquet")
+    game = ROOT / "tests" / "games" / name
+    play = ("--game", game, "--play", "random", "--episodes", 8)
+    for words in (
+        ("dataset", *play, "--out", "a.parquet"),
+        ("dataset", "a.parquet", "--out", "b.npz"),
+        ("dataset", "a.parquet", "b.npz", "--out", "c.parquet"),
+        ("clone", game, "c.parquet", "--epochs", 1, "--out", "clone"),
+    ):
+        result = run(*words)
+        assert result.exit_code == 0, result.output
+    assert_same_dataset(Dataset.load("a.parquet"), Dataset.load("b.npz"))
+    assert len(Dataset.load("c.parquet")) == 2 * len(Dataset.load("a.parquet"))
 
 
 def test_a_dataset_of_replays(here: Path, replays: Path) -> None:
