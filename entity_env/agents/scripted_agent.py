@@ -7,7 +7,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import compress
 from pathlib import Path
 from types import ModuleType, NoneType
@@ -167,11 +167,11 @@ def _parts_of(kind: ActionType[Any], obs: Obs, answer: object) -> list[list[Any]
         rows = [allowed] if kind.is_global else allowed
         before = given[0] if kind.is_global else given
         mine = list(compress(zip(given, rows, strict=True), asked))
+        where = f"{field}: " if kind.is_global else f"{field}, actor {{}}: "
         if isinstance(part, SelectEntity):
-            actees = obs.of_class(part.actee)
-            parts.append([_position(part, *each, actees, i) for i, each in enumerate(mine)])
+            find = partial(_position, part, actees=obs.of_class(part.actee))
+            parts.append([find(*each, where.format(i)) for i, each in enumerate(mine)])
         elif isinstance(part, Categorical | GlobalCategorical):
-            where = f"{field}: " if kind.is_global else f"{field}, actor {{}}: "
             parts.append([_index(part, *each, where.format(i)) for i, each in enumerate(mine)])
     return parts
 
@@ -192,7 +192,7 @@ def _values(kind: ActionType[Any], obs: Obs, answer: object) -> list[Any]:
     if not isinstance(kind, SelectEntity):
         raise SchemaError(f"{type(kind).__name__} is an action that bots cannot answer")
     actees = obs.of_class(kind.actee)
-    found = [_position(kind, each, allowed, actees, i) for i, (each, allowed) in rows]
+    found = [_position(kind, each, allowed, f"actor {i}: ", actees) for i, (each, allowed) in rows]
     return [position for position in found if position is not None]
 
 
@@ -213,7 +213,7 @@ def _index(
 
 
 def _position(
-    kind: SelectEntity[Any], answer: object, allowed: list[Any], actees: list[Any], actor: int
+    kind: SelectEntity[Any], answer: object, allowed: list[Any], where: str, actees: list[Any]
 ) -> int | None:
     """Index of a selected entity among `actees`; None for an actor without a target."""
     if answer is None and not allowed:
@@ -226,13 +226,13 @@ def _position(
             break
     else:
         if not actees:
-            raise SchemaError(f"actor {actor}: the observation has no {cls}: expected None")
+            raise SchemaError(f"{where}the observation has no {cls}: expected None")
         raise SchemaError(
-            f"actor {actor}: {_text(answer)} is not among the {len(actees)} {cls} objects of the "
+            f"{where}{_text(answer)} is not among the {len(actees)} {cls} objects of the "
             f"observation; expected one of the objects in obs.of_class({cls}): {_list(allowed)}"
         )
     expected = f", allowed are {_list(allowed)}" if allowed else " and all others: expected None"
-    raise SchemaError(f"actor {actor}: its mask forbids {_text(answer)}{expected}")
+    raise SchemaError(f"{where}its mask forbids {_text(answer)}{expected}")
 
 
 def _numbers(kind: Continuous, count: int, answer: object) -> list[Any]:

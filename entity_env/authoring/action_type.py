@@ -51,11 +51,15 @@ class ActionType(ABC, Generic[Answer]):
     Attributes:
         name: key of the action in spaces, batches and checkpoints.
         whole: the decision of which this action is a part, or None.
+        is_global: requested once per observation.
+        has_own_actor: performed by a `GlobalActor`.
     """
 
     name: ActionName
     space: ActionSpace
     whole: AnyComposite | None = None
+    is_global: bool = False
+    has_own_actor: bool = False
 
     @property
     def elements(self) -> tuple[ActionType[Any], ...]:
@@ -95,6 +99,7 @@ class GlobalCategorical(ActionType[Choice]):
     """
 
     space: GlobalCategoricalActionSpace
+    is_global = True
 
     def __init__(
         self, choices: type[Choice], name: str | None = None, given: Sequence[ActionName] = ()
@@ -193,23 +198,38 @@ class Continuous(ActionType[_Floats]):
 class _Parts(ActionType[Answer]):
     """A decision in several parts, see `Composite`."""
 
-    is_global = False
     cls: type
 
     def __init__(self, cls: type, name: str | None = None) -> None:
         kinds = _parts_of(cls)
+        self.has_own_actor = self.is_global and not all(map(_has_labels, kinds.values()))
+        is_plain = self.is_global and not self.has_own_actor
         self.cls = cls
         self.name = _checked_name(self, name or cls.__name__)
         self.parts: dict[str, ActionType[Any]] = {}
         for field, kind in kinds.items():
             given = tuple(part.name for part in self.parts.values())
-            part = _part(cls, field, kind, f"{self.name}.{field}", given, is_global=self.is_global)
+            part = _part(cls, field, kind, f"{self.name}.{field}", given, is_global=is_plain)
             part.whole = self  # type: ignore[assignment]  # of a subclass
+            part.is_global, part.has_own_actor = self.is_global, self.has_own_actor
             self.parts[field] = part
 
     @property
     def elements(self) -> tuple[ActionType[Any], ...]:
         return tuple(self.parts.values())
+
+    def _decisions(self, chosen: Sequence[Any]) -> list[Any]:
+        """The decision of each actor, given the answers to the parts: one list each."""
+        of_parts = [
+            [None if each is None else float(each[0]) for each in values]
+            if isinstance(part, Continuous)
+            else values
+            for part, values in zip(self.elements, chosen, strict=True)
+        ]
+        return [
+            None if any(part is None for part in parts) else self.cls(*parts)
+            for parts in zip(*of_parts, strict=True)
+        ]
 
     def __getattr__(self, field: str) -> ActionType[Any]:
         parts = vars(self).get("parts", {})
@@ -254,22 +274,17 @@ class Composite(_Parts[list[Choice | None]]):
 
     def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> list[Choice | None]:
         """The decisions, given the answers to the parts: one list each."""
-        of_parts = [
-            [None if each is None else float(each[0]) for each in values]
-            if isinstance(part, Continuous)
-            else values
-            for part, values in zip(self.elements, chosen, strict=True)
-        ]
-        return [
-            None if any(part is None for part in parts) else self.cls(*parts)
-            for parts in zip(*of_parts, strict=True)
-        ]
+        return self._decisions(chosen)
 
 
 class GlobalComposite(_Parts[Choice]):
     """Requests one decision in several parts for the whole observation; the result is an instance.
 
-    Args and Raises: as for `Composite`; fields are Enums or bools.
+    Fields, Args and Raises: as for `Composite`. Every relation of the observation can be selected.
+    A field that selects an entity needs one to choose from, else `act` raises a `SchemaError`.
+
+    If all fields are Enums or bools, the parts are global actions. Otherwise they are actions of an
+    entity without features, which every such observation gets by itself.
     """
 
     is_global = True
@@ -278,8 +293,14 @@ class GlobalComposite(_Parts[Choice]):
         super().__init__(cls, name)
 
     def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> Choice:
-        decision: Choice = self.cls(*chosen)
+        one_each = chosen if self.has_own_actor else [[each] for each in chosen]
+        decision: Choice = self._decisions(one_each)[0]
         return decision
+
+
+@dataclasses.dataclass(frozen=True)
+class GlobalActor:
+    """The only actor of a `GlobalComposite` that selects entities or contains numbers."""
 
 
 AnyComposite: TypeAlias = "Composite[Any] | GlobalComposite[Any]"
@@ -368,20 +389,24 @@ def _part(
     is_global: bool,
 ) -> ActionType[Any]:
     """The action of one field."""
-    if kind is bool or isinstance(kind, EnumType):
+    if _has_labels(kind):
         choices: Any = kind
         return (GlobalCategorical if is_global else Categorical)(choices, name, given)
     is_entity = isinstance(kind, type) and dataclasses.is_dataclass(kind)
     number, *marks = typing.get_args(kind) or (None,)
     bounds = next((each for each in marks if isinstance(each, Range)), None)
-    if is_global or not (is_entity or (number is float and bounds is not None)):
-        more = "" if is_global else ", an entity class or Annotated[float, Range(low, high)]"
+    if not (is_entity or (number is float and bounds is not None)):
         raise SchemaError(
-            f"decision {cls.__name__}: field {field!r} must be an Enum, bool{more}, got {kind!r}"
+            f"decision {cls.__name__}: field {field!r} must be an Enum, bool, an entity class or "
+            f"Annotated[float, Range(low, high)], got {kind!r}"
         )
     if bounds is None:
         return SelectEntity(kind, name, given)
     return Continuous(name, low=[bounds.least], high=[bounds.most], labels=[field], given=given)
+
+
+def _has_labels(kind: object) -> bool:
+    return kind is bool or isinstance(kind, EnumType)
 
 
 def _choices_of(cls: type[Choice]) -> tuple[Choice, ...]:

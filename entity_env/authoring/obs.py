@@ -149,6 +149,11 @@ class Obs:
         if self.actor_groups is None:
             self.actor_groups = []
         performed = tuple(kind for key in actions for kind in action_type(key).elements)
+        if own := [kind for kind in performed if kind.has_own_actor]:
+            raise SchemaError(
+                f"{own[0].name} is decided once per observation, and no entity performs it: "
+                "leave it out of obs.actors(...)"
+            )
         self.actor_groups.append((len(self.groups), performed))
         return self.entities(actors, of)
 
@@ -223,6 +228,8 @@ class Obs:
     def actors_of(self, action: ActionKey) -> list[Any]:
         """The entities that perform an action, in the order of its answers."""
         kind, roles = action_type(action).elements[0], dict(self.actor_groups or ())
+        if kind.has_own_actor:
+            return []
         return [
             entity
             for i, group in enumerate(self.groups)
@@ -254,7 +261,7 @@ class Obs:
             raise SchemaError(f"{kind!r} has several parts: obs.allowed(action.{part}) lists one")
         else:
             raise SchemaError(f"{kind!r} asks for real numbers: it has no list of choices")
-        is_global = isinstance(kind, GlobalCategorical)
+        is_global = kind.is_global
         count = 1 if is_global else num_actors(kind, self)
         mask = mask_of(kind, self)
         if mask is None:
@@ -327,12 +334,14 @@ def actions_at_truncation(
     named = tuple(dict.fromkeys(obs.actions_named))
     offered = asked if set(named) <= set(asked) else named
     if obs.actor_groups is None:
-        return tuple(kind for kind in offered if isinstance(kind, GlobalCategorical))
-    return offered
+        offered = tuple(kind for kind in offered if kind.is_global)
+    return tuple(kind for kind in offered if not kind.has_own_actor or not _lacks_target(kind, obs))
 
 
 def num_actors(kind: ActionType[Any], obs: Obs) -> int:
     """Number of actors of an action."""
+    if kind.has_own_actor:
+        return 1
     groups = obs.actor_groups or ()
     return sum(len(obs.groups[i]) for i, performs in groups if not performs or kind in performs)
 
@@ -342,7 +351,7 @@ def mask_error(error: SchemaError, kind: ActionType[Any], obs: Obs) -> SchemaErr
     is wrong.
     """
     mask = (obs.masks or {}).get(kind)
-    if mask is None or not isinstance(kind, SelectEntity | Categorical):
+    if mask is None or kind.is_global or not isinstance(kind, SelectEntity | Categorical):
         return error
     if (shape := _shape_of(mask)) is None:
         return error
@@ -422,14 +431,31 @@ def has_targets(kind: ActionType[Any], obs: Obs) -> list[bool] | None:
     """Whether each actor can select an entity, in every part of a decision; None = all can.
 
     Raises:
-        SchemaError: a mask of the wrong shape.
+        SchemaError: a mask of the wrong shape, or a decision of the whole observation that cannot
+            select any entity.
     """
+    if kind.has_own_actor and (part := _lacks_target(kind, obs)) is not None:
+        actee = part.actee.__name__
+        why = (
+            "its mask forbids all" if num_of_class(part.actee, obs) else "the observation has none"
+        )
+        raise SchemaError(
+            f"{part.name} selects a {actee}, but {why}: ask for this decision only if there is a "
+            f"{actee} to choose"
+        )
     found: list[bool] | None = None
     for each in (kind,) if kind.whole is None else kind.whole.elements:
         some = _has_target(each, obs) if isinstance(each, SelectEntity) else None
         if some is not None:
             found = some if found is None else [a and b for a, b in zip(found, some, strict=True)]
     return found
+
+
+def _lacks_target(kind: ActionType[Any], obs: Obs) -> SelectEntity[Any] | None:
+    """The first part of a global decision that cannot select any entity, if there is one."""
+    parts = () if kind.whole is None else kind.whole.elements
+    selects = (part for part in parts if isinstance(part, SelectEntity))
+    return next((part for part in selects if _has_target(part, obs) is not None), None)
 
 
 def _has_target(kind: SelectEntity[Any], obs: Obs) -> list[bool] | None:
@@ -483,7 +509,7 @@ def _depending(kind: ActionType[Any], given: ActionType[Any], mask: Any) -> Any:
         )
     if is_nested(mask):
         return mask
-    if isinstance(kind, GlobalCategorical):
+    if kind.is_global:
         return mask[None] if hasattr(mask, "ndim") else [mask]
     is_empty = not mask.size if is_array(mask) else _has_only_empty_rows(mask)
     if is_empty:  # without actors, or without choices of the part before

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from entity_env.authoring.action_type import ActionKey, ActionType, action_type
+from entity_env.authoring.action_type import ActionKey, ActionType, GlobalActor, action_type
 from entity_env.authoring.entity_type import EntityType, entity_type
 from entity_env.authoring.relations.relation_type import relation_type
 from entity_env.core.spaces import (
+    ACTOR_ENTITY,
     ActionName,
     ActionSpace,
     Entity,
@@ -52,12 +54,14 @@ class Schema:
         _require_several(relations, f"{game}: relations")
         kinds = [entity_type(cls) for cls in entities]
         classes, of_pairs = [kind.cls for kind in kinds], tuple(relations)
-        kinds += [relation_type(cls, classes, of_pairs) for cls in of_pairs]
-        self.entities: tuple[EntityType, ...] = tuple(kinds)
-        """Types of entities, then those of relations."""
-        self.globals = None if global_features is None else entity_type(global_features)
         self.actions: dict[ActionKey, ActionType[Any]] = {key: action_type(key) for key in actions}
         self.kinds = tuple(kind for whole in self.actions.values() for kind in whole.elements)
+        if any(kind.has_own_actor for kind in self.kinds):
+            kinds.append(self._type_of_actor(kinds))
+        kinds += [relation_type(cls, classes, of_pairs) for cls in of_pairs]
+        self.entities: tuple[EntityType, ...] = tuple(kinds)
+        """Types of entities, that of `GlobalActor` if an action has it, then those of relations."""
+        self.globals = None if global_features is None else entity_type(global_features)
         self._kinds = frozenset(self.kinds)
         self.index_of: dict[type, int] = {kind.cls: i for i, kind in enumerate(self.entities)}
         _require_distinct((kind.name for kind in self.entities), f"{game}: entities")
@@ -129,7 +133,8 @@ class Schema:
 
     def undeclared(self, cls: type) -> SchemaError:
         """Error for an entity of an undeclared class."""
-        declared = ", ".join(kind.name for kind in self.entities) or "none"
+        shown = (kind.name for kind in self.entities if kind.cls is not GlobalActor)
+        declared = ", ".join(shown) or "none"
         return SchemaError(
             f"{self.game}: an observation shows a {cls.__name__}, which was not declared; "
             f"declared are {declared}: add it to Game(entities=...) or Game(relations=...)"
@@ -192,6 +197,14 @@ class Schema:
             f"{self.game}: an observation has the global features {cls.__name__}, expected "
             f"{self.globals.name}, which the game declared"
         )
+
+    def _type_of_actor(self, kinds: Iterable[EntityType]) -> EntityType:
+        if any(kind.name == ACTOR_ENTITY for kind in kinds):
+            raise SchemaError(
+                f"{self.game}: the entity name {ACTOR_ENTITY!r} is reserved in games with global "
+                "decisions that select entities or contain numbers: choose another name"
+            )
+        return replace(entity_type(GlobalActor), name=ACTOR_ENTITY)
 
     def _require_selectable(self) -> None:
         for kind in self.kinds:

@@ -44,7 +44,7 @@ from entity_env.core.observation import (
     PlainObservation,
     SelectEntityActionMask,
 )
-from entity_env.core.spaces import ActionName, EntityName
+from entity_env.core.spaces import ACTOR_ENTITY, ActionName, EntityName
 from entity_env.core.validation import is_nested, mask_rows, nested_mask
 from entity_env.errors import SchemaError, shown
 from entity_env.lazy_imports import np
@@ -89,6 +89,9 @@ def to_observation(
         features.setdefault(name, []).append(rows)
         ids.setdefault(name, []).extend(range(first, first + len(group)))
         first += len(group)
+    if any(kind.has_own_actor for kind in actions):
+        features[ACTOR_ENTITY] = [[[]] if plain else np.zeros((1, 0), dtype=np.float32)]
+        ids[ACTOR_ENTITY] = [first]
     make = PlainObservation if plain else Observation
     return make(
         reward=reward,
@@ -168,7 +171,7 @@ def _action_mask(kind: ActionType[Any], obs: Obs, schema: Schema, *, plain: bool
         if plain and mask is not None and not is_nested(mask):
             mask = mask_rows(mask, (1, len(kind.choices)), kind.name, is_global=True)
         return GlobalCategoricalActionMask(mask)
-    if obs.actor_groups is None:
+    if obs.actor_groups is None and not kind.has_own_actor:
         raise schema.no_actors(kind)
     actors = _actor_ids(kind, obs)
     try:
@@ -225,6 +228,8 @@ def _num_rows(mask: BoolMask) -> int | None:
 
 
 def _actor_ids(kind: ActionType[Any], obs: Obs) -> list[EntityID]:
+    if kind.has_own_actor:  # it follows all others
+        return [sum(map(len, obs.groups))]
     roles = dict(obs.actor_groups or ())
     actors: list[EntityID] = []
     first = 0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import compress
 from typing import Any, Final, TypeAlias
 
-from entity_env.authoring.action_type import ActionType, SelectEntity
+from entity_env.authoring.action_type import ActionType, GlobalActor, SelectEntity
 from entity_env.authoring.entity_type import EntityType, Places, Writer
 from entity_env.authoring.obs import (
     Obs,
@@ -107,6 +107,7 @@ class ObsBatcher(Batcher):
         self._of_entities = {
             cls: column for cls, column in self._columns.items() if not column.is_relation
         }
+        self._actor = self._columns.get(GlobalActor)
         self._globals_cls: type = schema.globals.cls if schema.globals else type(None)
         self._globals: _Column | None = None
         if GLOBAL_ENTITY in buffers:
@@ -189,19 +190,7 @@ class ObsBatcher(Batcher):
                 column.write(group)
         if has_relations:
             self._add_relations(obs)
-        for action in actions:
-            ask = self._ask.get(action.name)
-            if ask is not None:
-                ask(self.num_rows)
-                if obs.masks is not None:
-                    self._add_global_mask(action, obs.masks)
-            elif obs.actor_groups is None:
-                raise self.schema.no_actors(action)
-            else:
-                try:
-                    self._add_actors(action, obs, actors)
-                except SchemaError as error:
-                    raise mask_error(error, action, obs) from None
+        self._add_actions(actions, obs, actors)
         features = obs.global_features
         if features.__class__ is not self._globals_cls:
             self._add_frozen_globals(features)
@@ -273,10 +262,33 @@ class ObsBatcher(Batcher):
         if isinstance(buffer, GlobalCategoricalBuffer):
             buffer.add_mask(masks.get(action), 1)
 
+    def _add_actions(
+        self, actions: Sequence[ActionType[Any]], obs: Obs, actors: Sequence[_Actors]
+    ) -> None:
+        own: list[_Actors] = []
+        if self._actor is not None and any(action.has_own_actor for action in actions):
+            own.append(((), self._actor.index, self._actor.buffer.num_entities, 1))
+            self._actor.write((GlobalActor(),))
+        for action in actions:
+            ask = self._ask.get(action.name)
+            if ask is not None:
+                ask(self.num_rows)
+                if obs.masks is not None:
+                    self._add_global_mask(action, obs.masks)
+            elif obs.actor_groups is None and not action.has_own_actor:
+                raise self.schema.no_actors(action)
+            else:
+                try:
+                    self._add_actors(action, obs, own if action.has_own_actor else actors)
+                except SchemaError as error:
+                    raise mask_error(error, action, obs) from None
+
     def _add_actors(self, action: ActionType[Any], obs: Obs, actors: Sequence[_Actors]) -> None:
         buffer = self.actions[action.name]
         row, num_actees = self.num_rows, 0
         mask = None if obs.masks is None else obs.masks.get(action)
+        if action.has_own_actor:
+            mask = mask_of(action, obs)
         if isinstance(buffer, SelectEntityBuffer) and isinstance(action, SelectEntity):
             column = self._columns[action.actee]
             num_actees = num_of_class(action.actee, obs)

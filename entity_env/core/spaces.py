@@ -18,6 +18,9 @@ ActionName: TypeAlias = str
 
 GLOBAL_ENTITY = "__global__"
 """Name of the entity that holds a batch's global features: one row per nonempty observation."""
+ACTOR_ENTITY: Final = "__actor__"
+"""Name of the entity, without features, that makes a `Game`'s global decisions that select entities
+or contain numbers; an observation has one if it asks for such a decision."""
 _NO_NAME: Final = re.compile("[\0\ud800-\udfff]")
 """Characters that names of arrays in a file cannot hold: NUL and unpaired surrogates."""
 

@@ -462,16 +462,17 @@ def _still_of(
     seen = SeenObservation(turn.observation, drawing.obs_space, turn.agent_id, agent_names=names)
     shapes = drawing.draw(seen).shapes
     pointer = Pointer(drawing, seen, shapes)
+    words = {entity.index: words_of(entity, drawing.look) for entity in seen.entities}
     return Still(
         turn.agent_id,
         turn.step,
         float(turn.score),
         [pool.setdefault(shape, len(pool)) for shape in shapes],
-        [words_of(entity, drawing.look) for entity in seen.entities[:_MAX_ENTITIES]],
+        [words.get(i, "") for i in range(min(max(words, default=-1) + 1, _MAX_ENTITIES))],
         words_of(seen.globals, drawing.look) if drawing.leaves_globals_out(seen) else "",
         list(actors_of(turn, action_space, pointer)),
         None if turn.thoughts is None else turn.thoughts.value,
-        _attention_of(turn, drawing.obs_space),
+        _attention_of(turn, seen),
         _end_of(turn),
         () if turn.thoughts is None else turn.thoughts.past,
     )
@@ -486,13 +487,16 @@ def _end_of(turn: Turn) -> str:
     return one_line(", ".join([f"{ending}: reward {describe_number(episode.reward)}", *metrics]))
 
 
-def _attention_of(turn: Turn, obs_space: ObsSpace) -> list[float]:
+def _attention_of(turn: Turn, seen: SeenObservation) -> list[float]:
     """Attention of the acting entities in the last layer, averaged over heads and actors."""
     if turn.thoughts is None or turn.thoughts.attention is None:
         return []
     rows = turn.thoughts.attention[-1].mean(axis=0)
     names = [*turn.actions]
-    actors = {int(i) for each in names for i in turn.observation.actor_indices(each, obs_space)}
+    actors = {
+        int(i) for each in names for i in turn.observation.actor_indices(each, seen.obs_space)
+    }
     acting = [i for i in sorted(actors) if i < len(rows)] or list(range(len(rows)))
-    num_entities = sum(turn.observation.num_entities(name) for name in obs_space.entities)
-    return [round(float(each), 3) for each in rows[acting].mean(axis=0)[:num_entities]]
+    shown = {entity.index for entity in seen.entities}
+    means = rows[acting].mean(axis=0)[: max(shown, default=-1) + 1]
+    return [round(float(each), 3) if i in shown else 0.0 for i, each in enumerate(means)]

@@ -150,7 +150,7 @@ function barOf([label, share, isChosen], isNumber) {
 // Up to 200 items, made only while they are visible.
 function showSeen() {
   if ($("seen").open) {
-    const items = (frames[now].n || []).map(i => make("li", data.words[i]));
+    const items = (frames[now].n || []).filter(i => data.words[i]).map(i => make("li", data.words[i]));
     $("seen").lastChild.replaceChildren(...items);
   }
 }

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from entity_env.core.observation import EntityID, Observation, PlainObservation
-from entity_env.core.spaces import GLOBAL_ENTITY, EntityName, ObsSpace
+from entity_env.core.spaces import ACTOR_ENTITY, GLOBAL_ENTITY, EntityName, ObsSpace
 from entity_env.lazy_imports import np
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class SeenObservation:
 
 
 def seen_entities(observation: Observation, obs_space: ObsSpace) -> Iterator[SeenEntity]:
-    """Yields the entities in the order of `Observation.entity_ids`."""
+    """Yields the entities in the order of `Observation.entity_ids`, without `ACTOR_ENTITY`."""
     ids = enumerate(observation.entity_ids(obs_space))
     ends: dict[EntityName, list[SeenEntity]] = {
         name: [] for relation in obs_space.relations.values() for name in relation.references or ()
@@ -156,7 +156,8 @@ def seen_entities(observation: Observation, obs_space: ObsSpace) -> Iterator[See
             entity = SeenEntity(entity_id, name, row, is_visible, space.features, index, of)
             if name in ends:
                 ends[name].append(entity)
-            yield entity
+            if name != ACTOR_ENTITY:
+                yield entity
 
 
 def _numbers(observation: Observation, values: Any) -> Any:  # noqa: ANN401 - an array or a list

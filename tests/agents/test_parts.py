@@ -12,7 +12,7 @@ from entity_env import AnswerError, Game, Obs, Question, Turn
 from entity_env.agents import Agent, HumanAgent, RandomAgent, ScriptedAgent
 from entity_env.agents.human.turn_answers import TurnAnswers
 from entity_env.core.action_request import questions
-from tests.games.composite_games import PAIR, SEND, Base, Pair, Planet, Send, Share
+from tests.games.composite_games import ORDER, PAIR, SEND, Base, Order, Pair, Planet, Send, Share
 
 BASES, PLANETS = [Base(1.0), Base(2.0)], [Planet(0.0), Planet(1.0)]
 OTHER = Planet(2.0)
@@ -33,6 +33,12 @@ def ask_pair(agent: Agent) -> Any:  # noqa: ANN401 - an answer
     )
 
 
+def ask_order(agent: Agent) -> Any:  # noqa: ANN401 - an answer
+    """The second planet must not get a LOW share."""
+    obs = Obs().actors(BASES).entities(PLANETS)
+    return agent.act(obs.mask(ORDER.target, [[1, 0], [1, 1], [1, 1]], given=ORDER.share), ORDER)
+
+
 def played(ask: Callable[[Agent], Any], agent: Agent) -> Any:  # noqa: ANN401 - an answer
     """What a game gets from an agent."""
     found: list[Any] = []
@@ -42,7 +48,7 @@ def played(ask: Callable[[Agent], Any], agent: Agent) -> Any:  # noqa: ANN401 - 
         if found[0] is not None:
             agent.game_over()
 
-    game = Game(play, entities=(Base, Planet), actions=(SEND, PAIR), name="asking")
+    game = Game(play, entities=(Base, Planet), actions=(SEND, PAIR, ORDER), name="asking")
     game.run(agent)
     return found[0]
 
@@ -57,6 +63,7 @@ class Says(ScriptedAgent):
         return self.said
 
 
+FAR = Order(Share.MID, PLANETS[1], 0.5)
 GOOD = [Send(PLANETS[0], Share.MID, True), Send(PLANETS[1], Share.LOW, False)]
 
 
@@ -64,6 +71,7 @@ def test_a_bot_answers_with_decisions() -> None:
     assert played(ask_send, Says(GOOD)) == GOOD
     both = Pair(Share.LOW, Share.HIGH, True)
     assert played(ask_pair, Says(both)) == both
+    assert played(ask_order, Says(FAR)) == FAR
 
 
 @pytest.mark.parametrize(
@@ -88,6 +96,14 @@ def test_a_bot_answers_with_decisions() -> None:
         ),
         (ask_pair, [Pair(Share.LOW, Share.HIGH, True)], r"expected a Pair, got"),
         (ask_pair, Share.LOW, r"expected a Pair, got"),
+        (ask_order, [FAR], r"expected a Order, got"),
+        (ask_order, Order(Share.LOW, PLANETS[1], 0.5), r"target: its mask forbids Planet\("),
+        (
+            ask_order,
+            Order(Share.LOW, OTHER, 0.5),
+            r"target: Planet\(.*not among the 2 Planet",
+        ),
+        (ask_order, Order(Share.MID, PLANETS[1], 3.0), r"Order"),
     ],
 )
 def test_bad_answers_of_bots_are_named(
@@ -108,6 +124,10 @@ def test_a_person_answers_part_by_part() -> None:
     assert "Send.is_fast of Base x=2 (2 of 2), Planet size=1, LOW:" in out.getvalue()
     person = HumanAgent(source=io.StringIO("LOW\nLOW\nHIGH\nTrue\n"), out=out)  # LOW is illegal
     assert played(ask_pair, person) == Pair(Share.LOW, Share.HIGH, True)
+    out = io.StringIO()
+    person = HumanAgent(source=io.StringIO("LOW\n2\n1\n0.5\n"), out=out)  # 2 is illegal
+    assert played(ask_order, person) == Order(Share.LOW, PLANETS[0], 0.5)
+    assert "__actor__" not in out.getvalue()
 
 
 def test_a_person_goes_back_to_the_previous_part() -> None:

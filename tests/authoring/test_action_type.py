@@ -151,7 +151,7 @@ def test_a_class_means_one_choice_for_the_whole_observation() -> None:
         ([Move], "got "),
         ("Move", "got 'Move'"),
         (Nothing, "no fields, so there is nothing to choose"),
-        (Count, "field 'number' must be an Enum(, bool)?, got <class 'int'>"),
+        (Count, "field 'number' must be an Enum(, bool, .*)?, got <class 'int'>"),
         (Unknown, "annotation 'Nowhere' cannot be resolved"),
         (make_enum("Empty", []), "at least one label"),
     ],

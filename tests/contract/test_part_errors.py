@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from entity_env import (
 )
 from entity_env.agents import Agent, RandomAgent, random_actions
 from entity_env.vec import VecEnv
-from tests.games.composite_games import PAIR, SEND, Base, Planet, Send, Share
+from tests.games.composite_games import ORDER, PAIR, SEND, Base, Order, Planet, Send, Share
 from tests.helpers.strategies import untyped
 
 
@@ -53,6 +53,7 @@ class Launch:
     is_fast: bool
 
 
+NAMED = make_dataclass("__actor__", [])
 LAUNCH = Composite(Launch)
 FROZEN = r"a decision in several parts must be a frozen dataclass with fields, got"
 
@@ -66,7 +67,9 @@ FROZEN = r"a decision in several parts must be a frozen dataclass with fields, g
         (lambda: Composite(Send, untyped(3)), r"Composite: name must be a text"),
         (lambda: Composite(Count), r"field 'number' must be an Enum, bool, an entity class or Ann"),
         (lambda: Composite(Unbounded), r"field 'number' must be .*Range\(low, high\)\], got"),
-        (lambda: GlobalComposite(Send), r"field 'target' must be an Enum, bool, got .*Planet"),
+        (lambda: GlobalComposite(Count), r"field 'number' must be an Enum, bool, an entity class"),
+        (lambda: Game(_play, entities=(Base,), actions=(ORDER,)), r"Order\.target selects Planet"),
+        (lambda: Game(_play, entities=(Planet, NAMED), actions=(ORDER,)), r"'__actor__' is reserv"),
         (lambda: Game(_play, entities=(Base,), actions=(SEND,)), r"Planet"),
     ],
 )
@@ -108,6 +111,14 @@ ONES = [[[True] * 3] * 2] * 2
         ),
         (lambda obs: obs.mask(SEND.share, [[True]], given=SEND.target), r"\(num_actors, num_earli"),
         (lambda obs: obs.mask(SEND.share, untyped(1), given=SEND.target), r"num_earlier.* got 1"),
+        (
+            lambda obs: obs.actors([], ORDER),
+            r"Order\.share is decided once .* leave it out of obs\.",
+        ),
+        (
+            lambda obs: obs.allowed(ORDER.amount),
+            r"asks for real numbers: it has no list of choices",
+        ),
         (lambda obs: obs.allowed(SEND), r"has several parts: obs\.allowed\(action\.target\) lists"),
     ],
 )
@@ -139,9 +150,43 @@ def plain(part: str, mask: Any) -> Callable[[Agent], Any]:  # noqa: ANN401 - a m
     )
 
 
+def ordered(planets: list[Planet] = PLANETS, **masks: Any) -> Callable[[Agent], Any]:  # noqa: ANN401 - masks
+    def act(agent: Agent) -> Any:  # noqa: ANN401 - an answer
+        obs = Obs().actors(BASES).entities(planets)
+        for field, (mask, given) in masks.items():
+            obs.mask(getattr(ORDER, field), mask, given=given)
+        return agent.act(obs, ORDER)
+
+    return act
+
+
+NO_PLANET = (
+    r"Order\.target selects a Planet, but {}: ask for this decision only if there is a Planet"
+)
+
+
 @pytest.mark.parametrize(
     ("act", "message"),
     [
+        (ordered([]), NO_PLANET.format("the observation has none")),
+        (ordered([], target=([], None)), NO_PLANET.format("the observation has none")),
+        (ordered(target=([False] * 2, None)), NO_PLANET.format("its mask forbids all")),
+        (ordered(target=(np.zeros((3, 2)), ORDER.share)), NO_PLANET.format("its mask forbids all")),
+        (
+            ordered(share=([True] * 2, None)),
+            r"'Order\.share' needs the shape \(num_choices,\) = \(3,",
+        ),
+        (ordered(share=([False] * 3, None)), r"'Order\.share' .*allow"),
+        (
+            ordered(target=([True] * 3, None)),
+            r"'Order\.target' needs the shape \(num_choices,\) = \(2",
+        ),
+        (ordered(target=([[True] * 2] * 2, ORDER.share)), r"needs 3 rows per actor, one for each"),
+        (
+            ordered(target=([[False] * 2, [True] * 2, [True] * 2], ORDER.share)),
+            r"'Order\.target': actor 0 has no legal choice after 'LOW' of 'Order\.share': forbid",
+        ),
+        (ordered(amount=([True], None)), r"takes no mask"),
         (
             lambda agent: agent.act(Obs().actors(BASES, SEND).entities(PLANETS), SEND.share),
             "declared",
@@ -177,6 +222,10 @@ def test_mistakes_are_errors_in_every_way_of_playing(
         masked([[[0, 0, 0], [1, 1, 1]]] * 2, target=[[0, 1]] * 2),  # nothing after what is illegal
         masked([np.ones((2, 3), np.bool_)] * 2),
         masked(np.ones((2, 2, 3), np.int64)),
+        ordered(),
+        ordered(share=(np.ones(3), None), target=([True, False], None)),
+        ordered(share=([[True] * 3], None), target=(np.ones((1, 3, 2)), ORDER.share)),
+        ordered(share=([False, True, True], None), target=([[0, 0], [0, 1], [1, 1]], ORDER.share)),
         plain("share", [[np.bool_(True)] * 3] * 2),
         plain("share", ONES),
     ],
@@ -198,4 +247,49 @@ def game_of(act: Callable[[Agent], Any]) -> Game:
         if act(agent) is not None:
             agent.game_over(Obs())
 
-    return Game(play, entities=(Base, Planet), actions=(SEND,), name="one")
+    return Game(play, entities=(Base, Planet), actions=(SEND, ORDER), name="one")
+
+
+@pytest.mark.parametrize("num_planets", [0, 1])
+def test_truncated_episodes_need_no_target(num_planets: int) -> None:
+    def play(agent: Agent, *, seed: int) -> None:
+        while agent.act(Obs().entities(PLANETS), ORDER) is not None:
+            agent.game_over(Obs().actors(BASES).entities(PLANETS[:num_planets]), truncated=True)
+
+    game = Game(play, entities=(Base, Planet), actions=(ORDER,), name="cut")
+    turns: list[Turn] = []
+    game.run(RandomAgent(seed=0), watch=turns.append)
+    assert [len(turn.observation.actions) for turn in turns] == [3, 3 * num_planets]
+    with VecEnv(game, 2) as vec:
+        obs = vec.reset()
+        obs = vec.act(random_actions(obs, vec.action_space(), np.random.default_rng(0)))
+        assert obs.final is not None
+        lengths = obs.final.action_masks["Order.amount"].actors.lengths
+        assert lengths.tolist() == [num_planets] * 2
+        assert obs.features["__actor__"].lengths.tolist() == [1, 1]
+
+
+def test_a_bystander_can_be_hidden_and_others_ask_beside_it() -> None:
+    """Actions of actors and of the whole observation, in one `act`."""
+    answers: list[Any] = []
+
+    def play(agent: Agent, *, seed: int) -> None:
+        obs = Obs().actors(BASES).entities(PLANETS)
+        obs.visible(Base, [True, False]).visible(Planet, [False] * 2)
+        found = agent.act(obs.mask(ORDER.target, [False, True]), SEND, ORDER)
+        if found is not None:
+            answers.append(found)
+            assert obs.actors_of(ORDER) == []
+            assert obs.allowed(ORDER.target) == PLANETS[1:]
+            agent.game_over(Obs())
+
+    game = Game(play, entities=(Base, Planet), actions=(SEND, ORDER), name="both")
+    game.run(RandomAgent(seed=0))
+    with VecEnv(game, 2) as vec:
+        obs = vec.reset()
+        vec.act(random_actions(obs, vec.action_space(), np.random.default_rng(0)))
+    for sent, order in answers:
+        assert [type(each) for each in sent] == [Send] * 2
+        assert isinstance(order, Order)
+        assert order.target is PLANETS[1]
+    assert len(answers) == 3

@@ -33,7 +33,11 @@ from tests.games.composite_games import (
 from tests.helpers.batches import assert_same
 
 RULES = st.one_of(
-    st.builds(Rules, st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=4).map(tuple)),
+    st.builds(
+        Rules,
+        st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=4).map(tuple),
+        st.booleans(),
+    ),
     st.builds(
         Rules,
         st.lists(st.sampled_from(("share", "bool")), min_size=1, max_size=4).map(tuple),

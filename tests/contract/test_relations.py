@@ -20,7 +20,14 @@ from entity_env.agents import RandomAgent, TrainAgentEnv, random_actions
 from entity_env.core.observation import Observation
 from entity_env.vec import VecEnv
 from tests.contract.test_parts import of_row, stepped
-from tests.games.relation_games import NUM_STEPS, random_relations, routes, scene_of, travels
+from tests.games.relation_games import (
+    NUM_STEPS,
+    convoys,
+    random_relations,
+    routes,
+    scene_of,
+    travels,
+)
 from tests.helpers.batches import assert_same
 
 SEEDS = st.integers(0, 999)
@@ -76,7 +83,7 @@ def test_batches_show_the_scenes_and_step_like_single_games(game: Game, seed: in
 
 @pytest.mark.slow
 @settings(max_examples=6)
-@given(st.sampled_from((*GAMES, routes, travels)), SEEDS)
+@given(st.sampled_from((*GAMES, routes, travels, convoys)), SEEDS)
 def test_workers_and_threads_send_the_same_batches(game: Game, seed: int) -> None:
     makers: list[Callable[[], VecEnv]] = [
         lambda: VecEnv(game, NUM_ENVS, seed=seed),

@@ -122,6 +122,37 @@ duel = Game(
     play_duel, entities=(), actions=(PAIR,), global_features=View, num_agents=2, name="duel"
 )
 
+
+@dataclass(frozen=True)
+class Order:
+    share: Share
+    target: Planet
+    amount: Annotated[float, Range(0.0, 2.0)]
+
+
+ORDER = GlobalComposite(Order)
+
+
+def play_order(agent: Agent, *, seed: int) -> None:
+    """One order per turn, although bases could act; its amount should be the size of the target."""
+    rng, score = Random(seed), 0.0
+    for _ in range(5):
+        planets = [Planet(float(rng.randrange(3))) for _ in range(rng.randrange(1, 4))]
+        obs = Obs(score).actors([Base(rng.random())]).entities(planets)
+        smaller = [[each.size <= share.value for each in planets] for share in Share]
+        obs.mask(ORDER.share, [any(row) for row in smaller])
+        order = agent.act(obs.mask(ORDER.target, smaller, given=ORDER.share), ORDER)
+        if order is None:
+            return
+        assert isinstance(order, Order)
+        assert order.target in planets
+        assert order.target.size <= order.share.value
+        score -= abs(order.amount - order.target.size) / 10
+    agent.game_over(Obs(score))
+
+
+order = Game(play_order, entities=(Base, Planet), actions=(ORDER,), name="order")
+
 # ------------------------------------------------------------------ random games
 
 
@@ -149,10 +180,14 @@ NUM_STEPS = 4
 
 @dataclass(frozen=True)
 class Rules:
-    """Rules of a random game: kinds of the parts, all `Enum` or bool if it is global."""
+    """Rules of a random game: kinds of the parts, and whether each observation asks once."""
 
     kinds: tuple[str, ...]
     is_global: bool = False
+
+    @property
+    def has_global_parts(self) -> bool:
+        return self.is_global and {"share", "bool"} >= {*self.kinds}
 
 
 @dataclass
@@ -189,8 +224,15 @@ class Scene:
 
 @cache
 def scene_of(rules: Rules, number: int, step: int) -> Scene:
-    """The scene of a step; the same for the same arguments."""
+    """The scene of a step; the same for the same arguments. A global decision has a target."""
     rng = Random(f"{rules}/{number}/{step}")
+    scene = _random_scene(rules, rng)
+    while rules.is_global and not scene.is_asked(rules.kinds, 0):
+        scene = _random_scene(rules, rng)
+    return scene
+
+
+def _random_scene(rules: Rules, rng: Random) -> Scene:
     actees = {"planet": rng.choice((0, 1, 2, 3)), "moon": rng.choice((0, 1, 2, 2))}
     scene = Scene(1 if rules.is_global else rng.randrange(4), actees)
     for part, kind in enumerate(rules.kinds):
@@ -260,11 +302,14 @@ class Play:
             "moon": [Moon(i) for i in range(scene.num_actees["moon"])],
         }
         obs = Obs(score).globals(Where(number, step))
-        if not self.rules.is_global:
+        if not self.rules.has_global_parts:
             shown = [entities["planet"], entities["moon"]]
             rng.shuffle(shown)
             obs.entities(shown[0])
-            obs.actors([Base(i) for i in range(scene.num_bases)], self.decision)
+            if self.rules.is_global:  # bystanders
+                obs.actors([Base(i) for i in range(rng.randrange(3))])
+            else:
+                obs.actors([Base(i) for i in range(scene.num_bases)], self.decision)
             obs.entities(shown[1])
         parts = self.decision.elements
         for part, flags in scene.masks.items():
@@ -308,7 +353,7 @@ class RandomGame(Game):
         self.decision = GlobalComposite(cls) if rules.is_global else Composite(cls)
         super().__init__(
             Play(rules, self.decision),
-            entities=() if rules.is_global else (Base, Planet, Moon),
+            entities=() if rules.has_global_parts else (Base, Planet, Moon),
             actions=(self.decision,),
             global_features=Where,
             name="random_parts",

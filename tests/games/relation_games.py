@@ -8,11 +8,11 @@ from enum import Enum
 from functools import cache
 from itertools import compress
 from random import Random
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from entity_env import HIDDEN, Composite, Game, Obs, SelectEntity
+from entity_env import HIDDEN, Composite, Game, GlobalComposite, Obs, Range, SelectEntity
 from entity_env.agents import Agent
 
 
@@ -56,6 +56,16 @@ class Travel:
 
 GO = SelectEntity(Route)
 TRAVEL = Composite(Travel)
+
+
+@dataclass(frozen=True)
+class Convoy:
+    kind: Kind
+    route: Route
+    size: Annotated[float, Range(0.0, 9.0)]
+
+
+CONVOY = GlobalComposite(Convoy)
 
 
 def play_routes(agent: Agent, *, seed: int, num_planets: int = 4) -> None:
@@ -108,6 +118,33 @@ def play_travels(agent: Agent, *, seed: int) -> None:
 
 travels = Game(
     play_travels, entities=(Planet,), relations=(Route,), actions=(TRAVEL,), name="travels"
+)
+
+
+def play_convoys(agent: Agent, *, seed: int) -> None:
+    """One convoy on any route, in odd steps of its kind; its size should be the route's `eta`."""
+    rng, score = Random(seed), 0.0
+    for step in range(4):
+        planets = [Planet(rng.randrange(9)) for _ in range(3)]
+        shown = [
+            Route(float(rng.randrange(9)), rng.choice(planets), Kind(i % 2), planets[0])
+            for i in range(5)
+        ]
+        obs = Obs(score).relations(shown).actors(planets)
+        of_kind = [[route.kind is kind for route in shown] for kind in Kind]
+        if step % 2:
+            obs.mask(CONVOY.route, of_kind, given=CONVOY.kind)
+        convoy = agent.act(obs, CONVOY)
+        if convoy is None:
+            return
+        assert convoy.route in shown
+        assert convoy.route.kind is convoy.kind or not step % 2
+        score -= abs(convoy.size - convoy.route.eta) / 10
+    agent.game_over(Obs(score))
+
+
+convoys = Game(
+    play_convoys, entities=(Planet,), relations=(Route,), actions=(CONVOY,), name="convoys"
 )
 
 # ------------------------------------------------------------------ random games

@@ -25,9 +25,9 @@ from entity_env.replay import Decision, Replay, branch, record, verify_in_new_pr
 from entity_env.replay.encoding import checksum, observation_from_json, observation_to_json
 from entity_env.vec import VecEnv
 from tests.contract.test_parts import RULES
-from tests.games.composite_games import RandomGame, Rules, duel, pair, send
+from tests.games.composite_games import RandomGame, Rules, duel, order, pair, send
 
-GAMES = [send, pair, duel]
+GAMES = [send, pair, duel, order]
 
 
 @pytest.mark.slow

@@ -16,9 +16,9 @@ from entity_env.agents.imitation.dataset import Dataset
 from entity_env.replay import Replay, branch, dataset_of, record, verify_in_new_process
 from entity_env.replay.encoding import checksum, observation_from_json, observation_to_json
 from entity_env.vec import VecEnv
-from tests.games.relation_games import random_relations, routes, travels
+from tests.games.relation_games import convoys, random_relations, routes, travels
 
-GAMES = [routes, travels, random_relations]
+GAMES = [routes, travels, convoys, random_relations]
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ from entity_env.vec.batch_env.array_batch import write_frame
 from entity_env.vec.evaluation.games import EvaluationGames
 from entity_env.vec.replay_buffer import ReplayBuffer
 from tests.contract.test_parts import RULES
-from tests.games.composite_games import RandomGame, Rules, duel, pair, send
+from tests.games.composite_games import RandomGame, Rules, duel, order, pair, send
 from tests.helpers.batches import assert_same_mask
 
 
@@ -129,7 +129,7 @@ def _require_pairs(obs: VecObs) -> None:
     np.testing.assert_array_equal(mask.mask.values, wanted)
 
 
-@pytest.mark.parametrize("game", [send, pair])
+@pytest.mark.parametrize("game", [send, pair, order])
 def test_episode_envs_step_them(game: Game) -> None:
     rng = np.random.default_rng(0)
     with EpisodeEnv.of(game) as env:

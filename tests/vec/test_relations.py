@@ -34,6 +34,7 @@ from tests.games.relation_games import (
     Kind,
     Planet,
     Route,
+    convoys,
     play_routes,
     random_relations,
     routes,
@@ -41,12 +42,12 @@ from tests.games.relation_games import (
 )
 from tests.helpers.strategies import Move
 
-GAMES = [routes, travels, random_relations]
+GAMES = [routes, travels, convoys, random_relations]
 
 
 @pytest.mark.slow
 @settings(max_examples=10)
-@given(st.sampled_from((routes, travels)), st.integers(0, 99), st.sampled_from((10, 100)))
+@given(st.sampled_from((routes, travels, convoys)), st.integers(0, 99), st.sampled_from((10, 100)))
 def test_a_replay_buffer_keeps_relations(game: Game, seed: int, capacity: int) -> None:
     buffer, rng = ReplayBuffer(capacity), np.random.default_rng(seed)
     seen: list[VecObs] = []

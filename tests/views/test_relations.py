@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
+from benchmarks.peers.network_vectors import random_weights
 from entity_env import Entity, Game, Obs, Observation, ObsSpace, SelectEntity
 from entity_env.agents import Agent, HumanAgent, RandomAgent
+from entity_env.agents.rogue_net import NumpyAgent, RogueNetConfig
 from entity_env.authoring.local_run import Turn
 from entity_env.views import find_look
 from entity_env.views.describe import describe_observation, entity_tables, words_of
 from entity_env.views.drawing import Drawing
 from entity_env.views.look import Look, Style
 from entity_env.views.seen import SeenObservation, seen_entities
-from tests.games.relation_games import routes
+from tests.games.relation_games import convoys, routes
+from tests.views.test_animation import animation_of, data_of
 
 
 @dataclass
@@ -107,6 +111,23 @@ def test_a_person_chooses_among_the_links_of_a_dot() -> None:
     out = io.StringIO()
     links.run(HumanAgent(source=io.StringIO("1\n3\n"), out=out))
     assert "Link a=(Dot x=0 y=0) b=(Dot x=2 y=1) size=5" in out.getvalue()
+
+
+def test_the_actor_of_a_global_decision_is_not_shown() -> None:
+    spaces = convoys.obs_space(), convoys.action_space()
+    agent = NumpyAgent(random_weights(spaces, RogueNetConfig(d_model=16)), seed=0)
+    turns: list[Turn] = []
+    convoys.run(agent, watch=turns.append)
+    turns = [replace(turn, thoughts=agent.think(turn.observation)) for turn in turns[:-1]]
+    animation = animation_of(convoys, turns)
+    assert "__actor__" not in json.dumps(data_of(animation.html()))
+    for turn, still in zip(turns, animation.stills, strict=True):
+        types = [words.partition(" ")[0] for words in still.words]
+        assert types == ["Planet"] * 3 + [""] + ["Route"] * 5
+        assert still.attention[3] == 0 < max(still.attention)
+        titles = [bars.title for bars in still.actors]
+        assert titles == ["Convoy.kind", "Convoy.route", "Convoy.size"]
+        assert "__actor__" not in describe_observation(turn.observation, convoys.obs_space())
 
 
 def test_wrong_rows_are_drawn_with_their_numbers() -> None:

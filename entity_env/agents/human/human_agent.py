@@ -260,7 +260,7 @@ class _Asking:
     def title(self, actor: int) -> str:
         question = self.question
         entity = question.actors[actor]
-        if entity is None:
+        if entity not in self.words:  # asked once
             return question.name
         count = len(question.actors)
         place = f" ({actor + 1} of {count})" if count > 1 else ""
@@ -286,6 +286,7 @@ class _Asking:
         def draw(focus: int | None, num_lines: int) -> None:
             selected = actees[focus] if actees and focus is not None else None
             actor_id = self.question.actors[actor]
+            actor_id = actor_id if actor_id in self.words else None
             self.draw(Asked(actor_id, on_board, selected, menu, num_lines))
 
         return draw

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from entity_env.authoring.action_type import ActionType, SelectEntity
+from entity_env.authoring.action_type import ActionType, Continuous, SelectEntity
 from entity_env.authoring.entity_type import EntityType, Places
 from entity_env.authoring.relations.relation_type import relation_type
 from entity_env.core.observation import BoolMask
@@ -13,6 +13,7 @@ from entity_env.core.spaces import ActionName
 from entity_env.core.validation import (
     as_mask,
     is_nested,
+    mask_rows,
     nested_mask,
     reference_error,
     wrong_reference,
@@ -136,11 +137,15 @@ def relation_type_in(obs: HasGroups, cls: type) -> EntityType:
 def mask_of(kind: ActionType[Any], obs: HasGroups) -> BoolMask | None:
     """The mask of an action; of one that selects relations, only those whose source is the actor.
 
+    The mask of an action whose actor is a `GlobalActor` has a row for this actor.
+
     Raises:
         SchemaError: the mask of such an action has the wrong shape, or an actor another class.
     """
     mask = None if obs.masks is None else obs.masks.get(kind)
-    if not isinstance(kind, SelectEntity):
+    if kind.has_own_actor and mask is not None and not isinstance(kind, Continuous):
+        return _mask_of_one(kind, mask, obs)
+    if not isinstance(kind, SelectEntity) or kind.has_own_actor:
         return mask
     for group in obs.groups:
         if type(group) is Relations:
@@ -159,6 +164,14 @@ def mask_of(kind: ActionType[Any], obs: HasGroups) -> BoolMask | None:
     ]
     actors = _places_of_actors(kind, obs, made)
     return own_relations(np.concatenate(sources), actors, mask, kind.name)
+
+
+def _mask_of_one(kind: ActionType[Any], mask: BoolMask, obs: HasGroups) -> BoolMask:
+    """The mask of a `GlobalActor`, with a row for it."""
+    is_select = isinstance(kind, SelectEntity)
+    num_choices = num_of_class(kind.actee, obs) if is_select else len(kind.choices)  # type: ignore[attr-defined]  # a categorical action
+    read = nested_mask if is_nested(mask) else mask_rows
+    return read(mask, (1, num_choices), kind.name, may_block=is_select, is_global=True)
 
 
 def _places_of_actors(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import (
+    ACTOR_ENTITY,
     GLOBAL_ENTITY,
     ActionName,
     ActionSpace,
@@ -71,7 +72,7 @@ class PaddedEntities:
             _entity_rows(name, len(entity.features), first, max_entities.get(name))
             for name, entity in obs_space.entities.items()
         ]
-        self._all = list(self.entities)
+        self._all = [rows for rows in self.entities if rows.name != ACTOR_ENTITY]
         if obs_space.global_features:
             width = len(obs_space.global_features)
             self._all.append(_EntityRows(GLOBAL_ENTITY, GLOBAL_KEY, width, 1, is_fixed=True))
@@ -146,6 +147,8 @@ def require_counts(setting: str, given: object, known: Mapping[str, object]) -> 
 
 
 def _entity_rows(name: EntityName, width: int, first: VecObs, most: int | None) -> _EntityRows:
+    if name == ACTOR_ENTITY:  # neither shown nor selected
+        return _EntityRows(name, name, 0, 0, is_fixed=False)
     if most is not None:
         largest = int(first.features[name].lengths.max(initial=0))
         if most < largest:

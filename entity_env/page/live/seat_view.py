@@ -134,6 +134,11 @@ class ShownObservation:
         frame = text(*_TEXT_SIZE, has_colors=False, ascii_only=False)
         return _ANSI.sub("", frame) if isinstance(frame, str) else ""
 
+    @cached_property
+    def _hidden(self) -> set[int]:
+        found = seen_entities(self.observation, self._drawing.obs_space)
+        return {entity.index for entity in found} - self._entities.keys()
+
     # ------------------------------------------------------------------ choices
 
     @cached_property
@@ -183,7 +188,8 @@ class ShownObservation:
                     yield mark
 
     def _path(self, question: Question, actor: int, choice: int) -> list[Json]:
-        of = self._entities.get(self.index_of.get(question.actors[actor], -1))
+        index = self.index_of.get(question.actors[actor], -1)
+        of = self._entities.get(index)
         chosen: str | SeenEntity
         if isinstance(question.space, SelectEntityActionSpace):
             entity = self._entities.get(self.index_of[question.actees[choice]])
@@ -192,7 +198,7 @@ class ShownObservation:
             chosen = entity
         else:
             chosen = question.choices[choice]
-        if of is None and question.actors[actor] is not None:
+        if of is None and index in self._hidden:
             return []
         spots = self._pointer.path(question.name, of, chosen)
         return [[round(x, 3), round(y, 3), one_line(words)] for x, y, words in spots]

@@ -71,12 +71,13 @@ def actors_of(
     """
     thoughts = {} if turn.thoughts is None else turn.thoughts.probabilities
     seen, look = pointer.seen, pointer.look
+    at = {entity.index: entity for entity in seen.entities}
     for name, action in turn.actions.items():
         ids = [None] if isinstance(action, GlobalCategoricalAction) else list(action.actors)
         index_of = {} if ids == [None] else turn.observation.index_of_ids(seen.obs_space)
         space, title = action_space[name], action_words(name)
         for row, entity_id in enumerate(ids[:_MAX_ACTORS]):
-            entity = None if entity_id is None else seen.entities[index_of[entity_id]]
+            entity = None if entity_id is None else at.get(index_of[entity_id])
             is_one_of_many = entity is not None and len(seen[entity.type]) > 1
             words = f": {clipped(words_of(entity, look), 40)}" if entity and is_one_of_many else ""
             if isinstance(action, ContinuousAction):
@@ -87,7 +88,7 @@ def actors_of(
                     bars[0] = replace(bars[0], path=path)
                 yield ActorBars(f"{title}{words}", bars)
                 continue
-            choices = _choices_of(name, action, space, seen)
+            choices = _choices_of(name, action, space, seen, at)
             probs = _row_of(thoughts.get(name, action.probs), row, len(choices))
             mask = getattr(turn.observation.actions.get(name), "mask", None)
             allowed = _row_of(mask, row, len(choices))
@@ -132,12 +133,16 @@ def _number_bars(action: ContinuousAction, space: ActionSpace, row: int) -> list
 
 
 def _choices_of(
-    name: ActionName, action: Action, space: ActionSpace, seen: SeenObservation
+    name: ActionName,
+    action: Action,
+    space: ActionSpace,
+    seen: SeenObservation,
+    at: Mapping[int, SeenEntity],
 ) -> Sequence[str | SeenEntity]:
     """The labels, or the selectable entities."""
     if isinstance(action, SelectEntityAction):
         indices = seen.observation.actee_positions(name, seen.obs_space)
-        return [seen.entities[i] for i in indices]
+        return [at[i] for i in indices]
     labels: Sequence[str] = getattr(space, "index_to_label", ())
     return labels
 

@@ -59,7 +59,7 @@ from entity_env.core.spaces import Spaces
 from entity_env.replay import record
 from entity_env.vec import VecEnv
 from tests.contract.test_parts import RULES
-from tests.games.composite_games import NUM_STEPS, RandomGame, Rules, Share, pair, send
+from tests.games.composite_games import NUM_STEPS, RandomGame, Rules, Share, order, pair, send
 
 SMALL = RogueNetConfig(d_model=8, n_layer=1, n_head=2, d_qk=4)
 FLAT = MLPConfig(hidden=(8,))
@@ -115,7 +115,7 @@ def test_numpy_computes_what_torch_computes(rules: Rules, seed: int) -> None:
     chosen: dict[str, Any] = dict(
         random_actions(obs, game.action_space(), np.random.default_rng(seed))
     )
-    configs: list[NetConfig] = [SMALL, FLAT] if rules.is_global else [SMALL]
+    configs: list[NetConfig] = [SMALL, FLAT] if rules.has_global_parts else [SMALL]
     for config in configs:
         net = random_policy(spaces_of(game), config, seed)
         chooser = Chooser()
@@ -152,7 +152,7 @@ def test_later_parts_depend_on_the_choice_and_stay_legal(config: NetConfig) -> N
     assert not torch.allclose(found[0], found[1], atol=1e-3)
 
 
-@pytest.mark.parametrize("game", [send, pair], ids=["send", "pair"])
+@pytest.mark.parametrize("game", [send, pair, order], ids=lambda game: game.name)
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
 def test_agents_play_record_and_think(game: Game, backend: Backend, tmp_path: Path) -> None:
     write_agent(tmp_path / "a.agent", random_policy(spaces_of(game), SMALL, 1).weights())
@@ -233,7 +233,9 @@ def test_names_change_everywhere() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("game", "config"), [(send, SMALL), (pair, SMALL), (pair, FLAT)])
+@pytest.mark.parametrize(
+    ("game", "config"), [(send, SMALL), (pair, SMALL), (pair, FLAT), (order, SMALL)]
+)
 def test_a_run_repeats_itself(game: Game, config: NetConfig) -> None:
     found = []
     for _ in range(2):

@@ -12,7 +12,18 @@ from entity_env import Game, Obs, SchemaError
 from entity_env.agents import Agent
 from entity_env.interop.gymnasium import EntityVectorEnv, GameEnv
 from entity_env.vec import VecEnv
-from tests.games.composite_games import PAIR, Pair, Share, View, duel, pair
+from tests.games.composite_games import (
+    ORDER,
+    PAIR,
+    Base,
+    Order,
+    Pair,
+    Planet,
+    Share,
+    View,
+    duel,
+    pair,
+)
 
 REFUSED = r"action 'Pair\.second' depends on the choice before it, and Gymnasium has no such masks"
 
@@ -59,4 +70,27 @@ def test_other_masks_are_shown() -> None:
     assert not env.step(action)[2]
     with pytest.raises(SchemaError, match="mask forbids"):
         env.step({name: np.int64(0) for name in action})
+    env.close()
+
+
+def test_the_actor_of_a_global_decision_is_not_shown() -> None:
+    planets, answers = [Planet(1.0), Planet(2.0)], []
+
+    def play(agent: Agent, *, seed: int) -> None:
+        for turn in range(3):
+            obs = Obs().actors([Base(turn)]).entities(planets)
+            answer = agent.act(obs.mask(ORDER.target, [False, True]), ORDER)
+            if answer is None:
+                return
+            answers.append(answer)
+        agent.game_over(obs)
+
+    game = Game(play, entities=(Base, Planet), actions=(ORDER,), name="free")
+    env = GameEnv(game)
+    shown, info = env.reset(seed=0)
+    assert {*shown} == {"Base", "Planet"}
+    assert info["action_mask"]["Order.target"].tolist() == [0, 0, 1]
+    action = {"Order.share": 2, "Order.target": 2, "Order.amount": np.array([0.5], np.float32)}
+    assert [env.step(action)[2] for _ in range(3)] == [False, False, True]
+    assert answers[-3:] == [Order(Share.HIGH, planets[1], 0.5)] * 3
     env.close()

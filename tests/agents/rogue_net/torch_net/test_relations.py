@@ -48,7 +48,7 @@ from entity_env.agents.rogue_net.transfer import transfer
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.vec_obs import VecSelectEntityActionMask
 from entity_env.errors import CheckpointError, SchemaError
-from tests.games.relation_games import routes, travels
+from tests.games.relation_games import convoys, routes, travels
 from tests.page.test_network import (
     ACTIONS,
     LINKED,
@@ -376,7 +376,7 @@ def test_other_files_refuse_relations() -> None:
         spaces_to_ron(LINKED, ACTIONS)
 
 
-@pytest.mark.parametrize("game", [routes, travels], ids=lambda game: game.name)
+@pytest.mark.parametrize("game", [routes, travels, convoys], ids=lambda game: game.name)
 def test_agents_play_games_with_relations(game: Game) -> None:
     """In torch and numpy, alone and in batches."""
     spaces = game.schema.obs_space(), game.schema.action_space()
