@@ -437,9 +437,7 @@ def test_actors_compare_only_the_relations_they_may_select(
     assert_allclose(ours.probs_of_choices, probs, atol=1e-5)
     assert_allclose(theirs.probs_of_choices(), probs, atol=1e-5)
     assert ours.logprobs.shape[1] == (probs > 0).sum(axis=1).max()
-    assert_allclose(
-        theirs.entropy(), -(probs * np.log(probs + (probs == 0))).sum(1), atol=1e-4
-    )
+    assert_allclose(theirs.entropy(), -(probs * np.log(probs + (probs == 0))).sum(1), atol=1e-4)
     for choice in range(num_choices):
         found = theirs.logprob(torch.full((num_actors,), choice)).numpy()
         assert_allclose(np.exp(found), probs[:, choice], atol=1e-5)
