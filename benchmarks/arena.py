@@ -1,9 +1,9 @@
 """Do agents beat the bots of kaggle-environments after an hour, and how fast is their training?
 
 `orbit_wars_vs_starter_pct` is the share of 200 games, half of them from each seat, that an agent
-wins with sampled actions after 60 minutes of training against that bot, with two workers and the
-settings of the tutorial; `planet_wars_vs_nearest_enemy_pct` is that after 4 minutes. A draw counts
-half. They are medians over the seeds, with the minutes and decisions of the training.
+wins with sampled actions after 60 minutes of training against that bot, with two workers;
+`planet_wars_vs_nearest_enemy_pct` is that after 4 minutes. A draw counts half. They are medians
+over the seeds, with the minutes and decisions of the training.
 
 `GAME_decisions_per_s` is the number of decisions per second of processor time when training
 continues from that agent, in one process with one thread; `GAME_rules_share`,
@@ -50,17 +50,11 @@ class ArenaTask:
     game: str
     bot: str
     minutes: float
-    settings: tuple[str, ...] = ()
 
 
 TASKS: Final = {
     "orbit_wars": ArenaTask("orbit_wars", "starter", 60.0),
-    "planet_wars": ArenaTask(
-        "planet_wars",
-        "nearest_enemy",
-        4.0,
-        ("--set-train=gamma=0.995", "--set-train=ent_coef=0.03"),
-    ),
+    "planet_wars": ArenaTask("planet_wars", "nearest_enemy", 4.0),
 }
 
 
@@ -101,9 +95,8 @@ def finished(
         shutil.rmtree(part, ignore_errors=True)  # of a run that was interrupted
         limit = f"{60 * (task.minutes if minutes is None else minutes):.0f}s"
         words = ["train", f"kaggle:{task.game}", "--max-time", limit, "--seed", str(seed)]
-        words += ["--num-envs", "16", "--num-steps", "64", "--learning-rate", "0.002"]
         words += ["--num-workers", "2", "--opponent", task.bot, "--eval-opponent", task.bot]
-        _run("entity_env", *words, *task.settings, "--out", str(part))
+        _run("entity_env", *words, "--out", str(part))
         part.rename(run)
     file = run.with_suffix(".json")
     found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}

@@ -16,6 +16,16 @@ Fight: TypeAlias = Callable[[int, int, Mapping[int, int]], tuple[int, int]]
 
 HORIZON: Final = 40
 """Turns that forecasts cover; a feature with this value means later or never."""
+TRAINING: Final = {
+    "num_envs": 16,
+    "num_steps": 64,
+    "learning_rate": 0.002,
+    "gamma": 0.995,
+    "ent_coef": 0.03,
+    "net": {"n_layer": 1},
+}
+"""Settings of the trainer: random play is too short to measure how long an episode lasts, and how
+many fleets there are."""
 _WORTH: Final = 20
 """Production of this many turns counts as much as ships."""
 

@@ -51,6 +51,7 @@ from entity_env.authoring.obs import Obs
 from entity_env.interop.kaggle import KaggleAdapter, KaggleBots, KaggleGame, play_kaggle
 from entity_env.interop.kaggle.fleets import (
     HORIZON,
+    TRAINING,
     Forecast,
     Share,
     Side,
@@ -78,8 +79,6 @@ _LEAST: Final = 10
 """Ships of the smallest fleet that is not ENOUGH: hundreds of small fleets would slow the rules."""
 _TURNS: Final = np.arange(HORIZON + 1)
 _PER_TURN: Final = (1 / _TURNS[1:]).astype(np.float32)
-_TRAINING: Final = {"update_epochs": 3, "gamma": 0.995, "ent_coef": 0.03}
-"""Settings of the trainer: random play is too short to measure how long an episode lasts."""
 _QUARTERS: Final[Mapping[int, tuple[int, ...]]] = {2: (0, 2), 4: (0, 1, 3, 2)}
 """Quarter turns from the home of the first player, by number of players."""
 
@@ -494,7 +493,7 @@ orbit_wars = KaggleGame(
     global_features=Space,
     name="orbit_wars",
     look="entity_env.interop.kaggle.looks:orbit_wars",
-    training=_TRAINING,
+    training={**TRAINING, "update_epochs": 3},
     max_entities={"Planet": 48, "Fleet": 256},
     version="1.0.9",
 )

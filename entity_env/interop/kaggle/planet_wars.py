@@ -43,6 +43,7 @@ from entity_env.authoring.obs import Obs
 from entity_env.interop.kaggle import KaggleAdapter, KaggleBots, KaggleGame, play_kaggle
 from entity_env.interop.kaggle.fleets import (
     HORIZON,
+    TRAINING,
     Arrivals,
     Forecast,
     Share,
@@ -289,6 +290,7 @@ planet_wars = KaggleGame(
     global_features=Space,
     name="planet_wars",
     look="entity_env.interop.kaggle.looks:planet_wars",
+    training=TRAINING,
     max_entities={"Planet": 30, "Fleet": 256},
     version="1.0.0",
 )
