@@ -11,6 +11,9 @@ continues from that agent, in one process with one thread; `GAME_rules_share`,
 the features and masks of the adapter, and the bot (`benchmarks/peers/arena_speed.py`). Median of
 three processes per seed.
 
+`--curves FILE` writes a line of JSON for each run: the mean reward of recent episodes of training,
+by decision.
+
 `--keep FOLDER` stores every finished run as FOLDER/GAME-SEED, with its measurements next to it, and
 reuses the stored ones. Everything runs in the environment `.venv-interop`, which `make interop`
 makes.
@@ -32,10 +35,11 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from benchmarks.common import Median, report
+from benchmarks.learning import thinned
 from benchmarks.peers.environment import ROOT
 from benchmarks.peers.trainee import ONE_THREAD, interop_python
 from benchmarks.vec import Progress
-from entity_env.agents.training.tracking.runs import read_run
+from entity_env.agents.training.tracking.runs import REWARD, read_run
 
 _NUM_GAMES: Final = 200
 _EVAL_SEED: Final = 10_000
@@ -69,8 +73,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="runs per task")
     parser.add_argument("--minutes", type=float, help="of training, instead of a task's own")
     parser.add_argument("--games", type=int, default=_NUM_GAMES, help="games after training")
+    parser.add_argument("--curves", type=Path, help="file for the curves of the runs")
     given = parser.parse_args()
     figures: dict[str, float] = {}
+    curves: list[dict[str, Any]] = []
     progress = Progress()
     with TemporaryDirectory() as temporary:
         folder = given.keep or Path(temporary)
@@ -79,8 +85,12 @@ def main() -> None:
             for seed in range(1, given.seeds + 1):
                 progress.say(f"{name}, seed {seed}")
                 runs.append(finished(folder, TASKS[name], seed, given.minutes, given.games))
+                curve = curve_of(folder / f"{name}-{seed}")
+                curves.append({"task": name, "who": "ours", "seed": seed, "curve": curve})
             figures |= figures_of(TASKS[name], runs)
     progress.end()
+    if given.curves is not None:
+        given.curves.write_text("".join(json.dumps(each) + "\n" for each in curves))
     sys.path[:0] = map(str, interop_python().parents[1].glob("lib/*/site-packages"))  # for versions
     report("Games of Kaggle", figures, _PACKAGES, given.json)
 
@@ -113,6 +123,17 @@ def finished(
         found["speeds"] = [json.loads(_run(*speed)) for _ in range(_NUM_SPEEDS)]
         file.write_text(json.dumps(found, indent=1) + "\n")
     return found
+
+
+def curve_of(run: Path) -> list[tuple[int, float]]:
+    """Decisions and mean rewards of recent episodes, without the first tenth.
+
+    There, most finished episodes are short, which the agent tends to win.
+    """
+    curve = read_run(run).curves[REWARD]
+    is_later = curve.steps >= curve.steps[-1] / 10
+    points = zip(curve.steps[is_later].tolist(), curve.values[is_later].tolist(), strict=True)
+    return thinned([*points])
 
 
 def figures_of(task: ArenaTask, runs: Sequence[dict[str, Any]]) -> dict[str, float]:

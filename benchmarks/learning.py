@@ -175,7 +175,7 @@ def _runs(jobs: Sequence[Job], keep: Path | None, num_jobs: int, progress: Progr
             run = _process(with_peers, "benchmarks.peers.learn", job.who, job.task, job.seed)
         else:
             run = _process(here, "benchmarks.games.train", job.task, job.who, job.seed)
-        run["curve"] = _thinned(run["curve"])
+        run["curve"] = thinned(run["curve"])
         with lock:
             kept[job] = {"task": job.task, "who": job.who, "seed": job.seed, **run}
             if keep is not None:
@@ -190,7 +190,7 @@ def _runs(jobs: Sequence[Job], keep: Path | None, num_jobs: int, progress: Progr
     return [kept[job] for job in jobs]
 
 
-def _thinned(curve: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+def thinned(curve: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
     """Evenly spaced points of a curve, including the last, rounded to five digits."""
     last, count = len(curve) - 1, min(len(curve), _MAX_POINTS)
     places = sorted({round(last * i / max(count - 1, 1)) for i in range(count)})

@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from benchmarks import arena
 from benchmarks.common import Median
+from entity_env.agents.training.tracking.runs import REWARD, Curve
 
 
 def test_each_part_of_a_run_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,3 +43,11 @@ def test_each_part_of_a_run_is_made_once(tmp_path: Path, monkeypatch: pytest.Mon
     speed = figures["orbit_wars_decisions_per_s"]
     assert isinstance(speed, Median)
     assert (speed.low, speed, speed.high) == (4.0, 5.0, 6.0)
+
+
+def test_curves_leave_out_the_first_short_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    curve = Curve(np.arange(1, 1001) * 10, np.linspace(1, 0, 1000))
+    monkeypatch.setattr(arena, "read_run", lambda _: SimpleNamespace(curves={REWARD: curve}))
+    found = arena.curve_of(Path())
+    assert 20 < len(found) < 200
+    assert (found[0][0], found[-1]) == (1000, (10_000, 0.0))

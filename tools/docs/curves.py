@@ -1,4 +1,4 @@
-"""Curves of learning, drawn from the runs in docs/results/learning_runs.jsonl.
+"""Curves of learning, drawn from the runs in docs/results/*_runs.jsonl.
 
 `python -m tools.docs.plots` writes them. Each task has a panel. For one or two trainers, it shows
 the median over the seeds, with a band from the lowest to the highest seed; for other trainers, a
@@ -46,6 +46,7 @@ class Curves:
         trainers: names at the ends of their lines, by trainer; two at most.
         key: longer names of the trainers, in their order, and of the gray lines.
         num_points: points per line.
+        source: file of the runs, in the folder of results.
     """
 
     title: str
@@ -55,6 +56,7 @@ class Curves:
     trainers: Mapping[str, str]
     key: Sequence[str]
     num_points: int
+    source: str = "learning_runs.jsonl"
 
 
 _CONTROL: Final = Curves(
@@ -75,9 +77,20 @@ _GAMES: Final = Curves(
     ("defaults", "eight other settings"),
     num_points=15,
 )
+_ARENA: Final = Curves(
+    "Learning to beat bots of Kaggle",
+    "mean reward of recent episodes, by decision",
+    {"orbit_wars": "Orbit Wars, starter", "planet_wars": "Planet Wars, nearest_enemy"},
+    {"orbit_wars": 200_000, "planet_wars": 50_000},
+    {"ours": ""},
+    ("entity_env",),
+    num_points=40,
+    source="arena_runs.jsonl",
+)
 FILES: Final = {
     ROOT / "docs" / "learning.svg": _CONTROL,
     ROOT / "docs" / "learning_games.svg": _GAMES,
+    ROOT / "docs" / "learning_arena.svg": _ARENA,
 }
 
 
@@ -87,10 +100,13 @@ def begin(width: float, height: float) -> str:
 
 
 def pictures() -> dict[Path, str]:
-    """Both pictures by their files."""
-    lines = (RESULTS / "learning_runs.jsonl").read_text("utf-8").splitlines()
-    runs = [run for run in map(json.loads, lines) if run["curve"]]
-    return {path: svg(each, runs) for path, each in FILES.items()}
+    """All pictures by their files."""
+    return {path: svg(each, _runs(each.source)) for path, each in FILES.items()}
+
+
+def _runs(source: str) -> list[Run]:
+    lines = (RESULTS / source).read_text("utf-8").splitlines()
+    return [run for run in map(json.loads, lines) if run["curve"]]
 
 
 def svg(curves: Curves, runs: Sequence[Run]) -> str:
