@@ -345,7 +345,7 @@ class Drawing:
         """Cells per unit of coordinates."""
         widest = max(extent.span for extent in self._extents)
         is_board = self.look.board is not None or all(e.is_whole for e in self._extents)
-        if widest + 1 <= _MAX_CELLS and (is_board or widest == 0):
+        if widest + 1 <= _MAX_CELLS and (is_board or widest < 1e-300):  # else it may be infinite
             return 1.0
         return (_MAX_CELLS if is_board else _SCALED_CELLS) / widest
 
