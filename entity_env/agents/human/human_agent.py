@@ -140,6 +140,7 @@ class HumanAgent(PolicyAgent):
                     takes_defaults = True
                 except Undo:
                     answers.undo()
+                    takes_defaults = False
                     continue
                 except TimeIsUp:
                     pass

@@ -238,6 +238,18 @@ def test_backspace_goes_back_to_the_previous_actor(terminal: Terminal) -> None:
     assert "backspace undo" in terminal.shown()
 
 
+def test_backspace_takes_back_what_a_dot_chose(terminal: Terminal) -> None:
+    """The dot answers for both units, but numbers have no default."""
+    obs = Obs().actors(UNITS[:2]).entities(UNITS[2:4])
+
+    def ask(agent: Agent) -> Any:  # noqa: ANN401
+        return agent.act(obs, PICK, PUSH)
+
+    picked, pushed = answer(terminal, ".undo\n20.5\n3-0.5\n", ask)
+    assert picked == UNITS[1:3]
+    np.testing.assert_allclose(pushed, [[0.5], [-0.5]])
+
+
 def test_numbers_are_taken_back_one_by_one(terminal: Terminal) -> None:
     push = Continuous("Push", low=[-1.0, 0.0], high=[1.0, 2.0])
     steer = Obs().actors([Unit(0), Unit(1)], push)
