@@ -146,14 +146,14 @@ class Obs:
             actors, of: as in `entities`.
             actions: the requested actions that they perform; default: all.
         """
-        if self.actor_groups is None:
-            self.actor_groups = []
         performed = tuple(kind for key in actions for kind in action_type(key).elements)
         if own := [kind for kind in performed if kind.has_own_actor]:
             raise SchemaError(
                 f"{own[0].name} is decided once per observation, and no entity performs it: "
                 "leave it out of obs.actors(...)"
             )
+        if self.actor_groups is None:
+            self.actor_groups = []
         self.actor_groups.append((len(self.groups), performed))
         return self.entities(actors, of)
 

@@ -127,6 +127,13 @@ def test_masks_of_other_parts_are_refused(mask: Callable[[Obs], object], message
         mask(Obs())
 
 
+def test_refused_actors_leave_the_observation_as_it_was() -> None:
+    obs = Obs()
+    with pytest.raises(SchemaError, match="is decided once"):
+        obs.actors(BASES, ORDER)
+    assert obs.actor_groups is None
+
+
 BASES, PLANETS = [Base(1.0), Base(2.0)], [Planet(1.0), Planet(2.0)]
 NUM_EARLIER = r"needs 2 rows per actor, one for each choice of .*: got 3"
 SHAPE = r"the mask of action 'Send\.share' needs the shape \(num_actors, num_earlier, num_choices\)"
