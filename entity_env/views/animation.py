@@ -497,6 +497,7 @@ def _attention_of(turn: Turn, seen: SeenObservation) -> list[float]:
         int(i) for each in names for i in turn.observation.actor_indices(each, seen.obs_space)
     }
     acting = [i for i in sorted(actors) if i < len(rows)] or list(range(len(rows)))
-    shown = {entity.index for entity in seen.entities}
+    relations = seen.obs_space.relations  # a network does not attend to them
+    shown = {entity.index for entity in seen.entities if entity.type not in relations}
     means = rows[acting].mean(axis=0)[: max(shown, default=-1) + 1]
     return [round(float(each), 3) if i in shown else 0.0 for i, each in enumerate(means)]

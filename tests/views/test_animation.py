@@ -336,6 +336,21 @@ def test_attention_is_the_row_of_the_actor_in_the_last_layer() -> None:
     assert one_still(turn, space).attention == [0.5, 0.25]
 
 
+def test_attention_to_the_global_features_is_not_that_to_a_relation() -> None:
+    """The index of the first relation is that of the global features in `Thoughts.attention`."""
+    pair = Entity(["a", "b"], references=("A", "A"))
+    obs_space = ObsSpace(["time"], {"A": Entity(["x", "y"]), "Pair": pair})
+    observation = replace(
+        two_entities(global_features=np.zeros(1), actions={"Move": GlobalCategoricalActionMask()}),
+        features={"A": np.array([[0.0, 0.0], [1.0, 1.0]]), "Pair": np.array([[0.0, 1.0]])},
+    )
+    thoughts = Thoughts({}, attention=np.full((1, 1, 3, 3), [0.25, 0.25, 0.5], np.float32))
+    actions: dict[str, Any] = {"Move": GlobalCategoricalAction(0, "UP")}
+    turn = Turn(0, 0, 0.0, observation, actions, thoughts=thoughts)
+    animation = Animation.of([turn], obs_space, {"Move": GlobalCategoricalActionSpace(["UP"])})
+    assert animation.stills[0].attention == [0.25, 0.25]
+
+
 MOVE: dict[str, ActionSpace] = {"Move": GlobalCategoricalActionSpace(["M0", "M1"])}
 
 
