@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 
 from entity_env.core.files import parse_json
 from entity_env.core.spaces import (
+    ACTOR_ENTITY,
     ActionName,
     EntityName,
     SelectEntityActionSpace,
@@ -225,6 +226,12 @@ def ready_of(data: Mapping[str, Any], place: Place) -> ReadyMessage:
         place.refuse("the spaces have no action")
     if max(len(spaces[0].entities), len(spaces[1])) > _MAX_ITEMS:
         place.refuse(f"the spaces have more than {_MAX_ITEMS} entity types or actions")
+    actor = spaces[0].entities.get(ACTOR_ENTITY)
+    if actor is not None and (actor.features or actor.references):
+        place.refuse(
+            f"the entity {ACTOR_ENTITY!r}, which makes global decisions, must have no "
+            f"features, got {shown(list(actor.features))}: remove them, or choose another name"
+        )
     selects = _selects(data, spaces, place)
     metrics = data.get("metrics", [])
     if not isinstance(metrics, list) or not all(isinstance(each, str) for each in metrics):
@@ -252,6 +259,11 @@ def _selects(data: Mapping[str, Any], spaces: Spaces, place: Place) -> dict[Acti
                 place.refuse(
                     f"action {item['name']!r}: selects must name an entity type, "
                     f"got {shown(selected)}"
+                )
+            if selected == ACTOR_ENTITY:
+                place.refuse(
+                    f"action {item['name']!r} selects {ACTOR_ENTITY!r}, which makes global "
+                    "decisions and is never shown: choose another name for the entity type"
                 )
             found[item["name"]] = selected
     return found

@@ -142,6 +142,12 @@ def main() -> None:
                 ready["num_agents"] = 10**9
             if FAULT == "spaces":
                 ready["spaces"] = {**SPACES, "actions": [{"name": "Move", "kind": "jump"}]}
+            if FAULT == "selects_actor":
+                select = {"name": "Move", "kind": "select_entity", "selects": "__actor__"}
+                hidden = {"name": "__actor__", "features": []}
+                ready["spaces"] = {**SPACES, "entities": [hidden], "actions": [select]}
+            if FAULT == "actor":
+                ready["spaces"] = {**SPACES, "entities": [{"name": "__actor__", "features": ["x"]}]}
             if FAULT == "error":
                 connection.sendall(as_json(ERROR, {"message": "no level 7", "traceback": "here"}))
                 return
