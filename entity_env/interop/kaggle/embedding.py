@@ -39,7 +39,7 @@ except BaseException as error:
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if ".zip" in f.filename and ".zip/entity_env/" not in f.filename]
     where = own[-1].filename.partition(".zip/")[2] + f":{own[-1].lineno}: " if own else ""
-    print(where + traceback.format_exception_only(error)[-1].strip())
+    sys.exit(where + traceback.format_exception_only(error)[-1].strip())
 """
 
 
@@ -96,8 +96,8 @@ def require_alone(text: str, file: Path, modules: Iterable[str]) -> None:
         )
     except subprocess.TimeoutExpired as error:
         raise UsageError(f"{file} takes more than {_TIMEOUT_S:.0f} s to load") from error
-    lines = (done.stdout or done.stderr).strip().splitlines()
-    if done.returncode or done.stdout:
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
         what = lines[-1] if lines else f"exit code {done.returncode}"
         raise UsageError(
             f"{file} cannot be loaded from a submission, which has only numpy and the modules of "
