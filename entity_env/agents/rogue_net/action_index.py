@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,7 +83,7 @@ class Choices:
             of the observation.
         options: of an action that selects relations, `(num_actors, most_allowed)` the choices that
             each actor is allowed, which are then the columns of `allowed`; it is False behind an
-            actor's last one. Time and memory grow with these. None = columns are choices.
+            actor's last one. None = columns are choices.
     """
 
     packed: Ints
@@ -97,10 +97,15 @@ class Choices:
         """Of an action that selects entities: the most actees of an observation."""
         return 0 if self.actees is None else self.actees.max_actees
 
-    def places_of_options(self, actees: Actees, options: Ints) -> Ints:
-        """The index in `actees.packed` of each option."""
-        places: Ints = actees.mask.actees.offsets[self.rows][:, None] + options
-        return places
+    def pairs(self, actees: Actees, options: Ints) -> tuple[Ints, Ints, Ints]:
+        """Actor, column and index in `actees.packed` of every option.
+
+        Time and memory of a head grow with these, not with the most options of an actor.
+        """
+        allowed = cast("NDArray[np.bool_]", self.allowed)  # as for all actions with options
+        actors, columns = np.nonzero(allowed)
+        first = actees.mask.actees.offsets[self.rows[actors]]
+        return actors, columns, first + options[actors, columns]
 
     @property
     def num_picked(self) -> int:

@@ -357,8 +357,9 @@ class _Run:
             return np.zeros((0, 1), dtype=np.float32)
         place, width, choices = self._actees_of(action), actors.shape[1], self._choices_of(action)
         if choices.options is not None:
-            keys = actees[choices.places_of_options(place, choices.options)]
-            compared: Floats = (keys @ actors[:, :, None])[:, :, 0]
+            row, column, index = choices.pairs(place, choices.options)
+            compared = np.zeros(choices.options.shape, np.float32)
+            compared[row, column] = np.einsum("ij,ij->i", actees[index], actors[row])
             return compared * np.float32(1.0 / math.sqrt(width))
         queries = np.zeros((place.num_rows * place.max_actors, width), dtype=np.float32)
         keys = np.zeros((place.num_rows * place.max_actees, width), dtype=np.float32)

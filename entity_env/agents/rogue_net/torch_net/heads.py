@@ -73,9 +73,10 @@ class SelectEntityHead(nn.Module):
         queries = self.query_proj(_actors(x, choices, actors)) * self.scale
         if choices.options is not None:
             keys = self.key_proj(x.gather(actees.packed))
-            places = as_tensor(choices.places_of_options(actees, choices.options), keys.device)
-            of_options = keys.index_select(0, places.flatten()).view(*places.shape, -1)
-            logits = torch.bmm(of_options, queries.unsqueeze(2)).squeeze(2)
+            pairs = choices.pairs(actees, choices.options)
+            row, column, place = (as_tensor(each, keys.device) for each in pairs)
+            compared = (keys.index_select(0, place) * queries.index_select(0, row)).sum(1)
+            logits = compared.new_zeros(choices.options.shape).index_put((row, column), compared)
             return _categorical(logits, choices)
         return _categorical(self._compare(x, queries, actees), choices)
 

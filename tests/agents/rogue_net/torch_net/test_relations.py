@@ -24,6 +24,7 @@ from entity_env import (
     Observation,
     ObsSpace,
     SelectEntityActionMask,
+    SelectEntityActionSpace,
 )
 from entity_env.agents.rogue_net import (
     NeuralAgent,
@@ -476,6 +477,30 @@ def test_memory_grows_with_the_number_of_relations() -> None:
     assert peaks[1] < 11 * peaks[0]
     found = RogueNet.of(net.weights).values(many(100_000))
     assert_allclose(found, net.distributions(many(100_000))[1], atol=1e-4)
+
+
+def test_memory_does_not_grow_with_the_most_options_of_an_actor() -> None:
+    """One of 100 actors has all other relations, or each has 20 more."""
+    obs_space = ObsSpace((), {"A": Entity(("x",)), "R": Entity(("s", "t"), references=("A", "A"))})
+    spaces = obs_space, {"Pick": SelectEntityActionSpace()}
+    net = NumpyNet(random_weights(spaces, RogueNetConfig(d_model=64, n_layer=0, d_qk=64)))
+    peaks = []
+    for more in (np.repeat(np.arange(100), 20), np.zeros(2000, np.int64)):
+        sources = np.concatenate([np.arange(100), more])
+        batch = many(len(sources))
+        batch.features["R"].values[:, 0] = sources
+        flags = (np.arange(100)[:, None] == sources).flatten()
+        actors = RaggedArray(np.arange(100), np.array([100]))
+        actees = RaggedArray(1000 + np.arange(len(sources)), np.array([len(sources)]))
+        mask = RaggedArray(flags, np.array([len(flags)]))
+        batch = replace(
+            batch, action_masks={"Pick": VecSelectEntityActionMask(actors, actees, mask)}
+        )
+        tracemalloc.start()
+        net.distributions(batch)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 3 * peaks[0]
 
 
 def test_initial_relations_matter_little() -> None:
