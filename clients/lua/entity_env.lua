@@ -67,6 +67,13 @@ local function check(game, obs)
   for name in pairs(game.parts and obs and obs.mask or {}) do
     if not game.is_part[name] then error("the decision has no part " .. name .. ", which has a mask", 3) end
   end
+  for k, action in ipairs(game.parts and obs and obs.mask and game.actions or {}) do
+    local mask, before = obs.mask[action.part], game.actions[k - 1]
+    if mask and type(mask[1]) == "table" and #mask ~= (before and #before.labels or 0) then
+      local wanted = before and #before.labels .. " lists, one for each choice of " .. before.part or "flags instead of lists"
+      error(("the mask of %s must have %s; it has %d"):format(action.part, wanted, #mask), 3)
+    end
+  end
 end
 
 -- An observation: {score = 0, Head = {{1, 2}}, Food = {...}}, the features of each entity in order.

@@ -40,14 +40,23 @@ def test_decisions_in_several_parts(autoreset: Autoreset) -> None:
     require_equal(ExternalGame(["lua5.4", str(SIGNALS)], link="stdio"), signals, autoreset)
 
 
-def test_a_mask_of_an_unknown_part(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        ("{wheel = {}}", r"the decision has no part wheel, which has a mask"),
+        ("{flag = {{true, false, false}}}", r"flag must have 2 lists, one for each choice of"),
+        ("{turn = {{true, false}}}", r"the mask of turn must have flags instead of lists"),
+    ],
+)
+def test_wrong_masks_of_parts(mask: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "tests" / "vec" / "external" / "clients" / "signals.lua"
     path.parent.mkdir(parents=True)
-    path.write_text(SIGNALS.read_text().replace("local mask = {}", "local mask = {wheel = {}}"))
+    code = SIGNALS.read_text().replace("if next(mask) then", f"mask = {mask} if true then")
+    path.write_text(code)
     (tmp_path / "clients").symlink_to(FOLDER.parent)
     with (
         VecEnv(ExternalGame(["lua5.4", str(path)], link="stdio"), 1) as vec,
-        pytest.raises(WorkerError, match=r"the decision has no part wheel, which has a mask"),
+        pytest.raises(WorkerError, match=message),
     ):
         vec.reset()
 
