@@ -125,9 +125,10 @@ void ee_ask(ee_agent *agent, int action);
 void ee_actor(ee_agent *agent, int action, int entity, int number);
 /* Flags of the choices of the last actor, all 1 at first: set those that are not allowed to 0.
    There is one per label, or per entity of type `selects`: add those first. If these are relations,
-   only the flags of those that start at the actor are 1 at first. At least one must stay 1. If the action depends on the one directly before it (`num_given`), and that one is not
-   continuous, there is such a row of flags for each choice of that one, in order; rows of choices
-   that are not allowed may be all 0. The pointer is valid until the next call. */
+   only the flags of those that start at the actor are 1 at first. At least one must stay 1. If the
+   action depends on the one directly before it (`num_given`), and that one is not continuous, there
+   is such a row of flags for each choice of that one, in order; rows of choices that are not allowed
+   may be all 0. The pointer is valid until the next call. */
 unsigned char *ee_mask(ee_agent *agent, int action);
 
 /* The observation is complete: the agent waits for answers. */
@@ -550,7 +551,9 @@ static void ee__complete_mask(const ee__server *server, const ee__obs *obs, int 
     for (i = first; both && i < count; i++) {
         size_t num = ee__num_choices(server, obs, action), size = (size_t)server->widths[kind->selects];
         const float *values = (const float *)(const void *)obs->values[kind->selects].data;
-        if (entity[i] != both[0]) ee__misuse("ee_actor: an actor that selects relations must be of the type of their first entity");
+        if (entity[i] != both[0]) {
+            ee__misuse("ee_actor: an actor that selects relations must be of the type of their first entity");
+        }
         for (k = 0; k < width; k++, flags++) *flags = values[k % num * size] == (float)number[i];
     }
 }

@@ -156,8 +156,9 @@ export class Obs {
   globals(features: Entity): this;
   /**
    * One flag per label; for actors, one list of flags per actor. For an action that selects relations,
-   * of which actors can only choose those that start at them, one list can serve all actors. With `given`, the name of the part
-   * directly before, there is a list of flags for each choice of that part instead of one list.
+   * of which actors can only choose those that start at them, one list can serve all actors. With
+   * `given`, the name of the part directly before, there is a list of flags for each choice of that
+   * part instead of one list.
    */
   mask(action: string, flags: Flags | readonly Flags[] | readonly (readonly Flags[])[], given?: string): this;
   visible(type: string, flags: readonly boolean[]): this;
