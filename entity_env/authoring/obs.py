@@ -507,16 +507,18 @@ def _depending(kind: ActionType[Any], given: ActionType[Any], mask: Any) -> Any:
             f"the mask of {kind.name} can depend on the choice directly before it ({before}), got "
             f"given={given.name}: {hint}"
         )
-    if is_nested(mask):
-        return mask
-    if kind.is_global:
-        return mask[None] if hasattr(mask, "ndim") else [mask]
-    is_empty = not mask.size if is_array(mask) else _has_only_empty_rows(mask)
+    rows = mask
+    if kind.is_global and not is_nested(mask):
+        rows = mask[None] if hasattr(mask, "ndim") else [mask]
+    if is_nested(rows):
+        return rows
+    is_empty = not rows.size if is_array(rows) else _has_only_empty_rows(rows)
     if is_empty:  # without actors, or without choices of the part before
-        return np.zeros((len(mask), 0, 0), dtype=np.bool_)
+        return np.zeros((len(rows), 0, 0), dtype=np.bool_)
+    actors = "" if kind.is_global else "num_actors, "
     raise SchemaError(
         f"the mask of {kind.name} depends on {given.name}, so it needs the shape "
-        f"(num_actors, num_earlier, num_choices), got {shown(mask)}"
+        f"({actors}num_earlier, num_choices), got {shown(mask)}"
     )
 
 

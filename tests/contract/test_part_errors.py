@@ -112,6 +112,10 @@ ONES = [[[True] * 3] * 2] * 2
         (lambda obs: obs.mask(SEND.share, [[True]], given=SEND.target), r"\(num_actors, num_earli"),
         (lambda obs: obs.mask(SEND.share, untyped(1), given=SEND.target), r"num_earlier.* got 1"),
         (
+            lambda obs: obs.mask(PAIR.second, [True, False], given=PAIR.first),
+            r"Pair\.second depends on Pair\.first, so .* shape \(num_earlier, num_choices\), got",
+        ),
+        (
             lambda obs: obs.actors([], ORDER),
             r"Order\.share is decided once .* leave it out of obs\.",
         ),
