@@ -88,7 +88,7 @@ def preset_of(game: Game) -> Preset:
     if "preset" in own:
         name = own.pop("preset")
         preset = Preset(game.name, game.name) if name is None else named_preset(name)
-    envs = {name: own.pop(name) for name in ("num_envs",) if name in own}
+    envs = {"num_envs": own.pop("num_envs")} if "num_envs" in own else {}
     config = PPOConfig(**preset.settings).changed(own, f"training of {game.name}")
     changes = {name: getattr(config, name) for name in own}
     settings = {**preset.settings, **changes}

@@ -137,8 +137,8 @@ class Preset:
         num_rollouts: number of rollouts of a run, if their size is within `rollout_sizes`.
         is_fitted: random play determines the number of environments, the length of rollouts, the
             discount, and details of the network and the optimizer.
-        own: a game's own settings, and perhaps `num_envs`: neither random play nor the length of
-            the run changes them. Only a `total_steps` that is given replaces theirs.
+        own: a game's own fields of `PPOConfig`, and possibly `num_envs`. They override what follows
+            from random play and the length of the run; the argument `total_steps` overrides theirs.
     """
 
     name: str
