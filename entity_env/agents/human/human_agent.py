@@ -183,7 +183,7 @@ class HumanAgent(PolicyAgent):
             choices,
             is_last=answers.is_last,
             default=default if is_offered else None,
-            has_rest=is_offered and num_left > 1,
+            has_rest=is_offered and len(question.actors) > 1 and not answers.is_last,
             can_undo=answers.can_undo,
             draw=asking.drawer(actor, choices),
         )

@@ -255,7 +255,8 @@ def _is_small(x: Floats, y: Floats) -> bool:
 def linear(x: Floats, weight: Floats, bias: Floats, activation: str = "") -> Floats:
     """`x @ weight.T + bias`, with the activation, if any."""
     # Larger layers are worth the threads.
-    y: Floats = product(x, weight.T) if weight.size <= _LARGEST_LAYER else x.dot(weight.T)
+    in_parts = len(x) == 1 or weight.size <= _LARGEST_LAYER
+    y: Floats = product(x, weight.T) if in_parts else x.dot(weight.T)
     y += bias
     return ACTIVATIONS[activation](y) if activation else y
 
