@@ -128,10 +128,10 @@ class HumanAgent(PolicyAgent):
 
     def _complete(self, answers: TurnAnswers, observation: Observation) -> None:
         """Asks until all questions have answers; time that expires and `.` choose defaults."""
-        words, takes_defaults = self._words(observation), False
+        asking_of, takes_defaults = self._asking_of(observation, answers), False
         while not answers.is_complete:
             question, actor = answers.open_question
-            asking = self._asking(question, observation, words)
+            asking = asking_of(question)
             value = default = self._default(asking, actor)
             if default is None or not takes_defaults:
                 try:
@@ -147,18 +147,18 @@ class HumanAgent(PolicyAgent):
             self._keep(asking, actor, value)
             answers.keep(value)
 
-    def _asking(
-        self, question: Question, observation: Observation, words: Mapping[EntityID, str]
-    ) -> _Asking:
+    def _asking_of(
+        self, observation: Observation, answers: TurnAnswers
+    ) -> Callable[[Question], _Asking]:
+        """Makes the `_Asking` of each question; words and places are computed once per turn."""
+        words = self._words(observation)
         if self._board is None:
-            return _Asking(question, words)
+            return partial(_Asking, words=words)
         agent_id = self._run.agent_id
-        has_places = self._prompt.is_terminal and isinstance(
-            question.space, SelectEntityActionSpace
-        )
+        has_places = self._prompt.is_terminal and answers.has_selection
         places = self._board.places(agent_id, observation) if has_places else {}
         draw = partial(self._board.show, agent_id, observation)
-        return _Asking(question, words, places, lambda asked: draw(asked=asked))
+        return partial(_Asking, words=words, places=places, draw=lambda asked: draw(asked=asked))
 
     def _ask(
         self,

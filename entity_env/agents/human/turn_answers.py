@@ -7,7 +7,7 @@ from typing import Any
 
 from entity_env.core.action_request import Question, choose_in_order
 from entity_env.core.observation import Action
-from entity_env.core.spaces import ActionName
+from entity_env.core.spaces import ActionName, SelectEntityActionSpace
 
 
 class TurnAnswers:
@@ -29,6 +29,11 @@ class TurnAnswers:
             for question in group
         ]
         self._values: list[Any] = []
+
+    @property
+    def has_selection(self) -> bool:
+        """True if a question selects entities."""
+        return any(isinstance(each.space, SelectEntityActionSpace) for each in self._questions)
 
     @property
     def is_complete(self) -> bool:
