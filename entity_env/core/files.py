@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import json
 import os
 import stat
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -166,3 +167,16 @@ def _open_without_waiting(path: str, flags: int) -> int:
     # The file may have been replaced by a FIFO since the check: without O_NONBLOCK, opening a FIFO
     # waits for a writer.
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
+
+
+def zip_of(files: Mapping[str, Path]) -> bytes:
+    """A zip of files by their names in it; equal files give equal bytes."""
+    import zipfile  # few commands write one
+
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, path in files.items():
+            info = zipfile.ZipInfo(name)  # its date is constant
+            info.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(info, path.read_bytes())
+    return packed.getvalue()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
 import shutil
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import quote, urlsplit
 
-from entity_env.core.files import parse_json, read_file
+from entity_env.core.files import parse_json, read_file, zip_of
 from entity_env.errors import UsageError
 from entity_env.page.live.worker import RANDOM
 from entity_env.page.obstacles import PageContents
@@ -221,16 +219,11 @@ def _content(contents: PageContents, name: str) -> bytes:
 
 def _library(modules: Iterable[str]) -> bytes:
     """The modules of this package and the files that they read, as a zip."""
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        for path in sorted({*map(_file_of, modules), *_read_files()}):
-            if not path.is_file():  # compiled, and optional
-                continue
-            name = path.relative_to(_PACKAGE.parent).as_posix()
-            info = zipfile.ZipInfo(name)  # its date is constant
-            info.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(info, path.read_bytes())
-    return packed.getvalue()
+    paths = sorted({*map(_file_of, modules), *_read_files()})
+    # Those that are missing are compiled, and optional.
+    return zip_of(
+        {path.relative_to(_PACKAGE.parent).as_posix(): path for path in paths if path.is_file()}
+    )
 
 
 def _file_of(module: str) -> Path:

@@ -8,9 +8,7 @@ is the function in it.
 from __future__ import annotations
 
 import base64
-import io
 import sys
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -23,7 +21,7 @@ from entity_env.authoring.game import Game
 from entity_env.authoring.identity import place_of
 from entity_env.authoring.load_module import place_in_package
 from entity_env.authoring.local_run import AgentRun
-from entity_env.core.files import write_file
+from entity_env.core.files import write_file, zip_of
 from entity_env.core.spaces import Spaces, differences
 from entity_env.errors import UsageError
 from entity_env.interop.kaggle.embedding import local_modules, require_alone
@@ -163,13 +161,7 @@ def trained_game(spaces: Spaces, games: Sequence[Game]) -> KaggleGame:
 def _library(own: Mapping[str, Path]) -> bytes:
     """The modules that an agent needs and those of an adapter, as a zip."""
     modules = {path.relative_to(_PACKAGE.parent).as_posix(): path for path in _modules()}
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        for place, path in sorted({**modules, **own}.items()):
-            info = zipfile.ZipInfo(place)  # a constant date
-            info.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(info, path.read_bytes())
-    return packed.getvalue()
+    return zip_of(dict(sorted({**modules, **own}.items())))
 
 
 def _modules() -> Iterator[Path]:
