@@ -21,7 +21,7 @@ from entity_env.agents.ppo.learner import load_learner, new_learner, save_learne
 from entity_env.agents.ppo.ppo import collect, update
 from entity_env.agents.ppo.rollout import Collector, require_finite_output
 from entity_env.agents.ppo.teacher import TeacherMemory, begin_teacher, has_teacher, load_teacher
-from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER
+from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER, find_checkpoint
 from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent
 from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint, not_finite
 from entity_env.agents.rogue_net.torch_net.policy import Policy, past_argument
@@ -248,15 +248,17 @@ class Run(TrainState):
         checkpoint = load_checkpoint(path, net)
         theirs = (checkpoint.net.obs_space, checkpoint.net.action_space)
         differing = differences(theirs, (net.obs_space, net.action_space))
-        found, wanted = checkpoint.net.net_config, net.net_config
+        theirs_net, wanted = checkpoint.net.net_config, net.net_config
         mend = f". The checkpoint is from another game: {fine_tuning(path)}" if differing else ""
-        if found != wanted:
-            differing.append(f"its network is {found}, but {wanted} was requested")
+        if theirs_net != wanted:
+            differing.append(f"its network is {theirs_net}, but {wanted} was requested")
         if differing:
             raise CheckpointError(f"cannot resume from {path}: {'; '.join(differing)}{mend}")
         load_learner(checkpoint, self.learner)
         self.is_resumed = True
-        self._saved_update = self.learner.update
+        found = find_checkpoint(path).resolve()
+        is_own = self.folder is not None and found == self.folder.resolve()
+        self._saved_update = self.learner.update if is_own else 0
         self._elapsed_before = self.learner.elapsed_s
         self._episodes_before = self.learner.num_episodes
         self.progress = self._figures(Losses(), self.config.at(self.learner.step))

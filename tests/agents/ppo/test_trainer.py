@@ -394,6 +394,16 @@ def test_rewards_that_are_too_large_end_the_run(tmp_path: Path, size: float) -> 
     assert load_checkpoint(tmp_path).training["update"] == 3
 
 
+def test_a_run_resumed_from_another_folder_has_saved_nothing_yet(tmp_path: Path) -> None:
+    def spoil(obs: VecObs) -> None:
+        obs.reward[::2] = 1e20
+
+    train(VecXor(), CONFIG, out=tmp_path / "old", on_update=Stop(1))
+    for out, kept in (("new", "nothing was saved"), ("old", "old/checkpoint has update 1")):
+        with pytest.raises(TrainingDivergedError, match=rf"in update 2, .*; \S*{kept}\. Try"):
+            train(Breaking(2, spoil), CONFIG, out=tmp_path / out, resume=tmp_path / "old")
+
+
 def test_observations_that_are_too_large_end_the_run(tmp_path: Path) -> None:
     def spoil(obs: VecObs) -> None:
         obs.features["Input"].values[::2] = 3e38
