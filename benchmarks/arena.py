@@ -84,8 +84,9 @@ def main() -> None:
             runs = []
             for seed in range(1, given.seeds + 1):
                 progress.say(f"{name}, seed {seed}")
-                runs.append(finished(folder, TASKS[name], seed, given.minutes, given.games))
-                curve = curve_of(folder / f"{name}-{seed}")
+                run = trained(folder, TASKS[name], seed, given.minutes)
+                runs.append(measured(run, TASKS[name], given.games))
+                curve = curve_of(run)
                 curves.append({"task": name, "who": "ours", "seed": seed, "curve": curve})
             figures |= figures_of(TASKS[name], runs)
     progress.end()
@@ -95,28 +96,31 @@ def main() -> None:
     report("Games of Kaggle", figures, _PACKAGES, given.json)
 
 
-def finished(
-    folder: Path, task: ArenaTask, seed: int, minutes: float | None, num_games: int
-) -> dict[str, Any]:
-    """The measurements of a run, made now or before."""
-    run = folder / f"{task.game}-{seed}"
+def trained(folder: Path, task: ArenaTask, seed: int, minutes: float | None) -> Path:
+    """A run of a task, made now or before with the same bot and minutes."""
+    limit = f"{60 * (task.minutes if minutes is None else minutes):.0f}s"
+    run = folder / f"{task.game}-vs-{task.bot}-{limit}-{seed}"
     if not run.exists():
         part = run.with_suffix(".part")
         shutil.rmtree(part, ignore_errors=True)  # of a run that was interrupted
-        limit = f"{60 * (task.minutes if minutes is None else minutes):.0f}s"
         words = ["train", f"kaggle:{task.game}", "--max-time", limit, "--seed", str(seed)]
         words += ["--num-workers", "2", "--opponent", task.bot, "--eval-opponent", task.bot]
         _run("entity_env", *words, "--out", str(part))
         part.rename(run)
+    return run
+
+
+def measured(run: Path, task: ArenaTask, num_games: int) -> dict[str, Any]:
+    """The measurements of a run, made now or before with the same number of games."""
     file = run.with_suffix(".json")
     found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    if "vs_pct" not in found:
-        trained, names = read_run(run), f"{task.bot},{run}"
+    if found.get("num_games") != num_games:
+        about, names = read_run(run), f"{task.bot},{run}"
         words = ["--agents", names, "--games", str(num_games), "--seed", str(_EVAL_SEED), "--json"]
         played = json.loads(_run("entity_env", "eval", f"kaggle:{task.game}", *words))
         [row] = [each for each in played["agents"] if each["name"] != task.bot]
         found |= {"vs_pct": 100 * row["win_rate"], "num_games": row["num_games"]}
-        found |= {"minutes": trained.elapsed_s / 60, "decisions": trained.step}
+        found |= {"minutes": about.elapsed_s / 60, "decisions": about.step}
         file.write_text(json.dumps(found, indent=1) + "\n")
     if "speeds" not in found:
         speed = "benchmarks.peers.arena_speed", task.game, task.bot, str(run)

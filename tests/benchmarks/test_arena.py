@@ -31,10 +31,12 @@ def test_each_part_of_a_run_is_made_once(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(arena, "_run", run)
     monkeypatch.setattr(arena, "read_run", lambda _: SimpleNamespace(elapsed_s=90.0, step=7))
     task = arena.TASKS["orbit_wars"]
+    run_folder = arena.trained(tmp_path, task, 1, None)
     with pytest.raises(SystemExit):
-        arena.finished(tmp_path, task, 1, None, 8)
-    found = arena.finished(tmp_path, task, 1, None, 8)
-    assert arena.finished(tmp_path, task, 1, None, 8) == found
+        arena.measured(run_folder, task, 8)
+    assert arena.trained(tmp_path, task, 1, 60.0) == run_folder
+    found = arena.measured(run_folder, task, 8)
+    assert arena.measured(run_folder, task, 8) == found
     assert made == ["train", "eval", *["benchmarks.peers.arena_speed"] * 4]
     figures = arena.figures_of(task, [found, {**found, "vs_pct": 85.0}])
     assert figures["orbit_wars_vs_starter_pct"] == 80.0
@@ -43,6 +45,8 @@ def test_each_part_of_a_run_is_made_once(tmp_path: Path, monkeypatch: pytest.Mon
     speed = figures["orbit_wars_decisions_per_s"]
     assert isinstance(speed, Median)
     assert (speed.low, speed, speed.high) == (4.0, 5.0, 6.0)
+    assert arena.trained(tmp_path, task, 1, 2.0) != run_folder
+    assert made[-1] == "train"
 
 
 def test_curves_leave_out_the_first_short_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
