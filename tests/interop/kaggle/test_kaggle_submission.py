@@ -121,6 +121,7 @@ def test_an_adapter_of_the_user_plays_in_the_runner(
         ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import pandas", ""),
         ("try:\n    import pandas\nexcept ImportError:\n    pandas = None", ""),
         ("print('ready')", ""),
+        ("try:\n    from . import discs\nexcept ImportError:\n    pass", ""),
         ("open(__file__)", r"cannot be loaded .*: connectx.py:2: NotADirectoryError"),
     ],
 )
