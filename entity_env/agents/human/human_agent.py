@@ -144,8 +144,9 @@ class HumanAgent(PolicyAgent):
                     continue
                 except TimeIsUp:
                     pass
-            self._keep(asking, actor, value)
             answers.keep(value)
+        for question, actor, value in answers:
+            self._keep(asking_of(question), actor, value)
 
     def _asking_of(
         self, observation: Observation, answers: TurnAnswers

@@ -238,6 +238,12 @@ def test_backspace_goes_back_to_the_previous_actor(terminal: Terminal) -> None:
     assert "backspace undo" in terminal.shown()
 
 
+def test_a_choice_taken_back_is_not_the_next_default(terminal: Terminal) -> None:
+    """Enter repeats the choice of the last turn."""
+    answers, _ = shots(terminal, "1344\b\n.", ENEMIES, steps=2)
+    assert answers == [[ENEMIES[0], ENEMIES[2], ENEMIES[3]]] * 2
+
+
 def test_backspace_takes_back_what_a_dot_chose(terminal: Terminal) -> None:
     """The dot answers for both units, but numbers have no default."""
     obs = Obs().actors(UNITS[:2]).entities(UNITS[2:4])
