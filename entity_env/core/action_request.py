@@ -301,8 +301,9 @@ def no_choice_after(
     """
     labels = getattr(before, "index_to_label", None)
     words = f"target {choice}" if labels is None else repr(labels[choice])
+    who = "there is" if isinstance(space, GlobalCategoricalActionSpace) else f"actor {actor} has"
     return SchemaError(
-        f"action {action!r}: actor {actor} has no legal choice after {words} of "
+        f"action {action!r}: {who} no legal choice after {words} of "
         f"{space.given[-1]!r}: forbid that choice, or allow something after it"
     )
 

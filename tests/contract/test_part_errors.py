@@ -171,6 +171,10 @@ def ordered(planets: list[Planet] = PLANETS, **masks: Any) -> Callable[[Agent], 
     return act
 
 
+def paired(mask: Any) -> Callable[[Agent], Any]:  # noqa: ANN401 - a mask
+    return lambda agent: agent.act(Obs().mask(PAIR.second, mask, given=PAIR.first), PAIR)
+
+
 NO_PLANET = (
     r"Order\.target selects a Planet, but {}: ask for this decision only if there is a Planet"
 )
@@ -198,6 +202,7 @@ NO_PLANET = (
             r"'Order\.target': actor 0 has no legal choice after 'LOW' of 'Order\.share': forbid",
         ),
         (ordered(amount=([True], None)), r"takes no mask"),
+        (paired([[1] * 3, [0] * 3, [1] * 3]), r"'Pair\.second': there is no legal .* after 'MID'"),
         (
             lambda agent: agent.act(Obs().actors(BASES, SEND).entities(PLANETS), SEND.share),
             "declared",
@@ -258,7 +263,7 @@ def game_of(act: Callable[[Agent], Any]) -> Game:
         if act(agent) is not None:
             agent.game_over(Obs())
 
-    return Game(play, entities=(Base, Planet), actions=(SEND, ORDER), name="one")
+    return Game(play, entities=(Base, Planet), actions=(SEND, ORDER, PAIR), name="one")
 
 
 @pytest.mark.parametrize("num_planets", [0, 1])
