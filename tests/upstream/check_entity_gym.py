@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import cloudpickle
 import entity_gym.env as theirs
@@ -361,3 +361,12 @@ def test_foreign_things_are_refused() -> None:
     refused(SchemaError, "entity_gym.env.Environment", lambda: from_entity_gym(Aim))
     refused(SchemaError, "entity_gym.env.Environment", lambda: from_entity_gym(dict)())
     refused(SchemaError, "got {}", lambda: from_entity_gym(lambda: {})())
+
+    class Wrong(CherryPick):  # type: ignore[misc]  # entity-gym ships no types
+        def reset(self) -> Any:  # noqa: ANN401
+            obs = super().reset()
+            obs.actions = {name: "all" for name in obs.actions}
+            return obs
+
+    env = from_entity_gym(cast("object", Wrong()))
+    refused(SchemaError, "entity-gym has no mask 'all'", env.reset)

@@ -59,16 +59,15 @@ _UNRESTRICTED: Final = GlobalCategoricalActionMask()
 
 
 def _our_mask(name: ActionName, mask: Any, ids: Mapping[EntityName, Any]) -> ActionMask:  # noqa: ANN401 - untyped
-    allowed = mask.mask
     if isinstance(mask, theirs.GlobalCategoricalActionMask):
-        return _UNRESTRICTED if allowed is None else GlobalCategoricalActionMask(allowed)
+        return _UNRESTRICTED if mask.mask is None else GlobalCategoricalActionMask(mask.mask)
+    if not isinstance(mask, theirs.CategoricalActionMask | theirs.SelectEntityActionMask):
+        raise SchemaError(f"action {name!r}: entity-gym has no mask {mask!r}")
     actors, types = _selector(mask.actor_ids, mask.actor_types, ids)
     if isinstance(mask, theirs.CategoricalActionMask):
-        return CategoricalActionMask(actors, types, allowed)
-    if isinstance(mask, theirs.SelectEntityActionMask):
-        actees, actee_types = _selector(mask.actee_ids, mask.actee_types, ids)
-        return SelectEntityActionMask(actors, types, actee_types, actees, allowed)
-    raise SchemaError(f"action {name!r}: entity-gym has no mask {mask!r}")
+        return CategoricalActionMask(actors, types, mask.mask)
+    actees, actee_types = _selector(mask.actee_ids, mask.actee_types, ids)
+    return SelectEntityActionMask(actors, types, actee_types, actees, mask.mask)
 
 
 def _selector(chosen: Any, types: Any, ids: Mapping[EntityName, Any]) -> tuple[Any, Any]:  # noqa: ANN401 - untyped
