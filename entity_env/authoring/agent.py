@@ -97,8 +97,8 @@ class Agent(ABC):
             game is being closed, so `play` must return.
 
         Raises:
-            SchemaError: an undeclared action, or an invalid observation, such as one with an
-                undeclared entity or a mask of the wrong shape.
+            SchemaError: no action or an undeclared one, or an invalid observation, such as one with
+                an undeclared entity or a mask of the wrong shape.
             ProtocolError: the last `act_async` has no answer yet; or this agent's episode has ended
                 while others continue.
         """

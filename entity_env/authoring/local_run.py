@@ -202,13 +202,13 @@ class AgentRun:
         """The declared actions.
 
         Raises:
-            ProtocolError: there are none, or the agent's episode is over while others play.
-            SchemaError: an undeclared action.
+            ProtocolError: the agent's episode is over while others play.
+            SchemaError: there are none, or an undeclared action.
         """
         self._require_not_over("asked")
         self._pause_game()
         if not actions:
-            raise ProtocolError("act needs at least one action to ask for: agent.act(obs, Move)")
+            raise SchemaError("act needs at least one action to ask for: agent.act(obs, Move)")
         if self.schema is None:
             return [each for key in actions for each in action_type(key).elements]
         return list(self.schema.questions(tuple(actions)))

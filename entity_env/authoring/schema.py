@@ -110,7 +110,9 @@ class Schema:
             SchemaError: there are none, or one was not declared.
         """
         if not keys:
-            raise SchemaError(f"{self.game}: act needs at least one action to ask for")
+            raise SchemaError(
+                f"{self.game}: act needs at least one action to ask for: agent.act(obs, Move)"
+            )
         return tuple(kind for key in keys for kind in self.action(key).elements)
 
     def entity(self, cls: type) -> EntityType:

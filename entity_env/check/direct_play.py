@@ -422,9 +422,6 @@ class DirectPlay:
         return observation
 
     def _kinds(self, actions: tuple[ActionKey, ...]) -> list[ActionType[Any]]:
-        if not actions:
-            self._violations.add("act needs at least one action to ask for: agent.act(obs, Move)")
-            return []
         try:
             return list(self._game.schema.questions(actions))
         except SchemaError as error:

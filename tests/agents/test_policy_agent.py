@@ -148,7 +148,7 @@ def test_what_cannot_be_shown_or_asked_is_refused() -> None:
         agent.act(Obs(), MOVE)
     with pytest.raises(SchemaError, match="an action must be an Enum"):
         agent.act(Obs(), untyped([Move]))
-    with pytest.raises(ProtocolError, match="at least one action"):
+    with pytest.raises(SchemaError, match="at least one action"):
         untyped(agent).act(Obs())
 
 

@@ -317,7 +317,7 @@ def asks_for_nothing(agent: Agent, *, seed: int) -> None:
         (does_nothing, ProtocolError, "play returned without game_over"),
         (never_leaves, ProtocolError, "continues after act returned None"),
         (breaks, KeyError, "broken"),
-        (asks_for_nothing, ProtocolError, "at least one action"),
+        (asks_for_nothing, SchemaError, "at least one action"),
     ],
 )
 def test_a_game_that_breaks_the_rules_is_stopped(

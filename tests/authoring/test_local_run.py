@@ -8,7 +8,6 @@ from entity_env import (
     GameExit,
     GlobalCategorical,
     Obs,
-    ProtocolError,
     Schema,
     SchemaError,
     Turn,
@@ -98,7 +97,7 @@ def test_with_a_schema_actions_must_be_declared() -> None:
     assert AgentRun(MOVES).kinds([Move]) == KINDS
     with pytest.raises(SchemaError, match="not declared"):
         AgentRun(MOVES).kinds([Stance])
-    with pytest.raises(ProtocolError, match="at least one action"):
+    with pytest.raises(SchemaError, match="at least one action"):
         AgentRun(MOVES).kinds([])
 
 
