@@ -495,6 +495,7 @@ def test_a_violation_of_the_contract_is_shown_where_the_game_breaks_it(tmp_path:
     assert "asked for the action Move, which was not declared" in result.stderr
 
 
+@pytest.mark.slow
 def test_the_program_itself_exits_as_it_should() -> None:
     played = run_program("play", "snake", "--no-render", "--seed", "1")
     assert (played.returncode, played.stderr) == (0, "")
@@ -541,6 +542,7 @@ def test_a_person_plays_on_a_terminal_and_leaves_it_as_it_was(keys: str, code: i
         assert terminal.is_restored
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["play", "record"])
 def test_a_person_plays_with_a_clock(command: str, tmp_path: Path) -> None:
     """After the first key, the snake runs into the wall by itself."""

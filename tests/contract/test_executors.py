@@ -44,7 +44,7 @@ def runnable(name: str, game: Game) -> bool:
 
 
 PAIRS = [
-    pytest.param(make, game, id=f"{name}-{key}")
+    pytest.param(make, game, id=f"{name}-{key}", marks=[pytest.mark.slow] * ("azul" in key))
     for name, make in EXECUTORS.items()
     for key, game in ALL_GAMES.items()
     if runnable(name, game)

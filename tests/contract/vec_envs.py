@@ -33,10 +33,12 @@ class Kind(NamedTuple):
     Attributes:
         make: returns a `VecEnv`.
         modes: its autoreset modes.
+        marks: of all its tests.
     """
 
     make: Make
     modes: tuple[Autoreset, ...] = MODES
+    marks: tuple[pytest.MarkDecorator, ...] = ()
 
 
 poles = partial(CartPole, max_episode_steps=LENGTH, backend="numpy")
@@ -74,11 +76,12 @@ IN_PROCESS: dict[str, Kind] = {
     "gymnasium-same_step": Kind(partial(_gymnasium, mode="SAME_STEP"), ("same_step",)),
     "gymnasium-next_step": Kind(partial(_gymnasium, mode="NEXT_STEP"), ("same_step",)),
 }
+_SLOW = (pytest.mark.slow,)
 WORKERS = {
     "games-workers": Kind(partial(VecEnv, walk, num_workers=2)),
     "multi_snake-workers": Kind(partial(_boards, num_workers=2)),
-    "azul-workers": Kind(partial(_azul, num_workers=2), ("same_step",)),
-    "gymnasium-workers": Kind(partial(_gymnasium, num_workers=2), ("same_step", "disabled")),
+    "azul-workers": Kind(partial(_azul, num_workers=2), ("same_step",), _SLOW),
+    "gymnasium-workers": Kind(partial(_gymnasium, num_workers=2), ("same_step", "disabled"), _SLOW),
 }
 KINDS = {**IN_PROCESS, **WORKERS}
 """For rules with separate code for workers."""
@@ -88,7 +91,7 @@ WITH_FINAL = {name: kind for name, kind in IN_PROCESS.items() if name != "azul"}
 
 def each_kind(kinds: dict[str, Kind] = IN_PROCESS) -> pytest.MarkDecorator:
     """Tests every kind in its first mode."""
-    cases = [pytest.param(kind.make, id=name) for name, kind in kinds.items()]
+    cases = [pytest.param(kind.make, id=name, marks=kind.marks) for name, kind in kinds.items()]
     return pytest.mark.parametrize("make", cases)
 
 
@@ -97,7 +100,7 @@ def each_mode(
 ) -> pytest.MarkDecorator:
     """Tests every kind in each of its modes that is in `modes`."""
     cases = [
-        pytest.param(kind.make, mode, id=f"{name}-{mode}")
+        pytest.param(kind.make, mode, id=f"{name}-{mode}", marks=kind.marks)
         for name, kind in kinds.items()
         for mode in kind.modes
         if mode in modes
@@ -107,12 +110,12 @@ def each_mode(
 
 def each_disabled(kinds: dict[str, Kind] = IN_PROCESS) -> pytest.MarkDecorator:
     """Tests every kind that supports autoreset "disabled", in that mode."""
-    found = {
-        name: partial(kind.make, autoreset="disabled")
+    cases = [
+        pytest.param(partial(kind.make, autoreset="disabled"), id=name, marks=kind.marks)
         for name, kind in kinds.items()
         if "disabled" in kind.modes
-    }
-    return pytest.mark.parametrize("make", found.values(), ids=found)
+    ]
+    return pytest.mark.parametrize("make", cases)
 
 
 def each_resettable(

@@ -24,6 +24,7 @@ def package() -> Any:  # noqa: ANN401 - griffe is not installed everywhere
     )
 
 
+@pytest.mark.slow
 def test_every_section_is_understood(caplog: pytest.LogCaptureFixture) -> None:
     parts = [package()]
     with caplog.at_level(logging.WARNING, "griffe"):

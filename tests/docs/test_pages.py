@@ -83,6 +83,7 @@ def test_links_are_moved_with_the_files() -> None:
     )
 
 
+@pytest.mark.slow
 def test_what_is_staged_stays_as_long_as_it_is_the_same(tmp_path: Path) -> None:
     stage.stage(tmp_path, with_replays=False)
     page = tmp_path / "index.md"

@@ -98,6 +98,7 @@ def test_the_search_sorts_members_last() -> None:
         finish.sorting("another sort", 7)
 
 
+@pytest.mark.slow
 def test_the_api_begins_with_games_and_ends_with_types_of_hints() -> None:
     page = reference.api_pages()["entity_env"]
     names = [line.rpartition(".")[2] for line in page.splitlines() if line.startswith("::: ")][1:]

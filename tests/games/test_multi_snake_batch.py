@@ -156,6 +156,7 @@ def test_it_plays_the_plain_game_move_for_move(
     run.close()
 
 
+@pytest.mark.slow
 def test_everything_that_can_happen_does() -> None:
     """The test above reaches every rule that it compares."""
     seen: Counter[str] = Counter()

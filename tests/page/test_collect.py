@@ -96,6 +96,7 @@ def collecting(folder: Path, game: Game = SHORT, **settings: object) -> Iterator
 # ------------------------------------------------------------------ what is kept
 
 
+@pytest.mark.slow
 def test_a_valid_replay_is_kept_once(tmp_path: Path) -> None:
     sent = replay_of(SHORT).to_bytes()
     with collecting(tmp_path / "out") as kept:

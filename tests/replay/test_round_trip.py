@@ -14,6 +14,11 @@ from entity_env.replay import Replay, ReplayWriter
 from entity_env.replay.encoding import actions_to_json, observation_to_json
 from tests.replay.games import ALL, with_random_settings
 
+_SLOW = {name for name in ALL if name.startswith(("azul", "pixel:"))}
+each_game = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in _SLOW)) for name in ALL]
+)
+
 
 def told(turn: Turn, spaces: Spaces) -> tuple[object, ...]:
     """The content of a turn, for comparison."""
@@ -27,7 +32,7 @@ def told(turn: Turn, spaces: Spaces) -> tuple[object, ...]:
     )
 
 
-@pytest.mark.parametrize("name", ALL)
+@each_game
 @given(data=st.data(), seed=st.integers(0, 2**40), see=st.booleans(), episodes=st.integers(1, 3))
 @settings(max_examples=30)
 def test_episodes_come_back(
@@ -76,7 +81,7 @@ class Anything(ScriptedAgent):
         return [self.random.choice(each) if each else None for each in allowed]
 
 
-@pytest.mark.parametrize("name", ALL)
+@each_game
 @given(data=st.data(), seed=st.integers(0, 2**40))
 @settings(max_examples=10)
 def test_a_bot_is_recorded_alike_with_and_without_arrays(

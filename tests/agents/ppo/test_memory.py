@@ -243,6 +243,7 @@ def test_an_interrupted_rollout_leaves_nothing_half_stored(
             assert_learning_sees_what_acting_saw(net, collect(collector, 12, ignore))
 
 
+@pytest.mark.slow
 def test_a_run_interrupted_before_it_remembers_can_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,6 +309,7 @@ def test_parts_keep_segments_whole(seed: int, most: int, memory_steps: int) -> N
 EXAMPLE: Final = rollouts(RECALL, SMALL, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.5])
 def test_ranks_with_different_numbers_of_segments(share: float) -> None:
     policy, [_, rollout] = rollouts(TABLE, SMALL, 2, 10)
@@ -331,6 +333,7 @@ def test_ranks_with_different_numbers_of_segments(share: float) -> None:
     assert distance(first[0], second[0]) == 0
 
 
+@pytest.mark.slow
 def test_ranks_with_different_numbers_of_decisions_and_rows() -> None:
     """One rank plays a game in turns in 3 copies, the other a longer one in 7."""
     sources = [(TABLE, 3), (WHOLE.with_settings(delay=30), 7)]
@@ -358,6 +361,7 @@ def test_ranks_with_different_numbers_of_decisions_and_rows() -> None:
 # ------------------------------------------------------------------ runs
 
 
+@pytest.mark.slow
 def test_a_run_with_everything(tmp_path: Path) -> None:
     config = replace(
         SMALL,
@@ -381,6 +385,7 @@ def test_a_run_with_everything(tmp_path: Path) -> None:
     assert RECALL.play_episode(agent, seed=1)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run() -> None:
     weights = []
     for _ in range(2):
@@ -390,6 +395,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert torch.equal(*weights)
 
 
+@pytest.mark.slow
 def test_opponents_and_past_selves_remember(tmp_path: Path) -> None:
     with VecEnv(RECALL, 4) as vec:
         train(vec, SMALL, out=tmp_path / "alone")
@@ -410,6 +416,7 @@ NETS: Final[dict[str, RogueNetConfig | MLPConfig]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", NETS)
 def test_a_network_gets_a_memory_without_effect_at_first(tmp_path: Path, kind: str) -> None:
     game, net = RECALL, NETS[kind]

@@ -168,6 +168,7 @@ def test_the_ratios_of_a_single_actor_are_equal() -> None:
         torch.testing.assert_close(actor, decision, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_the_ratios_of_several_actors_train_different_networks() -> None:
     actor, again, decision = _states("actor", "actor", "decision", game=fleet)
     assert all(torch.equal(a, b) for a, b in zip(actor.values(), again.values(), strict=True))

@@ -57,6 +57,7 @@ CONFIG = PPOConfig(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("vec", "total_steps", "n_layer", "enough"),
     [

@@ -178,6 +178,7 @@ def test_clone_of_a_trained_agent(here: Path) -> None:
     assert "kept epoch 1 of 1, saved in runs/snake-clone" in result.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("game", "kind"), [("rock_paper_scissors", RogueNet), ("cartpole", MLPPolicy)]
 )

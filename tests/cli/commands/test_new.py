@@ -172,6 +172,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_new_package_keeps_the_contract_and_passes_its_tests(here: Path) -> None:
     assert run("new", "robots").exit_code == 0
     check_game(load_game("robots/src/robots/game.py"), new_process=False)

@@ -314,6 +314,7 @@ def test_a_replay_that_shows_too_much_is_refused_in_a_line(here: Path, command: 
     assert not {*here.glob("a.[hpn]*"), *here.glob("clone")}
 
 
+@pytest.mark.slow
 def test_a_replay_of_too_many_agents_is_not_shown_in_the_terminal(here: Path) -> None:
     replay = recorded(here / "a.replay")
     header = dataclasses.replace(replay.header, num_agents=10**6, agents=(), source="gone.py:gone")

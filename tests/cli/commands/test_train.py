@@ -157,6 +157,7 @@ def test_a_game_that_hangs_or_raises(tmp_path: Path, num_workers: int) -> None:
     assert (goes_on.exit_code, step_in(tmp_path / "c")) == (0, 64)
 
 
+@pytest.mark.slow
 def test_a_run_that_ended_no_episode_says_so(tmp_path: Path) -> None:
     args = ("--out", str(tmp_path / "run"), *SMALL, "--steps", "8", "--num-steps", "2")
     result = run("train", "cartpole", *args)

@@ -153,6 +153,7 @@ def test_a_check_plays_several_copies_and_sends_invalid_requests(fault: str, lin
     assert line in found if line else not found
 
 
+@pytest.mark.slow
 def test_a_program_that_does_not_exit_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("entity_env.check.program._EXIT_S", 0.1)
     found = [*program_violations(liar("stays"), 1, lambda stage: None, float("inf"))]
@@ -176,6 +177,7 @@ def test_it_ends_with_its_owner(link: Link) -> None:
         os.kill(pid, 0)
 
 
+@pytest.mark.slow
 def test_a_program_that_does_not_exit_is_ended() -> None:
     program = Program([sys.executable, "-S", str(LIAR), "stays"])
     program.start(1, {})

@@ -137,6 +137,7 @@ def assert_same_step(step: BatchStep, expected: BatchStep, first_row: int) -> No
         assert_array_equal(step.final.lengths, expected.final.lengths)
 
 
+@pytest.mark.slow
 @FEW
 @given(st.lists(steps(), min_size=1, max_size=4))
 def test_a_step_arrives_as_it_was_written(run: list[Told]) -> None:

@@ -163,6 +163,7 @@ def play_together(agents: Sequence[Agent], *, seed: int) -> None:
         agent.game_over(Obs(float(moves[0] is moves[1])))
 
 
+@pytest.mark.slow
 def test_in_a_cooperative_game_the_learner_gets_all_seats(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -194,6 +195,7 @@ def test_a_pool_that_is_no_callback_says_so() -> None:
         train(pool.vec, CONFIG)
 
 
+@pytest.mark.slow
 def test_an_agent_of_another_game_is_named_before_it_plays(tmp_path: Path) -> None:
     with VecEnv(rock_paper_scissors, 8) as vec:
         train(vec, PPOConfig(total_steps=64, net=CONFIG.net, num_steps=2), out=tmp_path)
