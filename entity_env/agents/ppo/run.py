@@ -319,7 +319,8 @@ class Run(TrainState):
             self._count(rollout.obs, restart=True)
             self._begins_statistics = False
         teacher = self._teacher if now.stay_close else None
-        if teacher is not None and self._teacher_memory is not None:
+        is_awaited = teacher is not None or self._awaits_teacher(time_fraction)
+        if self._teacher_memory is not None and is_awaited:
             rollout = self._teacher_memory.add_to(rollout)
         losses = update(learner, rollout, now, self.peers, teacher)
         # Count only after learning: until then, the learning policy must equal the one that played.
@@ -341,6 +342,12 @@ class Run(TrainState):
             note_run(self.written, self._described, hint_facts(self.history.shown.values()))
         if self.kernels.advance(learner.net, rollout, now, learner.step):
             self.speed.restart()
+
+    def _awaits_teacher(self, time_fraction: float) -> bool:
+        """True if the policy stays close to the teacher later in the run, which must remember."""
+        weight, reached = self.config.stay_close, self.learner.step / self.config.total_steps
+        fraction = max(reached, time_fraction)
+        return isinstance(weight, Schedule) and not weight.is_zero_after(fraction)
 
     def _now(self, num_decisions: int, time_fraction: float) -> CurrentConfig:
         """Settings of an update; `norm_entropy` divides `ent_coef` by random play's entropy."""

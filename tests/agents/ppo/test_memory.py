@@ -275,6 +275,28 @@ def test_a_teacher_remembers_on_its_own() -> None:
         assert_allclose(segments.teacher_states, segments.states, atol=1e-4)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("points", "num_remembered"), [(((0.4, 0), (0.6, 1)), 8), (((0.2, 1), (0.6, 0)), 5)]
+)
+def test_a_teacher_remembers_while_it_is_not_needed_yet(
+    points: tuple[tuple[float, float], ...], num_remembered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_to, num_calls = TeacherMemory.add_to, 0
+
+    def counted(memory: TeacherMemory, rollout: Rollout) -> Rollout:
+        nonlocal num_calls
+        num_calls += 1
+        return add_to(memory, rollout)
+
+    monkeypatch.setattr(TeacherMemory, "add_to", counted)
+    with VecEnv(WHOLE, 6) as vec:
+        net = make_policy(vec.obs_space(), vec.action_space(), NET)
+        config = replace(SMALL, num_steps=6, stay_close=Schedule(points))
+        train(vec, config, policy=net)
+    assert num_calls == num_remembered
+
+
 def test_microbatches_of_segments_add_up() -> None:
     policy, [rollout] = rollouts(RECALL, SMALL, 1, 20)
     gradients = []
