@@ -81,8 +81,8 @@ class PolicyAgent(Agent):
     def watch(self, observation: Observation) -> None:
         """Remembers an observation on which another player decided, for agents with memory.
 
-        Call it after `think`, for every observation of a seat in order, and for the last one of an
-        episode. It draws no random numbers.
+        Call it after `think`, if at all, for every observation of a seat in order, and for the last
+        one of an episode. It draws no random numbers.
         """
 
     @property

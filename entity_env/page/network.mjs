@@ -696,6 +696,7 @@ function networkOf({spaces, net, operations}, tensor) {
   // The gates of the last observation stay in their buffers, so other states can follow it.
   function statesWithoutEach(past, before) {
     let states = [memoryOf(before, state.size), memoryOf(null, state.size)];
+    state.requests = {}; // a separate value network remembers after the actions
     for (const earlier of past) {
       const [all] = states;
       read(earlier);
@@ -736,8 +737,7 @@ function networkOf({spaces, net, operations}, tensor) {
   function choose(observation, {greedy = false, temperature = 1, random = Math.random} = {}) {
     const {probabilities, means, state: after} = think(observation, {temperature, greedy, random});
     const found = {...probabilities, ...means};
-    const isAsked = Object.values(found).some(rows => rows.length);
-    after.forEach((x, i) => { if (isAsked && observation.state) observation.state[i] = x; });
+    if (observation.state && Object.values(found).some(rows => rows.length)) Object.assign(observation.state, after);
     for (const name in found) found[name] = decide(name);
     return found;
   }

@@ -199,7 +199,7 @@ class ReplayAgent(PolicyAgent):
 
     Args:
         script: shared by all agents of the game.
-        then: decides after the script; None = leave the game.
+        then: decides after the script, and watches until then; None = leave the game.
         debug: stop in the game, in `pdb`, after the script.
     """
 
@@ -241,7 +241,10 @@ class ReplayAgent(PolicyAgent):
     def decide(self, observation: Observation) -> Mapping[ActionName, Action] | None:
         if self._script.is_over and self._script.until < self._script.num_decisions:
             return None
-        return self._script.decide(self._agent_id, observation, self.questions(observation))
+        actions = self._script.decide(self._agent_id, observation, self.questions(observation))
+        if actions is not None and isinstance(self._then, PolicyAgent):
+            self._then.watch(observation)
+        return actions
 
 
 class _StopsHere(BaseException):

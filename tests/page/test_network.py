@@ -943,9 +943,10 @@ def network_player(weights: Weights) -> Iterator[NetworkPlayer]:
     [
         (skirmish, SMALL(memory=5), 64),
         (skirmish, SMALL(memory=3, separate_value=True), 2),
+        (skirmish.with_settings(sight=5), SMALL(memory=3, separate_value=True), 64),
         pytest.param(GAMES["pendulum"], SMALL(memory=4), 64, marks=pytest.mark.slow),
     ],
-    ids=["entities", "value network", "numbers"],
+    ids=["entities", "value network", "value network in fog", "numbers"],
 )
 def test_a_page_weighs_the_past_as_numpy_does(
     game: Game, config: NetConfig, num_kept: int, monkeypatch: pytest.MonkeyPatch

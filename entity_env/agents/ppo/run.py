@@ -22,6 +22,7 @@ from entity_env.agents.ppo.ppo import collect, update
 from entity_env.agents.ppo.rollout import Collector, require_finite_output
 from entity_env.agents.ppo.teacher import TeacherMemory, begin_teacher, has_teacher, load_teacher
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER, find_checkpoint
+from entity_env.agents.rogue_net.config import OwnNetConfig
 from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent
 from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint, not_finite
 from entity_env.agents.rogue_net.torch_net.policy import Policy, past_argument
@@ -100,6 +101,9 @@ class Run(TrainState):
         self.stop_reason = None
         self.learner = new_learner(vec, config, policy)
         self.net, self.optimizer = self.learner.net, self.learner.optimizer
+        net = self.net.net_config
+        self._advised = config if isinstance(net, OwnNetConfig) else replace(config, net=net)
+        """The settings, with those of the network even if it was given; for hints."""
         self._is_given = policy is not None
         self._teacher: Policy | None = None
         self._teacher_memory: TeacherMemory | None = None
@@ -211,7 +215,7 @@ class Run(TrainState):
         self._has_ended = True
         self.error = error
         self.interrupt.is_ending = True
-        self._hints = self.history.hints(self.progress, self.config)
+        self._hints = self.history.hints(self.progress, self._advised)
         self.describe(compiled_from_step=self._compiled_from_step(), **hint_facts(self._hints))
         for callback in self.callbacks:
             try:
@@ -315,7 +319,8 @@ class Run(TrainState):
             self._count(rollout.obs, restart=True)
             self._begins_statistics = False
         teacher = self._teacher if now.stay_close else None
-        if teacher is not None and self._teacher_memory is not None:
+        is_awaited = teacher is not None or self._awaits_teacher(time_fraction)
+        if self._teacher_memory is not None and is_awaited:
             rollout = self._teacher_memory.add_to(rollout)
         losses = update(learner, rollout, now, self.peers, teacher)
         # Count only after learning: until then, the learning policy must equal the one that played.
@@ -332,11 +337,17 @@ class Run(TrainState):
         self.speed.add(learner.step)
         self.progress = self._figures(losses, now)
         self.history.add(self.progress)
-        if not self.peers.rank and (news := self.history.news(self.progress, self.config)):
+        if not self.peers.rank and (news := self.history.news(self.progress, self._advised)):
             log_hints(news)
             note_run(self.written, self._described, hint_facts(self.history.shown.values()))
         if self.kernels.advance(learner.net, rollout, now, learner.step):
             self.speed.restart()
+
+    def _awaits_teacher(self, time_fraction: float) -> bool:
+        """True if the policy stays close to the teacher later in the run, which must remember."""
+        weight, reached = self.config.stay_close, self.learner.step / self.config.total_steps
+        fraction = max(reached, time_fraction)
+        return isinstance(weight, Schedule) and not weight.is_zero_after(fraction)
 
     def _now(self, num_decisions: int, time_fraction: float) -> CurrentConfig:
         """Settings of an update; `norm_entropy` divides `ent_coef` by random play's entropy."""

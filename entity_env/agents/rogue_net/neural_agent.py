@@ -193,6 +193,7 @@ class TrainedAgent(PolicyAgent):
         if observation.done:
             self._memory.begin()
         elif past is not None:
+            self._require_known_game()
             batch = self._batch_of(self._adapted(observation))
             after, has_actor = self.states_after(batch, past), bool(batch.is_ready[0])
             self._memory.add(observation, after, has_actor=has_actor)

@@ -71,6 +71,10 @@ class Schedule:
         value = low * (1 - share) + high * share
         return min(max(value, min(low, high)), max(low, high))  # rounding must not exceed bounds
 
+    def is_zero_after(self, fraction: float) -> bool:
+        """True if all later points are 0."""
+        return not any(value for place, value in self.points if place > fraction)
+
     @property
     def numbers(self) -> list[float]:
         return [value for _, value in self.points]

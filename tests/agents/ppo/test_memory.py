@@ -28,6 +28,7 @@ from entity_env.agents.ppo.rollout import Collector, RowMemory
 from entity_env.agents.ppo.teacher import TeacherMemory
 from entity_env.agents.rogue_net import MLPConfig, NumpyAgent, RogueNetConfig, initialized_from
 from entity_env.agents.rogue_net.memory import RowStates
+from entity_env.agents.rogue_net.torch_net.mlp import make_policy
 from entity_env.agents.rogue_net.torch_net.policy import Policy
 from entity_env.agents.training.peers import Peers
 from entity_env.agents.training.rollout_buffer import Rollout, Segments, evaluate
@@ -275,6 +276,28 @@ def test_a_teacher_remembers_on_its_own() -> None:
         assert_allclose(segments.teacher_states, segments.states, atol=1e-4)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("points", "num_remembered"), [(((0.4, 0), (0.6, 1)), 8), (((0.2, 1), (0.6, 0)), 5)]
+)
+def test_a_teacher_remembers_while_it_is_not_needed_yet(
+    points: tuple[tuple[float, float], ...], num_remembered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_to, num_calls = TeacherMemory.add_to, 0
+
+    def counted(memory: TeacherMemory, rollout: Rollout) -> Rollout:
+        nonlocal num_calls
+        num_calls += 1
+        return add_to(memory, rollout)
+
+    monkeypatch.setattr(TeacherMemory, "add_to", counted)
+    with VecEnv(WHOLE, 6) as vec:
+        net = make_policy(vec.obs_space(), vec.action_space(), NET)
+        config = replace(SMALL, num_steps=6, stay_close=Schedule(points))
+        train(vec, config, policy=net)
+    assert num_calls == num_remembered
+
+
 def test_microbatches_of_segments_add_up() -> None:
     policy, [rollout] = rollouts(RECALL, SMALL, 1, 20)
     gradients = []
@@ -407,6 +430,19 @@ def test_opponents_and_past_selves_remember(tmp_path: Path) -> None:
             config = replace(SMALL, total_steps=300 * (1 + resume))
             train(pool.vec, config, out=tmp_path / "run", resume=resume, callbacks=[pool])
     assert list((tmp_path / "run" / "opponents").glob("*.agent"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("memory", [0, 4])
+def test_only_a_network_without_memory_is_advised_to_get_one(memory: int) -> None:
+    """Also if the network is given, whatever the settings say."""
+    small = RogueNetConfig(d_model=8, n_layer=0, n_head=1)
+    with VecEnv(WHOLE, 16) as vec:
+        net = make_policy(vec.obs_space(), vec.action_space(), replace(small, memory=memory))
+        config = replace(SMALL, net=small, num_steps=64, total_steps=10_240, learning_rate=1e-9)
+        config = replace(config, minibatch_size=1024, update_epochs=1)
+        hints = train(vec, config, policy=net).hints
+    assert any("net.memory=32" in hint for hint in hints) == (memory == 0)
 
 
 NETS: Final[dict[str, RogueNetConfig | MLPConfig]] = {

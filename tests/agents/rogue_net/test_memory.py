@@ -64,6 +64,7 @@ from entity_env.core.spaces import (
 )
 from entity_env.core.vec_obs import EntityBatch, concat_entities
 from entity_env.errors import CheckpointError
+from entity_env.replay import branch, record
 from entity_env.vec import VecEnv
 
 ENTITIES = ObsSpace(
@@ -288,7 +289,7 @@ def test_other_formats_refuse_memory(tmp_path: Path) -> None:
     weights = make_net("attention").weights()
     with pytest.raises(CheckpointError, match="memory of 5 numbers"):
         write_enn_checkpoint(tmp_path / "theirs", weights)
-    with pytest.raises(SchemaError, match="recur"):
+    with pytest.raises(SchemaError, match=r"'recur' cannot be .* write an \.agent file"):
         OnnxNet(weights)
 
 
@@ -645,6 +646,16 @@ def test_watching_is_as_good_as_deciding(kind: int) -> None:
     for seed in range(3):
         watcher.forget()
         rewards(agent, [seed])
+
+
+@pytest.mark.parametrize("kind", [0, 1], ids=["numpy", "torch"])
+@pytest.mark.parametrize("game", [SIGNS, PAIR], ids=str)
+def test_who_takes_over_remembers_what_came_before(kind: int, game: Game) -> None:
+    agent, seats = make_agents()[kind], game.num_agents
+    for seed in range(2):
+        replay = record(game, *[agent] * seats, seed=seed)
+        for at in range(1, replay.num_decisions, 3):
+            assert branch(replay, at, [agent] * seats, game=game).rewards == replay.rewards
 
 
 def test_recur_of_a_batch_of_many_rows() -> None:

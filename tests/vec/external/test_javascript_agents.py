@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.peers.network_vectors import random_weights
 from entity_env import Game
 from entity_env.agents.rogue_net import NumpyAgent, RogueNet, RogueNetConfig, Weights
 from entity_env.agents.rogue_net.checkpoints.agent_file import read_agent, write_agent
@@ -41,20 +42,21 @@ EPISODES = """
 import {loadAgent} from "./entity-env.mjs";
 import {game} from "./games/NAME.mjs";
 
-const found = [];
+const found = [], agents = [];
+let shown;
+for (let index = 0; index < game.numAgents; index++) {
+  const agent = await loadAgent(SOURCE, {game, index, greedy: true});
+  const network = agent._network;
+  agents.push(agent);
+  agent._network = {choose(observation, options) {
+    const {probabilities} = network.think(observation);
+    const choice = network.choose(observation, options);
+    shown.push([index, probabilities, choice]);
+    return choice;
+  }};
+}
 for (const seed of SEEDS) {
-  const shown = [], agents = [];
-  for (let index = 0; index < game.numAgents; index++) {
-    const agent = await loadAgent(SOURCE, {game, index, greedy: true});
-    const network = agent._network;
-    agents.push(agent);
-    agent._network = {choose(observation, options) {
-      const {probabilities} = network.think(observation);
-      const choice = network.choose(observation, options);
-      shown.push([index, probabilities, choice]);
-      return choice;
-    }};
-  }
+  shown = [];
   const players = agents.length === 1 ? agents[0] : agents;
   await game.play(players, {seed: BigInt(seed), ...game.settings});
   found.push([shown, agents.map(({score}) => score)]);
@@ -126,6 +128,14 @@ def test_greedy_episodes_are_those_of_numpy(name: str) -> None:
     seeds, expected = in_numpy(name)
     found = node(in_javascript(name, seeds, str(path_of(name))))
     require_equal_episodes(found, expected)
+
+
+def test_agents_remember_the_running_episode(tmp_path: Path) -> None:
+    path, game = tmp_path / "remembers.agent", twin_of("cherry_pick")
+    spaces, size = (game.obs_space(), game.action_space()), RogueNetConfig(d_model=16, memory=8)
+    write_agent(path, random_weights(spaces, size))
+    seeds, expected = episodes_of(game, path)
+    require_equal_episodes(node(in_javascript("cherry_pick", seeds, str(path))), expected)
 
 
 @pytest.fixture(scope="module")

@@ -58,7 +58,8 @@ class OnnxNet:
             compute = getattr(self, each.kind, None)
             if compute is None:
                 raise SchemaError(
-                    f"a network with the operation {each.kind!r} cannot be written as ONNX"
+                    f"a network with the operation {each.kind!r} cannot be written as ONNX: write "
+                    "an .agent file instead"
                 )
             read = [buffers[name] for name in each.inputs]
             buffers[each.output] = compute(*read, **each.of(weights.tensors), **each.constants)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import subprocess
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from benchmarks.peers.network_in_c import HEADERS
+from benchmarks.peers.network_vectors import random_weights
 from entity_env import Game
 from entity_env.agents import load_agent
 from entity_env.agents.rogue_net import RogueNet, RogueNetConfig
@@ -52,12 +54,14 @@ def test_a_shipped_program_plays_as_python(options: tuple[str, ...], tmp_path: P
 
 @pytest.mark.parametrize("name", ["snake", "cherry_pick", "multi_snake", "tic_tac_toe"])
 def test_whole_episodes_equal_those_of_python(name: str, tmp_path: Path) -> None:
-    """Selections, several agents, masks, and games that own their loop."""
-    path = SNAKE if name == "snake" else ROOT / "examples" / "gallery" / f"{name}.agent"
+    """Selections, several agents, masks, games that own their loop, and agents that remember."""
+    trained = SNAKE if name == "snake" else ROOT / "examples" / "gallery" / f"{name}.agent"
     game = f'-DGAME="games/{name}.c"'
     program = _compiled(PLAYER, tmp_path / "player", "gcc", "-std=c99", game, *SANITIZERS)
-    twin = twin_of(name)
-    for seed in range(4):
+    twin, remembers = twin_of(name), tmp_path / "remembers.agent"
+    spaces, size = (twin.obs_space(), twin.action_space()), RogueNetConfig(d_model=16, memory=8)
+    write_agent(remembers, random_weights(spaces, size))
+    for path, seed in itertools.product((trained, remembers), range(4)):
         agents = [load_agent(path, greedy=True) for _ in range(twin.num_agents)]
         episodes = twin.run(*agents, seed=seed)
         wanted = [f"{episode.reward:.6f}" for episode in episodes]
