@@ -8,6 +8,8 @@ is higher: a greedy player of `concentration` may turn the same cards for ever. 
 
 `fog` is the share of skirmishes in fog that our agent with memory wins against ours without.
 `train_cost_of_memory` is the speed of training on snake with memory, divided by that without.
+`decision_cost_N_entities` is the time of a single decision of an exported agent with memory about N
+entities, divided by that without.
 
 `alone_vs_before` is 1 if networks without memory are trained to the same weights and decisions, bit
 for bit, as by the last commit that had no memory; 0 if not. It needs the history of the repository.
@@ -26,13 +28,15 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, TypeAlias
 
-from benchmarks.common import report
+from benchmarks.common import Median, report
 from benchmarks.learning import sb3_python
 from benchmarks.peers.before import differing_runs, tree_before
+from benchmarks.peers.contender import Contender
 from benchmarks.peers.environment import ROOT
 from benchmarks.peers.trainee import ONE_THREAD
 from benchmarks.vec import Progress
@@ -44,6 +48,8 @@ _TASKS: Final = (
 )
 _SPEED: Final = "cartpole_positions"
 """The task for which speeds are compared."""
+_NUM_ROUNDS: Final = 11
+_ROUND_S: Final = 0.3
 _PACKAGES: Final = ("entity-env", "torch", "numpy", "sb3-contrib", "gymnasium", "minigrid")
 
 Run: TypeAlias = Mapping[str, float]
@@ -61,7 +67,8 @@ def main() -> None:
         parser.error("--stored needs --keep FOLDER, with the runs to use")
     with TemporaryDirectory() as folder:
         found = runs(arguments.keep or Path(folder), arguments.tasks, arguments.stored)
-    report("Memory", {**figures(found), **alone_vs_before()}, _PACKAGES, arguments.json)
+    measured = {**figures(found), **decision_cost(), **alone_vs_before()}
+    report("Memory", measured, _PACKAGES, arguments.json)
 
 
 def runs(
@@ -125,6 +132,23 @@ def figures(found: Mapping[tuple[str, str], Sequence[Run]]) -> dict[str, float]:
     if len(speeds) > 1:
         named["steps_per_cpu_s_vs_recurrent_ppo"] = speeds["ours"] / speeds["recurrent_ppo"]
     return named
+
+
+def decision_cost() -> dict[str, float]:
+    """See the top: medians over rounds, in which the two agents take turns."""
+    found: dict[str, float] = {}
+    for size in (10, 100):
+        with ExitStack() as stack:
+            without, remembering = (
+                stack.enter_context(closing(Contender(f"decision_ours:{make}", size)))
+                for make in ("agent", "remembering_agent")
+            )
+            rounds = [
+                [each.round(_ROUND_S)["us"] for each in (remembering, without)]
+                for _ in range(_NUM_ROUNDS)
+            ]
+        found[f"decision_cost_{size}_entities"] = Median.of(a / b for a, b in rounds)
+    return found
 
 
 def alone_vs_before() -> dict[str, float]:

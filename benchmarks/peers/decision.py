@@ -72,10 +72,10 @@ def play(agent: Agent, *, seed: int, num_entities: int = 10) -> None:
 GAME: Final = Game(play, entities=(Head, Segment, Food), actions=(ACTION,), name="decision")
 
 
-def weights() -> Weights:
+def weights(config: RogueNetConfig | None = None) -> Weights:
     """Weights of the network, equal in every process."""
     rng = np.random.default_rng(1)
-    config = RogueNetConfig()
+    config = config or RogueNetConfig()
     spaces = GAME.obs_space(), GAME.action_space()
     tensors = {
         name: np.asarray(

@@ -7,7 +7,7 @@ from itertools import cycle
 from benchmarks.peers.decision import ACTION, GAME, Food, Head, Segment, shown, weights
 from benchmarks.peers.stepper import Stepper
 from entity_env import Obs
-from entity_env.agents.rogue_net import NumpyAgent
+from entity_env.agents.rogue_net import NumpyAgent, RogueNetConfig
 from entity_env.agents.rogue_net.neural_agent import TrainedAgent
 from entity_env.agents.rogue_net.numpy_net.single import PlainSingleNet
 from entity_env.authoring.local_run import AgentRun
@@ -17,6 +17,11 @@ from entity_env.core.observation import CategoricalActionMask, Observation
 def agent(num_entities: int) -> Stepper:
     """The shipped agent, called like the real rogue-net: an observation in, an action out."""
     return _stepper(NumpyAgent(weights(), seed=1), num_entities)
+
+
+def remembering_agent(num_entities: int) -> Stepper:
+    """The shipped agent with a memory of the size that `train` suggests."""
+    return _stepper(NumpyAgent(weights(RogueNetConfig(memory=32)), seed=1), num_entities)
 
 
 def numpy_agent(num_entities: int) -> Stepper:

@@ -1,7 +1,7 @@
 """Tasks that need memory, for both trainers of `benchmarks/memory.py`.
 
 `repeat_previous` and `concentration` have the rules of popgym's easy versions: name the suit of the
-card that was shown four cards ago, and find pairs of cards that lie face down.
+card that was shown three before the present one, and find pairs of cards that lie face down.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Rules(Protocol):
 
 
 class RepeatPrevious:
-    """Cards are shown in turn; naming the suit of four cards ago earns 1 / 48, others lose it."""
+    """Cards are shown in turn; naming the suit of three before the present one earns 1 / 48."""
 
     num_choices = 4
     _AGO = 4
