@@ -492,9 +492,7 @@ def test_an_agent_copied_in_the_middle_of_an_episode(kind: int) -> None:
     agent.forget()
     for observation in observed[:3]:
         agent.decide(observation)  # type: ignore[arg-type]
-    copies = [copy.deepcopy(agent), copy.copy(agent)]
-    if isinstance(agent, NumpyAgent):
-        copies.append(pickle.loads(pickle.dumps(agent)))
+    copies = [copy.deepcopy(agent), copy.copy(agent), pickle.loads(pickle.dumps(agent))]
     copy.copy(agent).decide(observed[4])  # type: ignore[arg-type]
     fresh = agent.copy_for_seat()
     thoughts = agent.think(observed[3])  # type: ignore[arg-type]
@@ -519,9 +517,7 @@ def test_an_agent_copied_in_the_middle_of_a_batch(kind: int) -> None:
             expected = agent.decide_batch(obs, SIGNS.schema)
             other.decide_batch(obs, SIGNS.schema)
             obs = vec.act(expected)
-            copies = [copy.copy(agent), copy.deepcopy(agent)]
-            if isinstance(agent, NumpyAgent):
-                copies.append(pickle.loads(pickle.dumps(agent)))
+            copies = [copy.copy(agent), copy.deepcopy(agent), pickle.loads(pickle.dumps(agent))]
             decided = [each.decide_batch(obs, SIGNS.schema) for each in (*copies, *copies)]
             [mine] = copy.deepcopy(other).decide_batch(obs, SIGNS.schema).values()
             for each in decided[: len(copies)]:
