@@ -1,7 +1,8 @@
 use std::any::TypeId;
 use std::marker::PhantomData;
+use std::ops::Range;
 
-use crate::obs::{Asked, Featurizable};
+use crate::entity::Featurizable;
 
 /// What an agent can be asked for: an enum or a struct that [`actions!`](crate::actions) or
 /// [`composites!`](crate::composites) declares, [`Categorical`], [`SelectEntity`], or a tuple of
@@ -126,6 +127,40 @@ macro_rules! parts_of_actors {
 parts_of_actors! {
     [C: Choice] Categorical<C>, C;
     [E: Featurizable + 'static] SelectEntity<E>, usize;
+}
+
+/// An action that an observation asks for.
+pub(crate) struct Asked {
+    pub action: usize,
+    pub is_continuous: bool,
+    pub num_actors: usize,
+    /// Choices, or numbers, of each actor.
+    pub width: usize,
+    /// Rows of choices in the mask of each actor: one for each choice of the action before, or 1.
+    pub num_rows: usize,
+    /// Range of the actors in the observation.
+    pub actors: Range<usize>,
+    /// Range of the flags in the observation.
+    pub mask: Option<Range<usize>>,
+    /// Position of the first answer among those of the agent.
+    pub first_answer: usize,
+}
+
+impl Asked {
+    #[inline]
+    pub fn num_answers(&self) -> usize {
+        if self.is_continuous {
+            self.num_actors * self.width
+        } else {
+            self.num_actors
+        }
+    }
+
+    /// Size of the answers in a message.
+    #[inline]
+    pub fn num_bytes(&self) -> usize {
+        self.num_answers() * if self.is_continuous { 4 } else { 8 }
+    }
 }
 
 /// The answers of an agent.

@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use crate::action::{Action, Answers};
-use crate::obs::{Asked, Obs};
+use crate::action::{Action, Answers, Asked};
+use crate::obs::Obs;
 use crate::schema::Schema;
 
 /// One agent during one episode.

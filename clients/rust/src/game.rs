@@ -1,14 +1,11 @@
 use std::future::Future;
 use std::pin::Pin;
-use std::process;
 
 use crate::action::{Action, ActionSpec};
 use crate::agent::{Agent, Players};
+use crate::entity::Featurizable;
 use crate::json::quoted;
-use crate::link::Link;
-use crate::obs::Featurizable;
 use crate::schema::{EntitySpec, Names, Schema};
-use crate::server::Server;
 use crate::settings::Settings;
 
 pub(crate) type Episode = Pin<Box<dyn Future<Output = ()>>>;
@@ -96,15 +93,6 @@ impl<S: Settings> Game<S> {
         self
     }
 
-    /// Plays copies of the game until the host closes the connection. After an invalid message,
-    /// ends the program with its reason.
-    pub fn serve(self) {
-        let link = Link::connect().unwrap_or_else(|problem| exit(&problem));
-        if let Err(problem) = Server::new(link).serve(self) {
-            exit(&problem);
-        }
-    }
-
     pub(crate) fn hello(&self, token: &str) -> String {
         let mut json = format!("{{\"protocol\": 1, \"name\": {}", quoted(&self.name));
         let texts = [("version", &self.version), ("doc", &self.doc)];
@@ -135,9 +123,4 @@ impl<S: Settings> Game<S> {
         (self.check)(&settings)?;
         Ok(Box::new(move |agents, seed| (self.play)(agents, seed, settings.clone())))
     }
-}
-
-fn exit(problem: &str) -> ! {
-    eprintln!("entity_env: {problem}");
-    process::exit(1);
 }

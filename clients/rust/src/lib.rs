@@ -8,6 +8,7 @@
 
 mod action;
 mod agent;
+mod entity;
 mod frame;
 mod game;
 mod json;
@@ -22,9 +23,10 @@ mod settings;
 pub use action::{declare_part, ActionSpec, Answers, Kind, PartOf};
 pub use action::{Action, Categorical, Choice, Part, PartId, SelectEntity};
 pub use agent::{Act, Agent, Players};
+pub use entity::{Feature, Featurizable};
 pub use game::Game;
 #[doc(hidden)]
 pub use json::Json;
-pub use obs::{Feature, Featurizable, Obs};
+pub use obs::Obs;
 pub use random::Random;
 pub use settings::{Setting, Settings};

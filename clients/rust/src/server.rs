@@ -3,6 +3,7 @@ use std::backtrace::{Backtrace, BacktraceStatus};
 use std::cell::{Cell, RefCell};
 use std::env;
 use std::panic::{self, AssertUnwindSafe};
+use std::process;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -26,6 +27,22 @@ const TERMINATED: i64 = 1;
 const TRUNCATED: i64 = 2;
 const FAILED: i64 = 4;
 const IS_NEW: i64 = 8;
+
+impl<S: Settings> Game<S> {
+    /// Plays copies of the game until the host closes the connection. After an invalid message,
+    /// ends the program with its reason.
+    pub fn serve(self) {
+        let link = Link::connect().unwrap_or_else(|problem| exit(&problem));
+        if let Err(problem) = Server::new(link).serve(self) {
+            exit(&problem);
+        }
+    }
+}
+
+fn exit(problem: &str) -> ! {
+    eprintln!("entity_env: {problem}");
+    process::exit(1);
+}
 
 // ------------------------------------------------------------------ panics of games
 
