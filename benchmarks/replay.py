@@ -38,7 +38,7 @@ from entity_env import Game
 from entity_env.agents import RandomAgent, load_agent
 from entity_env.agents.ppo import PPOConfig, TrainProgress, train
 from entity_env.cli.browser.play import ServedGame
-from entity_env.games import snake
+from entity_env.games import GAMES, snake
 from entity_env.games.azul import azul
 from entity_env.page.live.game_page import BrowserAgent
 from entity_env.replay import Replay, TrainingReplays, record
@@ -47,11 +47,10 @@ from entity_env.views import find_look
 from entity_env.views.page import page
 from entity_env.views.parts.contrast import contrast_failures
 from tests.cli.browser.page import LivePage
-from tests.helpers.chromium import PROGRAM, Chromium
-from tools.docs.check_site import axe_core
-from tools.golden_replays import GAMES_BY_NAME, OUT, slug
+from tests.helpers.chromium import PROGRAM, Chromium, axe_core
 
 _AGENT = ROOT / "examples" / "ship" / "snake.agent"
+_GOLDEN = ROOT / "tests" / "data" / "replays"
 _AZUL_AGENT = ROOT / "examples" / "azul" / "azul.agent"
 _NUM_EPISODES = 20
 _NUM_AZUL_EPISODES = 5
@@ -247,9 +246,9 @@ def ready_ms(html: str) -> float:
 
 def faults() -> dict[str, float]:
     """Faults of the pages of all golden replays."""
+    files = {name: _GOLDEN / f"{name.replace(':', '_')}.replay" for name in GAMES}
     animations = [
-        Replay.load(OUT / f"{slug(name)}.replay").animation(game)
-        for name, game in GAMES_BY_NAME.items()
+        Replay.load(file).animation(GAMES[name]) for name, file in files.items() if file.exists()
     ]
     hard_to_see = sum(
         len(contrast_failures(each.size, [*each.ground, *each.shapes_of(index)], dark=dark))

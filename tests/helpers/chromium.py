@@ -10,8 +10,9 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
@@ -182,3 +183,11 @@ class Chromium:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+@cache
+def axe_core() -> str:
+    """The script of axe-core; "" if it is not installed."""
+    spec = find_spec("axe_playwright_python")
+    folders: Any = spec.submodule_search_locations if spec else []
+    return "".join((Path(each) / "axe.min.js").read_text("utf-8") for each in folders)

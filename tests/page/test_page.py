@@ -15,7 +15,7 @@ from entity_env.page import pyodide
 from entity_env.page.collect import ReplayCollector
 from entity_env.page.pyodide import FILES, cache_folder
 from entity_env.replay import Replay, ReplayWriter
-from tests.helpers.chromium import Chromium
+from tests.helpers.chromium import Chromium, axe_core
 from tests.page.browser import (
     IN_CHROMIUM,
     SharedFiles,
@@ -26,7 +26,6 @@ from tests.page.browser import (
     text,
     write,
 )
-from tools.docs.check_site import axe_core
 
 ROOT = Path(__file__).parents[2]
 SNAKE = ROOT / "examples" / "ship" / "snake.agent"

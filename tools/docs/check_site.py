@@ -17,13 +17,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import partial
 from http.server import SimpleHTTPRequestHandler
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from tests.helpers.chromium import PROGRAM, Chromium, serving
+from tests.helpers.chromium import PROGRAM, Chromium, axe_core, serving
 
 SITE: Final = Path(__file__).resolve().parents[2] / "build" / "site"
 WIDE: Final = 1280
@@ -157,14 +156,6 @@ def check_pages(root: str, names: list[str]) -> list[str]:
         # Replays are single files without an icon.
         found += (each for each in browser.problems if "/favicon.ico" not in each)
     return found
-
-
-@cache
-def axe_core() -> str:
-    """The script of axe-core; "" if it is not installed."""
-    spec = find_spec("axe_playwright_python")
-    folders: Any = spec.submodule_search_locations if spec else []
-    return "".join((Path(each) / "axe.min.js").read_text("utf-8") for each in folders)
 
 
 def main() -> None:

@@ -15,8 +15,7 @@ from entity_env.cli.report.replays import replay_pages
 from entity_env.games import snake
 from entity_env.replay import record
 from tests.cli.report.made_runs import evaluated, make, random_play, runs_of
-from tests.helpers.chromium import PROGRAM, Chromium
-from tools.docs.check_site import axe_core
+from tests.helpers.chromium import PROGRAM, Chromium, axe_core
 
 pytestmark = [
     pytest.mark.skipif(PROGRAM is None, reason="needs Chromium"),
