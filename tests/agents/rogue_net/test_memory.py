@@ -499,10 +499,10 @@ def test_an_agent_copied_in_the_middle_of_an_episode(kind: int) -> None:
     decided = agent.decide(observed[3])  # type: ignore[arg-type]
     again = agent.think(observed[3])  # type: ignore[arg-type]
     name = next(iter(decided))
-    for each in (again, *(one.think(observed[3]) for one in copies)):  # type: ignore[arg-type]
+    for each in (again, *(one.think(observed[3]) for one in copies)):
         assert_allclose(each.probabilities[name], thoughts.probabilities[name], atol=1e-6)
     for one in copies:
-        one.decide(observed[3])  # type: ignore[arg-type]
+        one.decide(observed[3])
         assert_equal_choices(one.decide(observed[4]), copy.copy(agent).decide(observed[4]))  # type: ignore[arg-type]
     forgot = fresh.think(observed[3])  # type: ignore[arg-type]
     assert not np.allclose(forgot.probabilities[name], thoughts.probabilities[name])
