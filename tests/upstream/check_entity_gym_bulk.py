@@ -303,8 +303,9 @@ def outcome(spaces: Spaces, call: Callable[[], Any]) -> Outcome:
     except EntityEnvError as error:
         message = str(error).split("\n")[0]
         notes = ", ".join(getattr(error, "__notes__", ()))
-        if "no mask" in message or "'mask'" in message:  # one by one, the step is not yet counted
-            message, notes = (re.sub(r", step \d+", "", text) for text in (message, notes))
+        if "no mask" in message:  # one by one, the step is not counted yet, and `Behind` is named
+            only_here = r", step \d+|, at [^)]* in \w+"
+            message, notes = (re.sub(only_here, "", text) for text in (message, notes))
         return None, (type(error), message, notes)
 
 
