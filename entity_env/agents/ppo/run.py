@@ -252,16 +252,16 @@ class Run(TrainState):
         checkpoint = load_checkpoint(path, net)
         theirs = (checkpoint.net.obs_space, checkpoint.net.action_space)
         differing = differences(theirs, (net.obs_space, net.action_space))
-        theirs_net, wanted = checkpoint.net.net_config, net.net_config
+        found, wanted = checkpoint.net.net_config, net.net_config
         mend = f". The checkpoint is from another game: {fine_tuning(path)}" if differing else ""
-        if theirs_net != wanted:
-            differing.append(f"its network is {theirs_net}, but {wanted} was requested")
+        if found != wanted:
+            differing.append(f"its network is {found}, but {wanted} was requested")
         if differing:
             raise CheckpointError(f"cannot resume from {path}: {'; '.join(differing)}{mend}")
         load_learner(checkpoint, self.learner)
         self.is_resumed = True
-        found = find_checkpoint(path).resolve()
-        is_own = self.folder is not None and found == self.folder.resolve()
+        own = None if self.folder is None else self.folder.resolve()
+        is_own = find_checkpoint(path).resolve() == own
         self._saved_update = self.learner.update if is_own else 0
         self._elapsed_before = self.learner.elapsed_s
         self._episodes_before = self.learner.num_episodes
