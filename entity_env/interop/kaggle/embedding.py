@@ -124,10 +124,10 @@ def _imports(path: Path, place: str) -> Iterator[_Import]:
                 yield _Import((each.name,), node.lineno, is_optional)
         elif isinstance(node, ast.ImportFrom):
             package = ".".join(Path(place).parts[: -node.level]) if node.level else ""
-            start = "".join(f"{each}." for each in (package, node.module) if each)
-            names = ["", *(each.name for each in node.names)]
-            found = (f"{start}{name}".strip(".") for name in names)
-            yield _Import(tuple(filter(None, found)), node.lineno, is_optional)
+            base = ".".join(filter(None, (package, node.module)))
+            start = (base,) if base else ()
+            names = (".".join((*start, each.name)) for each in node.names)
+            yield _Import((*start, *names), node.lineno, is_optional)
 
 
 def _statements(node: ast.AST, *, is_optional: bool) -> Iterator[tuple[ast.AST, bool]]:
