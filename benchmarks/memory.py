@@ -28,12 +28,12 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, TypeAlias
 
-from benchmarks.common import Median, report
+from benchmarks.common import median, report
 from benchmarks.learning import sb3_python
 from benchmarks.peers.before import differing_runs, tree_before
 from benchmarks.peers.contender import Contender
@@ -138,16 +138,14 @@ def decision_cost() -> dict[str, float]:
     """See the top: medians over rounds, in which the two agents take turns."""
     found: dict[str, float] = {}
     for size in (10, 100):
-        with ExitStack() as stack:
-            without, remembering = (
-                stack.enter_context(closing(Contender(f"decision_ours:{make}", size)))
-                for make in ("agent", "remembering_agent")
+        with (
+            closing(Contender("decision_ours:agent", size)) as without,
+            closing(Contender("decision_ours:remembering_agent", size)) as remembering,
+        ):
+            found[f"decision_cost_{size}_entities"] = median(
+                lambda: remembering.round(_ROUND_S)["us"] / without.round(_ROUND_S)["us"],
+                _NUM_ROUNDS,
             )
-            rounds = [
-                [each.round(_ROUND_S)["us"] for each in (remembering, without)]
-                for _ in range(_NUM_ROUNDS)
-            ]
-        found[f"decision_cost_{size}_entities"] = Median.of(a / b for a, b in rounds)
     return found
 
 
