@@ -35,6 +35,7 @@ from entity_env.core.validation import (
     mask_rows,
     must_be_number,
     nested_mask,
+    plain_number,
     rows_of_mask,
 )
 from entity_env.errors import SchemaError, shown
@@ -96,7 +97,9 @@ class Obs:
     )
 
     def __init__(self, score: float = 0.0) -> None:
-        self.score = score
+        # Differences of numpy's integers would wrap around, and JSON has none of its numbers.
+        is_plain = score.__class__ is float or score.__class__ is int or not is_number(score)
+        self.score = score if is_plain else plain_number(score)
         self.groups: list[Group] = []
         self.actor_groups: list[tuple[int, tuple[ActionType[Any], ...]]] | None = None
         self.global_features: object | None = None

@@ -323,7 +323,8 @@ class VecObs(EntityBatch):
         final: the last observations of the episodes that ended in this step, one row each, with
             their `env_id` and `agent_id`; None if no episode ended, or after a reset. Rows of
             truncated episodes keep their actors and masks, to compute the values of legal actions;
-            rows of terminated and failed episodes have no actors. With autoreset "next_step" or
+            rows of terminated and failed episodes have no actors. The row of an episode that a
+            failure ended is its row of the batch before, empty if the agent was not asked. With autoreset "next_step" or
             "disabled", the episode's row in this batch shows the same entities, without actors.
         metrics: the games' named numbers over this batch.
         episodes: summaries of the episodes that ended in this step.
