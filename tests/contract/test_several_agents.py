@@ -19,46 +19,10 @@ from entity_env import Episode, Game, Obs, SchemaError, VecObs
 from entity_env.agents import Agent
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.vec import Autoreset, ReplayBuffer, VecEnv
-from tests.helpers.tiny_games import Dot, Move, dots_game
+from tests.helpers.tiny_games import Move, crew, dots_game, masked_dot
 
-NUM_AGENTS, SEED = 3, 5
+NUM_AGENTS, SEED = crew.num_agents, 5
 MODES: tuple[Autoreset, ...] = get_args(Autoreset)
-
-
-def shown(score: float, x: float) -> Obs:
-    return Obs(score).entities([Dot(x)]).mask(Move, [False, True, True]).metric("x", x)
-
-
-def play_crew(agents: Sequence[Agent], *, seed: int, fails: bool = False) -> None:
-    """The second agent ends early; the third comes late, or takes no part."""
-    rng = Random(seed)
-    places = [rng.randrange(1000) + 0.5 * i for i in range(NUM_AGENTS)]
-    begins = [0, 0, rng.choice([0, 1, 2, 9])]
-    ends = [rng.randrange(2, 6), rng.randrange(1, 3), 5]
-    scores = [float(rng.randrange(9)) for _ in agents]
-    for turn in range(6):
-        playing = [i for i in range(NUM_AGENTS) if begins[i] <= turn < ends[i]]
-        if fails and turn == 2 and rng.random() < 0.3:
-            raise OSError("no more")
-        answers: dict[int, Move | None] = {}
-        if rng.random() < 0.5:
-            for i in playing:
-                answers[i] = agents[i].act(shown(scores[i], places[i] + turn), Move)
-                scores[rng.choice(playing)] += 1  # also points in the turns of others
-        else:
-            pending = {
-                i: agents[i].act_async(shown(scores[i], places[i] + turn), Move) for i in playing
-            }
-            answers = {i: each.get() for i, each in pending.items()}
-        if None in answers.values():
-            return
-        for i, answer in answers.items():
-            scores[i] += answer.value + 1 if answer is not None else 0
-        for i in playing:
-            if turn + 1 == ends[i]:
-                is_cut = rng.random() < 0.5
-                obs = shown(scores[i], places[i] + ends[i])
-                agents[i].game_over(obs if is_cut else Obs(scores[i]), truncated=is_cut)
 
 
 def play_arena(agents: Sequence[Agent], *, seed: int) -> None:
@@ -69,21 +33,20 @@ def play_arena(agents: Sequence[Agent], *, seed: int) -> None:
         for i, agent in enumerate(agents):
             if i == turn % 4:
                 continue
-            answer = agent.act(shown(scores[i], 10 * health[i] + turn), Move)
+            answer = agent.act(masked_dot(scores[i], 10 * health[i] + turn), Move)
             if answer is None:
                 return
             is_in[i] = True
             scores[i] += answer.value
             health[i] -= rng.randrange(2)
             if health[i] <= 0:
-                agent.game_over(shown(scores[i], 0.25))
+                agent.game_over(masked_dot(scores[i], 0.25))
                 health[i], scores[i], is_in[i] = 2, 0.0, False
     for i, agent in enumerate(agents):
         if is_in[i]:
-            agent.game_over(shown(scores[i], 0.75), truncated=True)
+            agent.game_over(masked_dot(scores[i], 0.75), truncated=True)
 
 
-crew = dots_game(play_crew, NUM_AGENTS)
 arena = dots_game(play_arena, NUM_AGENTS, respawns=True)
 
 
@@ -438,3 +401,61 @@ def test_parts_of_a_batch_equal_the_plain_loop(mode: Autoreset, min_envs: int) -
             batches = [*waiting, obs.copy()]
         assert num_ended > 20
         assert (num_parts > 0) == (min_envs == 1)  # workers have two environments each
+
+
+@each_mode
+def test_transitions_lead_from_turn_to_turn_of_each_agent(mode: Autoreset) -> None:
+    """In a `ReplayBuffer`; those of abandoned episodes are left out."""
+    play, buffer = opened(crew, mode), ReplayBuffer(10_000)
+    vec, envs = play
+    rng, num_kept = np.random.default_rng(1), 0
+    expected: list[tuple[float, float, float, float | None, bool, bool]] = []
+    acted: dict[tuple[int, int], tuple[float, float]] = {}
+    """By environment and agent, the place where it acted and the rewards since then."""
+    with vec:
+        obs = play.reset(SEED).copy()
+        for step in range(120):
+            for env in envs:
+                for i, row in enumerate(env.rows):
+                    if row.is_ready and row.x is not None:
+                        acted[env.env_id, i] = row.x, 0.0
+            actions, before = actions_of(obs), obs
+            obs = play.act(obs)
+            buffer.add(before, actions, obs)
+            for env in envs:
+                for i, row in enumerate(env.rows):
+                    if (env.env_id, i) not in acted:
+                        continue
+                    x, reward = acted[env.env_id, i]
+                    last = env.final.get(i)
+                    acted[env.env_id, i] = x, reward + row.reward
+                    if last is None and not row.is_ready:
+                        num_kept += 1
+                        continue
+                    shown = row if last is None else last
+                    flags = row.terminated, row.truncated
+                    choice = float(list(Move).index(choose(x, i)))
+                    expected.append((x, choice, reward + row.reward, shown.x, *flags))
+                    del acted[env.env_id, i]
+            if mode == "disabled" and vec.is_over.any():
+                obs = play.reset(mask=vec.is_over.tolist())
+            elif step % 6 == 5:
+                mask = (rng.random(4) < 0.4).tolist()
+                obs = play.reset(mask=mask)
+                acted = {key: each for key, each in acted.items() if not mask[key[0]]}
+            obs = obs.copy()
+    assert num_kept > 20, "no agent waited"
+    found = buffer.select(range(len(buffer)))
+    dots, after = found.obs.features["Dot"], found.next_obs.features["Dot"]
+    rows = [
+        (
+            float(dots[i][0, 0]),
+            float(found.actions["Move"][i][0]),
+            float(found.next_obs.reward[i]),
+            float(after[i][0, 0]) if len(after[i]) else None,
+            bool(found.next_obs.terminated[i]),
+            bool(found.next_obs.truncated[i]),
+        )
+        for i in range(len(buffer))
+    ]
+    assert sorted(rows, key=str) == sorted(expected, key=str)

@@ -75,6 +75,10 @@ class Batch:
 class Executor(Protocol):
     """Runs many copies of a game."""
 
+    @property
+    def is_over(self) -> list[bool]:
+        """Like `VecEnv.is_over`."""
+
     def reset(self, seed: int | None = None) -> Batch:
         """Like `VecEnv.reset`."""
 
@@ -242,6 +246,10 @@ class ByHand:
         self._episodes: list[Episode] = []
         self._metrics: dict[str, Metric] = {}
 
+    @property
+    def is_over(self) -> list[bool]:
+        return [env.is_over for env in self._envs]
+
     def reset(self, seed: int | None = None) -> Batch:
         return self.reset_envs([True] * len(self._envs), seed)
 
@@ -338,6 +346,11 @@ class Vectorized:
     def __init__(self, vec: VecEnv) -> None:
         self.vec = vec
         self._spaces = vec.obs_space(), vec.action_space()
+
+    @property
+    def is_over(self) -> list[bool]:
+        found: list[bool] = self.vec.is_over.tolist()
+        return found
 
     def reset(self, seed: int | None = None) -> Batch:
         return plain_batch(self.vec.reset(seed), self._spaces)
