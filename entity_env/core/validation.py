@@ -242,8 +242,8 @@ def is_number(value: object) -> bool:
 
 
 def plain_number(value: float) -> float:
-    """A number that `is_number` allows as an `int` or `float`, as for JSON."""
-    if value.__class__ is float or value.__class__ is int:
+    """A number as an `int` or `float`, as for JSON; whatever is not a number stays as it is."""
+    if value.__class__ is float or value.__class__ is int or not is_number(value):
         return value
     return int(value) if is_integer(value) else float(value)
 

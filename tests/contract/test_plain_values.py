@@ -31,9 +31,9 @@ from entity_env import (
     questions,
 )
 from entity_env.agents import Agent, RandomAgent, TrainAgentEnv, random_actions
+from entity_env.agents.training.callbacks import Callback
 from entity_env.core.episode_stats import LazyEpisodes
 from entity_env.core.seeding import EpisodeSeeds
-from entity_env.agents.training.callbacks import Callback
 from entity_env.core.validation import plain_number
 from entity_env.vec import Autoreset, VecEnv
 from tests.helpers.strategies import untyped
@@ -195,7 +195,7 @@ def test_one_episode_at_a_time(source: Any) -> None:  # noqa: ANN401 - of `Episo
             step, record = env.step(first_actions(shown, env))
             shown, is_over = step.obs, step.is_done()
             require_plain(step=(step.reward, step.is_terminated, step.is_truncated, step.info))
-            require_plain(is_over=is_over, record={name: record[name] for name in record.keys()})
+            require_plain(is_over=is_over, record=[record[name] for name in record])
 
 
 @pytest.mark.parametrize("num_workers", [0, pytest.param(2, marks=pytest.mark.slow)])

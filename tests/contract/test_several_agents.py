@@ -7,7 +7,7 @@ with and without workers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple, get_args
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 import pytest
 
-from entity_env import Episode, Game, Obs, SchemaError, VecObs
+from entity_env import Episode, Game, Obs, VecObs
 from entity_env.agents import Agent
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.vec import Autoreset, ReplayBuffer, VecEnv
@@ -296,8 +296,9 @@ class Play(NamedTuple):
         obs = self.vec.reset(seed) if mask is None else self.vec.reset_envs(mask, seed)
         assert obs.begins is not None
         if mask is not None and before is not None:
-            starts = [m or r.terminated or r.truncated for m, e in zip(mask, before) for r in e]
-            assert (obs.begins | ~np.array(starts) | obs.done).all()
+            pairs = zip(mask, before, strict=True)
+            begun = [is_new or row.terminated or row.truncated for is_new, e in pairs for row in e]
+            assert (obs.begins | ~np.array(begun) | obs.done).all()
         require_same(self.vec, obs, self.envs)
         return obs
 
@@ -310,7 +311,13 @@ class Play(NamedTuple):
         return obs
 
 
-def opened(game: Game, mode: Autoreset, num_envs: int = 4, num_workers: int = 0, **how: Any) -> Play:  # noqa: ANN401 - of `VecEnv`
+def opened(
+    game: Game,
+    mode: Autoreset,
+    num_envs: int = 4,
+    num_workers: int = 0,
+    **how: Any,  # noqa: ANN401
+) -> Play:
     envs = [PlainEnv(game, i, mode) for i in range(num_envs)]
     return Play(VecEnv(game, num_envs, num_workers, autoreset=mode, **how), envs)
 

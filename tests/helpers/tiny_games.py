@@ -258,9 +258,8 @@ def play_crew(agents: Sequence[Agent], *, seed: int, fails: bool = False) -> Non
                 answers[i] = agents[i].act(masked_dot(scores[i], places[i] + turn), Move)
                 scores[rng.choice(playing)] += 1  # also points in the turns of others
         else:
-            pending = {
-                i: agents[i].act_async(masked_dot(scores[i], places[i] + turn), Move) for i in playing
-            }
+            shown = {i: masked_dot(scores[i], places[i] + turn) for i in playing}
+            pending = {i: agents[i].act_async(obs, Move) for i, obs in shown.items()}
             answers = {i: each.get() for i, each in pending.items()}
         if None in answers.values():
             return
