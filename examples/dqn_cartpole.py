@@ -147,8 +147,8 @@ def learn(vec: VecEnv, num_actions: int, settings: Settings) -> Iterator[Moment]
         next_obs = vec.act({action: actions})
         replay.add(obs, {action: actions}, next_obs)
         returns.extend(episode.reward for episode in next_obs.episodes)
-        if next_obs.done.any():
-            next_obs = vec.reset_envs(next_obs.done)
+        if vec.is_over.any():
+            next_obs = vec.reset_envs(vec.is_over)
         obs = next_obs.copy()  # reset environments: the first observation of the new episode
 
         for _ in range(settings.updates_per_step):

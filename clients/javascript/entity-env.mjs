@@ -476,7 +476,8 @@ class Schema {
     }));
     named.delete(undefined); // reported when the observation is read
     const offered = [...named].every(a => asked.includes(a)) ? asked : [...named];
-    return obs.roles === undefined ? offered.filter(a => this.actions[a].isGlobal) : offered;
+    // A mask without actors is refused, as in `act`.
+    return obs.roles === undefined ? offered.filter(a => this.actions[a].isGlobal || named.has(a)) : offered;
   }
 
   _fail(message) {

@@ -35,6 +35,7 @@ from entity_env.core.validation import (
     mask_rows,
     must_be_number,
     nested_mask,
+    plain_number,
     rows_of_mask,
 )
 from entity_env.errors import SchemaError, shown
@@ -96,7 +97,9 @@ class Obs:
     )
 
     def __init__(self, score: float = 0.0) -> None:
-        self.score = score
+        is_plain = score.__class__ is float or score.__class__ is int
+        # Differences of numpy's unsigned integers would wrap around.
+        self.score = score if is_plain else plain_number(score)
         self.groups: list[Group] = []
         self.actor_groups: list[tuple[int, tuple[ActionType[Any], ...]]] | None = None
         self.global_features: object | None = None
@@ -211,10 +214,12 @@ class Obs:
 
     @property
     def actions_named(self) -> Iterator[ActionType[Any]]:
-        """The actions named in masks and actors."""
-        yield from self.masks or ()
+        """The actions named in masks and actors; of a decision in several parts, all parts."""
+        for action in self.masks or ():
+            yield from _whole(action)
         for _, actions in self.actor_groups or ():
-            yield from actions
+            for action in actions:
+                yield from _whole(action)
 
     @property
     def is_blank(self) -> bool:
@@ -307,6 +312,11 @@ class Obs:
         return copy
 
 
+def _whole(action: ActionType[Any]) -> Sequence[ActionType[Any]]:
+    """All parts of the decision of which an action is a part, or the action alone."""
+    return action.elements if action.whole is None else action.whole.elements
+
+
 def obs_problem(obs: object) -> str:
     """Why an object is not a valid `Obs`, such as a score that is not a number; else empty."""
     if not isinstance(obs, Obs):
@@ -327,14 +337,15 @@ def actions_at_truncation(
     """The actions that the last observation of a truncated episode still offers.
 
     These are the actions requested last; or, if its masks and actors name any other action, the
-    actions that they name. Without actors, only global actions; none if it is blank.
+    actions that they name, with all parts of a decision. Without actors, only global actions and
+    those with masks; none if it is blank.
     """
     if obs.is_blank:
         return ()
     named = tuple(dict.fromkeys(obs.actions_named))
     offered = asked if set(named) <= set(asked) else named
-    if obs.actor_groups is None:
-        offered = tuple(kind for kind in offered if kind.is_global)
+    if obs.actor_groups is None:  # a mask without actors is refused, as in `act`
+        offered = tuple(kind for kind in offered if kind.is_global or kind in named)
     return tuple(kind for kind in offered if not kind.has_own_actor or not _lacks_target(kind, obs))
 
 

@@ -34,7 +34,12 @@ def parse_setting(text: str, annotation: object, where: str) -> object:
 
 
 def check_setting(value: object, annotation: object, where: str) -> object:
-    """Returns `value` if the annotation allows it, else raises `UsageError`."""
+    """Returns `value` if the annotation allows it, else raises `UsageError`.
+
+    A scalar of numpy becomes the number of Python that it stands for: games get only these.
+    """
+    if hasattr(value, "dtype") and getattr(value, "ndim", 1) == 0:
+        value = value.item()  # type: ignore[attr-defined]  # of numpy, or of torch
     for kind in _kinds(annotation):
         if typing.get_origin(kind) is typing.Literal:
             # True == 1, but a listed 1 does not allow True.

@@ -45,7 +45,12 @@ from entity_env.core.observation import (
     SelectEntityActionMask,
 )
 from entity_env.core.spaces import ACTOR_ENTITY, ActionName, EntityName
-from entity_env.core.validation import is_nested, mask_rows, nested_mask
+from entity_env.core.validation import (
+    is_nested,
+    mask_rows,
+    nested_mask,
+    plain_numbers,
+)
 from entity_env.errors import SchemaError, shown
 from entity_env.lazy_imports import np
 
@@ -102,7 +107,7 @@ def to_observation(
         ids=ids,
         actions={kind.name: _action_mask(kind, obs, schema, plain=plain) for kind in actions},
         visible=_visible(obs, schema, plain=plain),
-        metrics=dict(obs.metrics or {}),
+        metrics=plain_numbers(obs.metrics or {}),
     )
 
 

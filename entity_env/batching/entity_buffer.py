@@ -325,7 +325,8 @@ class Batcher:
                     merged.setdefault(name, Metric()).push(value)
         except (AttributeError, OverflowError, TypeError, ValueError):
             return self._checked_metrics()
-        is_plain = all(isinstance(metric.sum, float | np.floating) for metric in merged.values())
+        # A sum of float32s would lose digits.
+        is_plain = all(metric.sum.__class__ is float for metric in merged.values())
         if not is_plain or not merged.keys() <= self._metric_names:
             return self._checked_metrics()
         return merged

@@ -34,6 +34,7 @@ from entity_env.check.violations import (
     LikelyMistake,
     Snapshot,
     Violations,
+    final_violations,
     is_finite,
     obs_violations,
     observation_violations,
@@ -255,6 +256,7 @@ class DirectPlay:
             return None
         self._violations.extend(unused_masks(obs, kinds))
         self._note_site(frame)
+        agent.kinds = tuple(kinds)
         self.num_answered += 1
         agent.num_steps += 1
         self._last_answer = None
@@ -281,6 +283,8 @@ class DirectPlay:
         final = Obs(agent.last_score) if obs is None else obs
         if self._observe(agent, final, (), truncated=truncated) is None:
             self._is_closed = True
+        elif truncated:
+            self._violations.extend(final_violations(final, agent.kinds, self._game.schema))
         if truncated and final.is_blank:
             self._violations.add(LikelyMistake(_BLANK_CUT))
         agent.num_episodes += 1
@@ -494,6 +498,8 @@ class _CheckAgent:
         self.first_line = ""
         """The game's line of the first request in this episode."""
         self.last_score = 0.0
+        self.kinds: tuple[ActionType[Any], ...] = ()
+        """The actions that it was asked for last."""
         self._check = check
 
     @property

@@ -22,7 +22,7 @@ from entity_env.vec.external.game import ExternalGame
 from entity_env.vec.external.messages import HEADER, MAGIC, Kind, json_payload
 from entity_env.vec.external.program import reason_of_exit
 from entity_env.vec.options import VecOptions
-from entity_env.vec.step import local_memory
+from entity_env.vec.step import CollectedStep, local_memory
 
 _NUM_COPIES: Final = 3
 _NUM_STEPS: Final = 12
@@ -79,14 +79,14 @@ class _Copies:
         self._agent_id = np.tile(np.arange(game.num_agents), num_copies)
         self._draws = [np.random.default_rng(0)] * num_copies
         self._obs: VecObs | None = None
+        self.is_over = np.zeros(num_copies, np.bool_)
 
     def reset(self, seeds: Mapping[int, int]) -> None:
         """Starts episodes of some copies."""
         for copy, seed in seeds.items():
             self.batch.seed_env(copy, (SeedsFrom(seed), 0))
             self._draws[copy] = np.random.default_rng(seed)
-        step = self.batch.reset(sorted(seeds), self._memory)
-        self._obs = step.vec_obs(self._env_id, self._agent_id)
+        self._show(self.batch.reset(sorted(seeds), self._memory))
 
     def act(self) -> None:
         """Steps every copy by random legal actions."""
@@ -97,7 +97,11 @@ class _Copies:
             obs = replace(obs, action_masks=masks)
             parts.append(random_actions(obs, self.batch.spaces[1], draws))
         values = {name: np.concatenate([each[name] for each in parts]) for name in parts[0]}
-        self._obs = self.batch.act(values, self._memory).vec_obs(self._env_id, self._agent_id)
+        self._show(self.batch.act(values, self._memory))
+
+    def _show(self, step: CollectedStep) -> None:
+        self._obs = step.vec_obs(self._env_id, self._agent_id)
+        self.is_over[:] = step.is_over
 
     def shown(self, copy: int) -> Shown:
         """The observations that a copy shows now."""
@@ -119,10 +123,6 @@ class _Copies:
         add("terminated", [], obs.terminated)
         add("truncated", [], obs.truncated)
         return found
-
-    def is_over(self, copy: int) -> bool:
-        obs = self._of(copy)
-        return bool((obs.terminated | obs.truncated).any())
 
     def _of(self, copy: int) -> VecObs:
         if self._obs is None:
@@ -152,7 +152,7 @@ def _differing_copies(game: ExternalGame, seed: int, show: Show) -> Iterator[str
             copies.act()
             for copy, episode in enumerate(playing):
                 episodes[episode].append(copies.shown(copy))
-            over = [copy for copy in range(_NUM_COPIES) if copies.is_over(copy)]
+            over: list[int] = np.flatnonzero(copies.is_over).tolist()
             if over := over or ([1] if step == _NUM_STEPS // 2 else []):
                 copies.reset({copy: seed + len(episodes) + i for i, copy in enumerate(over)})
                 for copy in over:

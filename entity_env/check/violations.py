@@ -20,6 +20,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.authoring.action_type import ActionType
 from entity_env.authoring.entity_type import (
     Features,
     array_shape,
@@ -37,9 +38,11 @@ from entity_env.authoring.game_traceback import (
     summary_of,
     text_of,
 )
-from entity_env.authoring.obs import Obs, Rows
+from entity_env.authoring.obs import Obs, Rows, actions_at_truncation
 from entity_env.authoring.schema import Schema
 from entity_env.authoring.step_timeout import GameHangs
+from entity_env.batching.frame import LocalMemory
+from entity_env.batching.obs_batcher import ObsBatcher
 from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.core.action_request import questions
 from entity_env.core.observation import EntityID, Observation, SelectEntityActionMask
@@ -405,6 +408,23 @@ def _refusals(
         writer.finish(np.zeros(1, dtype=np.float32), flag, flag, index, index)
     except SchemaError as error:
         yield str(error)
+
+
+def final_violations(
+    obs: Obs, asked: tuple[ActionType[typing.Any], ...], schema: Schema
+) -> list[str]:
+    """Errors of the actors and masks of a truncated episode's last observation, as in training.
+
+    Args:
+        asked: the actions that the agent was asked for last.
+    """
+    try:
+        batcher = ObsBatcher(schema, "the last observation".format, is_final=True)
+        batcher.add(obs, actions_at_truncation(obs, asked))
+        batcher.write(LocalMemory())
+    except SchemaError as error:
+        return [str(error)]
+    return []
 
 
 _MAX_EXACT: Final = 2**24

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from entity_env.core.validation import plain_number, plain_numbers
+
 MAX_IDLE_EPISODES: Final = 1000
 """Automatic resets give up after this many consecutive episodes that end before an action."""
 
@@ -24,6 +26,8 @@ class Episode:
         env_id: index of the environment, 0 outside a `VecEnv`.
         agent_id: index of the agent, 0 in single-agent games.
         metrics: metrics of the last observation.
+
+    All numbers are plain `int`s and `float`s, even if the game's score is a number of numpy.
     """
 
     reward: float
@@ -35,3 +39,9 @@ class Episode:
     env_id: int = 0
     agent_id: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.reward.__class__ is not float:
+            object.__setattr__(self, "reward", plain_number(self.reward))
+        if self.metrics:
+            object.__setattr__(self, "metrics", plain_numbers(self.metrics))

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.core.episode import Episode
+from entity_env.core.validation import plain_numbers
 
 NUM_INTS: Final = 8
 """Number of rows of `FinishedEpisodes.ints`; the next constants are their indices."""
@@ -288,7 +289,7 @@ def _episodes(
         "number": lists[NUMBER],
         "env_id": [first_env + row // num_agents for row in lists[ROW]],
         "agent_id": lists[AGENT],
-        "metrics": metrics,
+        "metrics": map(plain_numbers, metrics),
     }
     made = list(map(object.__new__, repeat(Episode, ints.shape[1])))
     for name, values in columns.items():  # writes frozen fields, as `__init__` does

@@ -47,7 +47,7 @@ class SeedsFrom(EpisodeSeeds):
     def __init__(self, first: int) -> None:
         super().__init__(first)
         self.run_seed = None
-        self._first = first
+        self._first = self.seed
 
     def __getitem__(self, episode: int) -> int:
         return self._first if episode == 0 else super().__getitem__(episode)

@@ -241,6 +241,18 @@ def is_number(value: object) -> bool:
     return True
 
 
+def plain_number(value: float) -> float:
+    """A number as an `int` or `float`, as for JSON; whatever is not a number stays as it is."""
+    if value.__class__ is float or value.__class__ is int or not is_number(value):
+        return value
+    return int(value) if is_integer(value) else float(value)
+
+
+def plain_numbers(values: Mapping[str, float]) -> dict[str, float]:
+    """A copy with `plain_number` of every value."""
+    return {name: plain_number(value) for name, value in values.items()}
+
+
 def must_be_number(what: str, value: object) -> str:
     """Error text for a value that is not a number."""
     return f"the {what} must be a number, got {reprlib.repr(value)} ({type(value).__name__})"
@@ -303,7 +315,8 @@ def checked_mask(mask: object, num_envs: int) -> NDArray[np.bool_]:
         raise SchemaError(f"mask needs one bool per environment: {error}") from error
     if array.shape != (num_envs,) or array.dtype != np.bool_:
         raise SchemaError(
-            f"mask needs the shape ({num_envs},) and bools: got {array.shape} {array.dtype}"
+            f"mask needs the shape ({num_envs},) and bools, one per environment, such as "
+            f"vec.is_over: got {array.shape} {array.dtype}"
         )
     return array
 

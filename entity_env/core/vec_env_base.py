@@ -45,12 +45,24 @@ class VecEnvBase(ABC):
         self.autoreset: Autoreset = autoreset
         self.can_reset_envs = True
         """Whether `reset_envs` can reset some environments while others continue."""
+        self._is_over = np.zeros(num_envs, dtype=np.bool_)
         self._env_id, self._agent_id = np.divmod(np.arange(self.num_rows), num_agents)
         self._is_closed = False
 
     @abstractmethod
     def close(self) -> None:
         """Closes all environments; may be called twice."""
+
+    @property
+    def is_over(self) -> NDArray[np.bool_]:
+        """`(num_envs,)` bool, a copy: the episodes of all agents of the environment have ended.
+
+        Such an environment waits for its reset: by `reset_envs(vec.is_over)` with autoreset
+        "disabled", by the next `act` with "next_step". With "same_step", none does. For one agent,
+        these are the environments whose row is `done` in a batch of all. Environments between
+        `send` and `recv` keep their last value.
+        """
+        return self._is_over.copy()
 
     def __len__(self) -> int:
         return self.num_rows
@@ -113,7 +125,7 @@ def require_running(ended: Sequence[int]) -> None:
     if ended:
         raise ProtocolError(
             f"the episodes of environments {ended[:20]} have ended: call reset_envs for them "
-            "before act"
+            "before act, for example reset_envs(vec.is_over)"
         )
 
 

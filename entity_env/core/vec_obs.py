@@ -323,8 +323,10 @@ class VecObs(EntityBatch):
         final: the last observations of the episodes that ended in this step, one row each, with
             their `env_id` and `agent_id`; None if no episode ended, or after a reset. Rows of
             truncated episodes keep their actors and masks, to compute the values of legal actions;
-            rows of terminated and failed episodes have no actors. With autoreset "next_step" or
-            "disabled", the episode's row in this batch shows the same entities, without actors.
+            rows of terminated and failed episodes have no actors. A failed episode has its row of
+            the batch before, which is empty if the agent was not asked. With autoreset "next_step"
+            or "disabled", the episode's row in this batch shows the same entities, without actors,
+            unless it failed.
         metrics: the games' named numbers over this batch.
         episodes: summaries of the episodes that ended in this step.
         begins: `(num_rows,)` bool, only after a reset: rows that begin an episode without being

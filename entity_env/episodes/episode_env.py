@@ -21,7 +21,7 @@ from entity_env.core.observation import Action, Observation
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.validation import checked_count, checked_seed
+from entity_env.core.validation import checked_count, checked_seed, plain_number
 from entity_env.core.vec_env_base import VEC_ENV_MAKERS, Autoreset
 from entity_env.core.vec_obs import VecActions, VecEnvironment, VecObs
 from entity_env.episodes.record import Record
@@ -331,11 +331,11 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Actions, float, bool]):
             self._shown = None
             self._refuse_exit(error)
             raise
-        self._shown = obs
-        self._reward += obs.reward
+        reward, self._shown = plain_number(obs.reward), obs
+        self._reward += reward
         self._length += 1
         info, record = _summary(obs.metrics, [self._episode(obs)] if obs.done else [])
-        return Step(act, obs, obs.reward, obs.terminated, obs.truncated, info), record
+        return Step(act, obs, reward, obs.terminated, obs.truncated, info), record
 
     def close(self) -> None:
         self._is_closed = True

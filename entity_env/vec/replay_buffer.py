@@ -91,8 +91,9 @@ class ReplayBuffer:
     def add(self, obs: VecObs, actions: VecActions, next_obs: VecObs) -> None:
         """Copies one transition per row that acted.
 
-        The transition of an agent that waits for its turn is kept aside until it is complete. If
-        interrupted, nothing is added, but the oldest transitions may be lost.
+        The transition of an agent that waits for its turn is kept aside until it is complete, and
+        dropped if a reset abandons its episode. If interrupted, nothing is added, but the oldest
+        transitions may be lost.
 
         Args:
             obs: the batch acted on, which must still hold its data: pass a copy, or call this
@@ -129,7 +130,7 @@ class ReplayBuffer:
             found = _select(found, np.flatnonzero(obs.is_ready))
         num_added, waiting = self._added
         if waiting is not None:
-            found = _joined(_continued(waiting, shown), found)
+            found = _joined(_continued(_not_abandoned(waiting, obs), shown), found)
         is_known = found.next_obs.done | found.next_obs.is_ready
         waiting = None
         if not is_known.all():
@@ -369,6 +370,14 @@ def _joined(first: Transitions, second: Transitions) -> Transitions:
         actions[name] = RaggedArray.unchecked(joined, lengths)
     obs, next_obs = VecObs.concat([first.obs, second.obs]), [first.next_obs, second.next_obs]
     return Transitions(obs, actions, VecObs.concat(next_obs))
+
+
+def _not_abandoned(waiting: Transitions, obs: VecObs) -> Transitions:
+    """Without those of agents whose next episodes begin in `obs`: a reset came in between."""
+    if obs.begins is None:
+        return waiting
+    rows = obs.find_rows(waiting.next_obs)
+    return _select(waiting, np.flatnonzero((rows < 0) | ~obs.begins[rows]))
 
 
 def _continued(waiting: Transitions, shown: VecObs) -> Transitions:

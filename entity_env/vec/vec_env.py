@@ -115,7 +115,6 @@ class VecEnv(VecEnvBase):
         """Batches that wait for actions."""
         self._busy: dict[int, PendingBatch] = {}
         """Last batch of each busy group, in the order of `send`."""
-        self._is_over = np.zeros(num_envs, dtype=np.bool_)
         self._num_steps = 0
         self._num_env_steps = 0
         self._num_episodes = 0
@@ -358,7 +357,7 @@ class VecEnv(VecEnvBase):
         """
         return self._options.new_runs(env_ids, seed, starts)
 
-    def episode_seeds(self, env_ids: Iterable[int] | None = None) -> NDArray[np.int64] | None:
+    def episode_seeds(self, env_ids: Iterable[int] | None = None) -> list[int] | None:
         """Seeds of the episodes in the last batch, as `Episode.seed` will report them.
 
         `game.play_episode(agent, seed=...)` and `entity-env play --episode-seed` repeat such an
@@ -368,7 +367,7 @@ class VecEnv(VecEnvBase):
             env_ids: None = all.
 
         Returns:
-            One per environment, a new array; None if environments have one seed per sequence of
+            One per environment; None if environments have one seed per sequence of
             episodes, as in a batch environment.
 
         Raises:
@@ -381,8 +380,7 @@ class VecEnv(VecEnvBase):
         if not self._options.has_episode_seeds:
             return None
         env_ids = range(self.num_envs) if env_ids is None else env_ids
-        seeds = [self._executor.seed_of(i, is_over=bool(self._is_over[i])) for i in env_ids]
-        return np.array(seeds, dtype=np.int64)
+        return [self._executor.seed_of(i, is_over=bool(self._is_over[i])) for i in env_ids]
 
     def render(self, env_id: int = 0) -> NDArray[np.uint8]:
         """Image of one environment, `(height, width, 3)` uint8.

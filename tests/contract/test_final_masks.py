@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -11,9 +12,20 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from entity_env import Categorical, Game, Obs, SelectEntity, VecObs, VecSelectEntityActionMask
+from entity_env import (
+    Categorical,
+    Composite,
+    ContractError,
+    Game,
+    Obs,
+    SchemaError,
+    SelectEntity,
+    VecObs,
+    VecSelectEntityActionMask,
+)
 from entity_env.agents import Agent, RandomAgent, random_actions
 from entity_env.agents.imitation import Dataset, DatasetRecorder
+from entity_env.check import check_game
 from entity_env.interop.gymnasium import GameEnv, make_vector_env
 from entity_env.replay import Replay, dataset_of, record
 from entity_env.vec import Autoreset, ReplayBuffer, VecEnv
@@ -189,6 +201,91 @@ def test_offered_are_the_actions_asked_last_or_those_that_masks_name(
             assert masks["Turn"].mask[0].tolist() == [[False, True, True]]
         if last == "blocked":
             assert not masks["Turn"].mask[0].any()
+
+
+@dataclass(frozen=True)
+class Strike:
+    foe: Foe
+    turn: Turn
+
+
+STRIKE = Composite(Strike)
+AFTER_FOE = [[[True, False, False], [False, True, True]]] * 2
+MASKS: dict[str, tuple[Callable[[Obs], Obs], str]] = {
+    "first part": (lambda obs: obs.mask(STRIKE.foe, TARGETS), ""),
+    "second part": (lambda obs: obs.mask(STRIKE.turn, LEGAL), ""),
+    "part given": (lambda obs: obs.mask(STRIKE.turn, AFTER_FOE, given=STRIKE.foe), ""),
+    "both parts": (lambda obs: obs.mask(STRIKE.foe, TARGETS).mask(STRIKE.turn, LEGAL), ""),
+    "rows": (
+        lambda obs: obs.mask(STRIKE.foe, TARGETS[:1]),
+        r"shape .* \(2, 2\): got \(1",
+    ),
+    "choices": (
+        lambda obs: obs.mask(STRIKE.turn, TARGETS),
+        r"shape .* \(2, 3\): got \(2",
+    ),
+    "earlier": (
+        lambda obs: obs.mask(STRIKE.turn, np.ones((2, 5, 3)), given=STRIKE.foe),
+        "needs 2 rows per actor|one for each choice",
+    ),
+    "no actors": (
+        lambda obs: Obs(obs.score).entities(obs.groups[0]).mask(STRIKE.foe, TARGETS),
+        "asks every actor, but the observation marks none",
+    ),
+}
+
+
+def _play_strike(agent: Agent, *, seed: int, mask: str, where: str = "cut") -> None:
+    """Masks a decision in an `act`, or in the last observation after another question."""
+    for step in range(2):
+        obs = Obs(step).actors([Hero(1), Hero(2)]).entities([Foe(3), Foe(4)])
+        if step and where == "act":
+            answer: object = agent.act(MASKS[mask][0](obs), STRIKE)
+        else:
+            answer = agent.act(obs, TURN)
+        if answer is None:
+            return
+    obs = Obs(2).actors([Hero(1), Hero(2)]).entities([Foe(3), Foe(4)])
+    agent.game_over(obs if where == "act" else MASKS[mask][0](obs), truncated=True)
+
+
+strike = Game(
+    _play_strike,
+    entities=(Hero, Foe),
+    actions=(TURN, STRIKE),
+    name="strike",
+)
+
+
+@pytest.mark.parametrize("where", ["act", "cut"])
+@pytest.mark.parametrize("mask", MASKS)
+def test_masks_of_one_part_follow_the_same_rules_in_act_and_at_a_cut(mask: str, where: str) -> None:
+    """In a `VecEnv`, in `Game.run` and in `check_game`."""
+    game, problem = strike.with_settings(mask=mask, where=where), MASKS[mask][1]
+    if problem:
+        with pytest.raises(SchemaError, match=problem), VecEnv(game, 1) as vec:
+            until_an_end(vec)
+        with pytest.raises(ContractError, match=problem):
+            check_game(game, episodes=1, new_process=False)
+        return
+    with VecEnv(game, 1) as vec:
+        obs = vec.act(random_actions(vec.reset(), vec.action_space(), np.random.default_rng(1)))
+        if where == "cut":
+            last = vec.act(random_actions(obs, vec.action_space(), np.random.default_rng(1))).final
+            assert last is not None
+            obs = last
+        masks: Any = obs.action_masks
+        assert masks["Strike.foe"].actors[0].tolist() == [0, 1]
+        assert masks["Strike.turn"].actors[0].tolist() == [0, 1]
+        assert not len(masks["Turn"].actors[0])
+        if mask in ("first part", "both parts"):
+            assert masks["Strike.foe"].mask[0].reshape(2, 2).tolist() == TARGETS
+        if mask in ("second part", "both parts"):
+            after_each = masks["Strike.turn"].mask[0].reshape(2, -1, 3)  # of the first part
+            assert after_each.tolist() == [[row, row] for row in LEGAL]
+    [episode] = game.run(RandomAgent(1))
+    assert episode.truncated
+    assert check_game(game, episodes=1, new_process=False) == 1
 
 
 @pytest.mark.parametrize("mode", [each.value for each in AutoresetMode])

@@ -205,8 +205,8 @@ class TestViews:
             for _ in range(3 * LENGTH):
                 before = plain(vec, obs)
                 assert before == plain(two, other)
-                if autoreset == "disabled" and obs.done.any():
-                    mask = obs.done
+                if autoreset == "disabled" and vec.is_over.any():
+                    mask = vec.is_over
                     obs, other = vec.reset_envs(mask), two.reset_envs(mask)
                     continue
                 actions = legal(vec, obs, rng)
@@ -241,7 +241,7 @@ class TestEpisodes:
                 obs, reward, length = vec.reset(5), np.zeros(vec.num_rows), np.zeros(vec.num_rows)
                 numbers: dict[tuple[int, int], list[int]] = {}
                 while len(numbers) < vec.num_rows or min(map(len, numbers.values())) < 2:
-                    if autoreset != "disabled" or not obs.done.any():
+                    if autoreset != "disabled" or not vec.is_over.any():
                         length += obs.is_ready
                     [obs] = steps(vec, obs, 1)
                     reward += obs.reward
@@ -253,8 +253,9 @@ class TestEpisodes:
                         numbers.setdefault(place(episode), []).append(episode.number)
                 # With "next_step", a batch environment starts two episodes for each one returned.
                 is_batch = isinstance(vec, BatchVecEnv) and autoreset == "next_step"
-                for found in numbers.values():
-                    assert found == list(range(0, len(found) << is_batch, 1 + is_batch))
+                for (_, agent_id), found in numbers.items():
+                    if agent_id < 2:  # the third agent of `crew` does not take part in all
+                        assert found == list(range(0, len(found) << is_batch, 1 + is_batch))
 
 
 class TestStatistics:
@@ -266,7 +267,7 @@ class TestStatistics:
             for _ in range(2):
                 obs = vec.reset(5)  # not a step
                 for _ in range(num_steps_of(vec)):
-                    num_steps += autoreset != "disabled" or not obs.done.any()
+                    num_steps += autoreset != "disabled" or not vec.is_over.any()
                     [obs] = steps(vec, obs, 1)
                     num_episodes += len(obs.episodes)
         found = vec.statistics()  # even after close
@@ -306,12 +307,12 @@ def test_workers_change_nothing(name: str, num_workers: int) -> None:
                 seed = 7 if i % 2 else None
                 obs = vec.reset_envs(mask, seed)
                 assert plain(spread, spread.reset_envs(mask, seed)) == plain(vec, obs)
-                if not obs.done.any() or autoreset != "disabled":
+                if not vec.is_over.any() or autoreset != "disabled":
                     actions = legal(vec, obs)
                     assert plain(spread, spread.act(actions)) == plain(vec, vec.act(actions))
             if autoreset == "disabled":
                 obs = spread.reset(5)
-                while not obs.done.any():
+                while not spread.is_over.any():
                     obs = spread.act(legal(spread, obs))
                 with pytest.raises(ProtocolError, match="have ended: call reset_envs"):
                     spread.act(legal(spread, obs))

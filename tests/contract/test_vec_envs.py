@@ -83,6 +83,10 @@ class TestForm:
                 rows = [env_id * vec.num_agents + agent_id for env_id, agent_id in ended]
                 if autoreset != "disabled":
                     assert np.flatnonzero(obs.done).tolist() == rows
+                if autoreset == "same_step":
+                    assert not vec.is_over.any()
+                elif vec.num_agents == 1:
+                    assert vec.is_over.tolist() == obs.done.tolist()
                 for row, episode in zip(rows, sorted(obs.episodes, key=place), strict=True):
                     flags = bool(obs.terminated[row]), bool(obs.truncated[row])
                     assert flags == (episode.terminated, episode.truncated)
@@ -131,8 +135,8 @@ class TestMemory:
             for _ in range(2):
                 obs = vec.reset(5)
                 for step in range(num_steps_of(vec)):
-                    if vec.autoreset == "disabled" and obs.done.any():
-                        obs = vec.reset_envs(obs.done)
+                    if vec.autoreset == "disabled" and vec.is_over.any():
+                        obs = vec.reset_envs(vec.is_over)
                     elif vec.can_reset_envs and step % 7 == 5:
                         obs = vec.reset_envs([False, True, False])
                     counts = states.past(obs).states + obs.is_ready[:, None]
@@ -215,9 +219,9 @@ class TestOrderOfCalls:
         with make(NUM_ENVS) as vec:
             vec.act(legal(vec, vec.reset(5)))
             obs = vec.reset_envs([False, True, False])
-            while not obs.done.any():
+            while not vec.is_over.any():
                 obs = vec.act(legal(vec, obs))
-            ended = np.flatnonzero(obs.done).tolist()
+            ended = np.flatnonzero(vec.is_over).tolist()
             assert 0 < len(ended) < NUM_ENVS
             before, actions = plain(vec, obs), legal(vec, obs)
             words = rf"environments \[{', '.join(map(str, ended))}\] have ended: call reset_envs"
@@ -225,11 +229,13 @@ class TestOrderOfCalls:
                 with pytest.raises(ProtocolError, match=words):
                     getattr(vec, way)(actions)
             again = vec.reset_envs(NONE)
-            assert again.done.tolist() == [i in ended for i in range(NUM_ENVS)]
+            assert vec.is_over.tolist() == [i in ended for i in range(NUM_ENVS)]
+            assert np.unique(again.env_id[again.done]).tolist() == ended
             shown = [row.features for row in before.rows]
             assert [row.features for row in plain(vec, again).rows] == shown
-            obs = vec.reset_envs(again.done)
-            assert obs.is_ready.all()
+            obs = vec.reset_envs(vec.is_over)
+            assert not vec.is_over.any()
+            assert set(obs.env_id[obs.is_ready].tolist()) == {0, 1, 2}
             assert not obs.done.any()
             vec.act(legal(vec, obs))
 
@@ -274,7 +280,7 @@ class TestResetEnvs:
             before, done = plain(vec, shown), shown.done.copy()
             after = vec.reset_envs([False, True, False])
             assert after.reward.tolist() == [0] * vec.num_rows
-            waits = done & (after.env_id != 1) & (autoreset != "same_step")
+            waits = done & (after.env_id != 1) & vec.is_over[after.env_id]
             assert after.done.tolist() == waits.tolist()
             assert (list(after.episodes), after.final) == ([], None)
             rows = plain(vec, after).rows
@@ -325,9 +331,9 @@ class TestResetEnvs:
             numbers = []
             for _ in range(3):
                 obs = vec.reset_envs([False, True, False])
-                while not any(e.env_id == 1 for e in obs.episodes):
+                while not (ended := [e.number for e in obs.episodes if place(e) == (1, 0)]):
                     [obs] = steps(vec, obs, 1)
-                numbers += [e.number for e in obs.episodes if (e.env_id, e.agent_id) == (1, 0)]
+                numbers += ended
             assert numbers == sorted(set(numbers))
             assert numbers[0] == 1
 
@@ -352,7 +358,7 @@ class TestResetEnvs:
         with make(NUM_ENVS) as vec:
             found = episodes_of(vec, vec_obs=vec.reset(5), num_steps=30)
             for env_id in range(NUM_ENVS):
-                numbers = [e.number for e in found if e.env_id == env_id]
+                numbers = sorted({e.number for e in found if e.env_id == env_id})
                 assert numbers == list(range(len(numbers)))
                 assert len(numbers) > 2
 

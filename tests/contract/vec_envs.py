@@ -15,7 +15,7 @@ from entity_env.games.classic import CartPole
 from entity_env.games.multi_snake_batch import MultiSnakeBatch
 from entity_env.vec import Autoreset, BatchVecEnv, VecEnv
 from tests.helpers.executors import Batch, Choices, Spaces, SteppedGame, choose, plain_batch
-from tests.helpers.tiny_games import walk
+from tests.helpers.tiny_games import crew, walk
 
 Make: TypeAlias = Callable[..., VecEnv]
 """Called with a number of environments and the keywords `seed` and `autoreset`."""
@@ -23,7 +23,7 @@ Make: TypeAlias = Callable[..., VecEnv]
 NUM_ENVS = 3
 ALL, NONE = [True] * NUM_ENVS, [False] * NUM_ENVS
 LENGTH = 4
-"""Steps of the longest episode; those of Azul are longer."""
+"""Steps of the longest episode for one agent."""
 MODES: tuple[Autoreset, ...] = get_args(Autoreset)
 
 
@@ -67,6 +67,7 @@ def _gymnasium(num_envs: int, *, mode: str = "DISABLED", **how: Any) -> VecEnv: 
 _boards = partial(VecEnv, MultiSnakeBatch(board_size=4, max_snake_length=3, max_step=LENGTH))
 IN_PROCESS: dict[str, Kind] = {
     "games": Kind(partial(VecEnv, walk)),
+    "agents": Kind(partial(VecEnv, crew)),
     "games-thread": Kind(partial(VecEnv, walk, transport="thread")),
     "environments": Kind(partial(VecEnv, partial(SteppedGame, walk, "greenlet"))),
     "batch": Kind(partial(BatchVecEnv, poles)),
@@ -79,6 +80,7 @@ IN_PROCESS: dict[str, Kind] = {
 _SLOW = (pytest.mark.slow,)
 WORKERS = {
     "games-workers": Kind(partial(VecEnv, walk, num_workers=2)),
+    "agents-workers": Kind(partial(VecEnv, crew, num_workers=2)),
     "multi_snake-workers": Kind(partial(_boards, num_workers=2)),
     "azul-workers": Kind(partial(_azul, num_workers=2), ("same_step",), _SLOW),
     "gymnasium-workers": Kind(partial(_gymnasium, num_workers=2), ("same_step", "disabled"), _SLOW),
@@ -161,8 +163,8 @@ def steps(vec: VecEnv, obs: VecObs, num_steps: int) -> Iterator[VecObs]:
     """Acts; with autoreset "disabled", resets finished environments."""
     rng = np.random.default_rng(1)
     for _ in range(num_steps):
-        if vec.autoreset == "disabled" and obs.done.any():
-            obs = vec.reset_envs(obs.done)
+        if vec.autoreset == "disabled" and vec.is_over.any():
+            obs = vec.reset_envs(vec.is_over)
         else:
             obs = vec.act(legal(vec, obs, rng))
         yield obs

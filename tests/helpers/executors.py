@@ -75,6 +75,10 @@ class Batch:
 class Executor(Protocol):
     """Runs many copies of a game."""
 
+    @property
+    def is_over(self) -> list[bool]:
+        """Like `VecEnv.is_over`."""
+
     def reset(self, seed: int | None = None) -> Batch:
         """Like `VecEnv.reset`."""
 
@@ -242,6 +246,10 @@ class ByHand:
         self._episodes: list[Episode] = []
         self._metrics: dict[str, Metric] = {}
 
+    @property
+    def is_over(self) -> list[bool]:
+        return [env.is_over for env in self._envs]
+
     def reset(self, seed: int | None = None) -> Batch:
         return self.reset_envs([True] * len(self._envs), seed)
 
@@ -251,7 +259,8 @@ class ByHand:
             if mask[i]:
                 self._show(i, env.reset_all(seed=None if seed is None else EpisodeSeeds(seed, i)))
             else:
-                self._rows[i] = [replace(row, reward=0.0) for row in self._rows[i]]
+                is_shown = {} if env.is_over else {"terminated": False, "truncated": False}
+                self._rows[i] = [replace(row, reward=0.0, **is_shown) for row in self._rows[i]]
                 for observation in self._shown[i]:
                     self._count_metrics(observation)
         if self._autoreset != "same_step":
@@ -337,6 +346,11 @@ class Vectorized:
     def __init__(self, vec: VecEnv) -> None:
         self.vec = vec
         self._spaces = vec.obs_space(), vec.action_space()
+
+    @property
+    def is_over(self) -> list[bool]:
+        found: list[bool] = self.vec.is_over.tolist()
+        return found
 
     def reset(self, seed: int | None = None) -> Batch:
         return plain_batch(self.vec.reset(seed), self._spaces)

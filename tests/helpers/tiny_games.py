@@ -236,6 +236,42 @@ def play_in_turn(agents: Sequence[Agent], *, seed: int) -> None:
     _end(agents[-1], rng, scores[-1])
 
 
+def masked_dot(score: float, x: float) -> Obs:
+    """A dot, without the choice of its first `Move`; its place is also a metric."""
+    return Obs(score).entities([Dot(x)]).mask(Move, [False, True, True]).metric("x", x)
+
+
+def play_crew(agents: Sequence[Agent], *, seed: int, fails: bool = False) -> None:
+    """The second agent ends early; the third comes late, or takes no part."""
+    rng = Random(seed)
+    places = [rng.randrange(1000) + 0.5 * i for i in range(len(agents))]
+    begins = [0, 0, rng.choice([0, 1, 2, 9])]
+    ends = [rng.randrange(2, 6), rng.randrange(1, 3), 5]
+    scores = [float(rng.randrange(9)) for _ in agents]
+    for turn in range(6):
+        playing = [i for i in range(len(agents)) if begins[i] <= turn < ends[i]]
+        if fails and turn == 2 and rng.random() < 0.3:
+            raise OSError("no more")
+        answers: dict[int, Move | None] = {}
+        if rng.random() < 0.5:
+            for i in playing:
+                answers[i] = agents[i].act(masked_dot(scores[i], places[i] + turn), Move)
+                scores[rng.choice(playing)] += 1  # also points in the turns of others
+        else:
+            shown = {i: masked_dot(scores[i], places[i] + turn) for i in playing}
+            pending = {i: agents[i].act_async(obs, Move) for i, obs in shown.items()}
+            answers = {i: each.get() for i, each in pending.items()}
+        if None in answers.values():
+            return
+        for i, answer in answers.items():
+            scores[i] += answer.value + 1 if answer is not None else 0
+        for i in playing:
+            if turn + 1 == ends[i]:
+                is_cut = rng.random() < 0.5
+                obs = masked_dot(scores[i], places[i] + ends[i])
+                agents[i].game_over(obs if is_cut else Obs(scores[i]), truncated=is_cut)
+
+
 def _chaos_game(play: Play, num_agents: int = 1) -> Game:
     return Game(
         play,
@@ -249,6 +285,7 @@ def _chaos_game(play: Play, num_agents: int = 1) -> Game:
 chaos = _chaos_game(play_chaos)
 together = _chaos_game(play_together, num_agents=3)
 in_turn = _chaos_game(play_in_turn, num_agents=2)
+crew = dots_game(play_crew, num_agents=3)
 
 TINY_GAMES = {
     "count": count,
@@ -257,6 +294,7 @@ TINY_GAMES = {
     "together": together,
     "together_forever": together.with_settings(loops=True),
     "in_turn": in_turn,
+    "crew": crew,
 }
 """Games for one agent or several that play a single episode or loop forever."""
 

@@ -112,7 +112,8 @@ class TestRequireRunning:
         with pytest.raises(ProtocolError) as caught:
             batch.require_running(np.array(flags))
         assert str(caught.value) == (
-            f"the episodes of environments {over} have ended: call reset_envs for them before act"
+            f"the episodes of environments {over} have ended: call reset_envs for them before act, "
+            "for example reset_envs(vec.is_over)"
         )
 
     def test_names_20_at_most(self) -> None:

@@ -237,7 +237,7 @@ class OneGame:
         self.was_reset = True
         self._read(self._past_idle(self.vec.reset(**starts)))
         seeds = self.vec.episode_seeds()
-        self.episode_seed = 0 if seeds is None else int(seeds[0])
+        self.episode_seed = 0 if seeds is None else seeds[0]
 
     def act(self, given: object) -> None:
         """Performs actions, as for `PaddedActions`; an invalid action changes nothing."""
@@ -250,7 +250,7 @@ class OneGame:
     def _past_idle(self, obs: VecObs) -> VecObs:
         """Skips episodes that end before the first action."""
         for _ in range(MAX_IDLE_EPISODES):
-            if not obs.done.all():
+            if not self.vec.is_over.all():
                 return obs
             obs = self.vec.reset()
         raise ProtocolError(

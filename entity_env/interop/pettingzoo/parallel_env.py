@@ -73,6 +73,8 @@ class PaddedGame(OneGame):
         super()._read(obs)
         self.terminated |= obs.terminated
         self.truncated |= obs.truncated
+        if self.vec.is_over.all():  # agents that took no part are never done
+            self.terminated |= ~self.truncated
         tables = self.entities.observe(obs)
         for row in np.flatnonzero(obs.is_ready | obs.done):
             flat: Any = spaces.flatten(self.space, {key: t[row] for key, t in tables.items()})

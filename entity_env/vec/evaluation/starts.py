@@ -53,9 +53,8 @@ def play_starts(
         is_done |= obs.done.reshape(shape)
         for episode in obs.episodes:
             ended.setdefault(episode.env_id, []).append(episode)
-        # An agent that takes no part in an episode is never done: the episode has also ended when
-        # some agents are done and none is ready.
-        is_ended = is_done.all(axis=1) | (is_done.any(axis=1) & ~is_ready.any(axis=1))
+        # An environment that restarted after a failure is not over, but its agents were done.
+        is_ended = vec.is_over | is_done.all(axis=1)
         is_cut = ~is_ended & ((age >= (max_length or np.inf)) | (is_late := is_over()))
         again = is_ended | is_cut
         for env_id in np.flatnonzero(again).tolist():

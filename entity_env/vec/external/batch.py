@@ -210,8 +210,10 @@ class ProgramBatch(ProcessBatch):
         return self._placed(step, memory)
 
     def _add_flags(self, step: BatchStep) -> None:
-        step.terminated[:] = self._flags & TERMINATED != 0
-        step.truncated[:] = self._flags & TRUNCATED != 0
+        """Adds the flags of environments that wait for their resets."""
+        flags = self._flags * self._episodes.waits[self._episodes.env_of]
+        step.terminated[:] = flags & TERMINATED != 0
+        step.truncated[:] = flags & TRUNCATED != 0
 
     def _add_ends(self, step: BatchStep, message: StepMessage, ends: Ends, noted: Noted) -> None:
         """Adds finished episodes, with their flags and last observations."""

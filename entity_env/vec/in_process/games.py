@@ -204,6 +204,8 @@ class GameBatch(LocalBatch):
         self._asked.append(())
 
     def _last_flags(self, env_id: int) -> Iterator[tuple[int, bool, bool]]:
+        if not self.is_over(env_id):
+            return
         for row in range(env_id * self.num_agents, (env_id + 1) * self.num_agents):
             if row in self._last:
                 _, episode = self._last[row]

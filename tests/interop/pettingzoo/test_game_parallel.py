@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -24,7 +24,7 @@ from entity_env.games import (
     tic_tac_toe,
 )
 from entity_env.interop.gymnasium import GameEnv
-from entity_env.interop.pettingzoo import GameParallelEnv, from_pettingzoo
+from entity_env.interop.pettingzoo import GameAECEnv, GameParallelEnv, from_pettingzoo
 from tests.interop.pettingzoo.test_pettingzoo import SQUARES, Move, Runner, relay
 
 SNAKES = {"Segment": 99}
@@ -86,6 +86,33 @@ def test_observations_and_actions_are_in_their_spaces(
         observations, *_, infos = env.step(actions)
     env.close()
     env.close()
+
+
+def play_guest(agents: Sequence[Agent], *, seed: int) -> None:
+    """The second agent takes part in every other episode, and the first not in some."""
+    num_turns = [seed % 3, (seed + 1) % 2]
+    for i, agent in enumerate(agents):
+        for step in range(num_turns[i]):
+            if agent.act(Obs(step).entities([Runner(i)]), Move) is None:
+                return
+        if num_turns[i] or (i and not any(num_turns)):
+            agent.game_over(Obs(num_turns[i]))
+
+
+guest = Game(play_guest, entities=(Runner,), actions=(Move,), num_agents=2, name="guest")
+
+
+@pytest.mark.parametrize("make", [GameParallelEnv, GameAECEnv])
+def test_episodes_end_also_for_agents_that_take_no_part(make: Any) -> None:  # noqa: ANN401
+    env = make(guest)
+    for seed in range(12):
+        env.reset(seed=seed)
+        while env.agents:
+            if make is GameAECEnv:
+                is_over = env.terminations[env.agent_selection]
+                env.step(None if is_over else 0)
+            else:
+                env.step(dict.fromkeys(env.agents, 0))
 
 
 @pytest.mark.parametrize(

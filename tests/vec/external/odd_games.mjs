@@ -75,6 +75,8 @@ const WRONG = {
   "over: option": agent => agent.gameOver(look(0), { truncate: true }),
   "over: truncated": agent => agent.gameOver(look(0), { truncated: 1 }),
   "over: positional": agent => agent.gameOver(look(0), true),
+  "over: mask without actors": agent => agent.gameOver(
+    new Obs(0).entities("Dot", [{ x: 1 }]).mask("Move", [[true, true]]), { truncated: true }),
   "over: entity": agent => agent.gameOver(picks([{}])),
   "random: below": () => new Random(1n).below(0),
   "random: fraction": () => new Random(1n).below(1.5),

@@ -200,6 +200,7 @@ WRONG = {
     "over: option": "unknown option truncate; it has truncated",
     "over: truncated": "truncated must be a boolean, got 1",
     "over: positional": "gameOver(obs, { truncated }) expects an object, got true",
+    "over: mask without actors": "Move asks every actor, but the observation has none",
     "over: entity": "size of Rock 0 must be a finite number, got undefined",
     "random: below": "Random.below: expected an integer from 1 to 2^32, got 0",
     "random: fraction": "Random.below: expected an integer from 1 to 2^32, got 1.5",

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Final
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from numpy.typing import NDArray
 
 import entity_env.games
 from entity_env import (
@@ -50,7 +49,7 @@ def twin_of(name: str) -> Game:
 
 
 def require_equal(game: Game, twin: Game, autoreset: Autoreset, num_steps: int = 200) -> None:
-    """Plays both with equal random actions; with autoreset disabled, resets what has ended."""
+    """Plays both with equal random actions and partial resets, also of environments that play."""
     rng = np.random.default_rng(3)
     with (
         VecEnv(game, 5, seed=11, autoreset=autoreset) as one,
@@ -59,14 +58,13 @@ def require_equal(game: Game, twin: Game, autoreset: Autoreset, num_steps: int =
         assert one.obs_space() == other.obs_space()
         assert dict(one.action_space()) == dict(other.action_space())
         first, second = one.reset(), other.reset()
-        over = np.zeros((5, game.num_agents), dtype=np.bool_)
-        for _ in range(num_steps):
+        for step in range(num_steps):
             _require_same(first, second)
-            over |= (first.terminated | first.truncated).reshape(over.shape)
-            ended: NDArray[np.bool_] = np.logical_and.reduce(over, axis=1)
-            if autoreset == "disabled" and ended.any():
-                over[ended] = False
-                first, second = one.reset_envs(ended), other.reset_envs(ended)
+            assert_array_equal(one.is_over, other.is_over)
+            is_stuck = autoreset == "disabled" and one.is_over.any()
+            if is_stuck or step % 5 == 4:
+                chosen = one.is_over if is_stuck and step % 5 else rng.random(5) < 0.3
+                first, second = one.reset_envs(chosen), other.reset_envs(chosen)
             else:
                 actions = random_actions(second, other.action_space(), rng)
                 first, second = one.act(actions), other.act(actions)
