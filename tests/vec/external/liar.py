@@ -16,12 +16,14 @@ import time
 from typing import BinaryIO
 
 HELLO, START, READY, RESET, ACT, STEP, ERROR, CLOSE = range(1, 9)
-SPACES = {
+SPACES: dict[str, list[dict[str, object]]] = {
     "global_features": [],
     "entities": [{"name": "Dot", "features": ["x"]}],
     "actions": [{"name": "Move", "kind": "categorical", "labels": ["LEFT", "RIGHT"]}],
 }
 FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
+if FAULT == "labels":  # no fault: its labels are arguments, and each step's score is the index chosen
+    SPACES["actions"][0]["labels"] = sys.argv[2:]
 WAITS = -1
 """Length of a copy that waits for a seed."""
 
@@ -165,7 +167,7 @@ def main() -> None:
             flags = [0 if FAULT == "not_started" else 1] * count
             connection.sendall(message(STEP, step(count, flags, [0.0] * count, [])))
         else:
-            act(connection, lengths, hold)
+            act(connection, payload, lengths, hold)
     if FAULT == "stays":
         time.sleep(60)
     if FAULT == "exit_code":
@@ -197,7 +199,7 @@ def require_valid(kind: int, payload: bytes, lengths: list[int]) -> None:
         assert len(payload) >= 8 * len(lengths)
 
 
-def act(connection: socket.socket, lengths: list[int], hold: bool) -> None:
+def act(connection: socket.socket, payload: bytes, lengths: list[int], hold: bool) -> None:
     num = len(lengths)
     ends = [i for i, length in enumerate(lengths) if length == 2]
     flags = [int(length == WAITS) for length in lengths]
@@ -216,7 +218,8 @@ def act(connection: socket.socket, lengths: list[int], hold: bool) -> None:
         flags[0] = 4
     if FAULT == "silent_end":
         ends = []
-    data = message(STEP, step(num, flags, [float(length) for length in lengths], ends))
+    chosen = struct.unpack_from(f"<{num}q", payload, 8 * num) if FAULT == "labels" else lengths
+    data = message(STEP, step(num, flags, [float(score) for score in chosen], ends))
     if FAULT == "half" and ends:
         connection.sendall(data[: len(data) // 2])
         time.sleep(60)
