@@ -138,9 +138,7 @@ def test_a_text_of_several_choices_means_none_of_them() -> None:
 @given(names=st.lists(st.sampled_from(ODD) | TEXTS, unique=True, max_size=6))
 def test_classes_of_features_have_these_or_are_refused_by_name(names: list[str]) -> None:
     is_usable = "__dict__" not in names
-    with (
-        nullcontext() if is_usable else pytest.raises(SchemaError, match="Dot. has an unusable")
-    ):
+    with nullcontext() if is_usable else pytest.raises(SchemaError, match=r"Dot. has an unusable"):
         assert entity_type(class_of_features("Dot", names)).features == tuple(names)
 
 

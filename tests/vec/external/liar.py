@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import time
 from typing import BinaryIO
@@ -22,7 +23,9 @@ SPACES: dict[str, list[dict[str, object]]] = {
     "actions": [{"name": "Move", "kind": "categorical", "labels": ["LEFT", "RIGHT"]}],
 }
 FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
-if FAULT == "labels":  # no fault: its labels are arguments, and each step's score is the index chosen
+if (
+    FAULT == "labels"
+):  # no fault: its labels are arguments, and each step's score is the index chosen
     SPACES["actions"][0]["labels"] = sys.argv[2:]
 WAITS = -1
 """Length of a copy that waits for a seed."""
@@ -111,6 +114,7 @@ def main() -> None:
     if FAULT == "never_connects":
         time.sleep(60)
     connection = connect()
+    leaves("HELLO", connection)
     if FAULT == "prints":
         connection.sendall(b"Hello from my game\n")
     if FAULT == "big_endian":
@@ -132,6 +136,9 @@ def main() -> None:
     hold = False
     while (request := read(stream)) is not None:
         kind, payload = request
+        leaves(
+            {START: "START", RESET: "RESET", ACT: "ACT", CLOSE: "CLOSE"}.get(kind, ""), connection
+        )
         if kind == CLOSE:
             break
         if FAULT != "trusts":
@@ -172,6 +179,13 @@ def main() -> None:
         time.sleep(60)
     if FAULT == "exit_code":
         sys.exit(3)
+
+
+def leaves(place: str, connection: socket.socket) -> None:
+    """Exits in place of an answer, while a child process keeps the connection open."""
+    if f"leaves_{place}" == FAULT:
+        subprocess.Popen(["sleep", "500"], pass_fds=[connection.fileno()])
+        os._exit(3)
 
 
 def read(stream: BinaryIO) -> tuple[int, bytes] | None:
