@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
-from functools import cache, partial
+from functools import partial
 from itertools import compress
 from pathlib import Path
 from types import ModuleType, NoneType
@@ -413,7 +413,6 @@ def _bots_in(module: ModuleType) -> dict[str, Any]:
     }
 
 
-@cache
 def _takes_seed(source: type) -> bool:
     return "seed" in inspect.signature(source).parameters
 

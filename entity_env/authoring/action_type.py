@@ -13,10 +13,9 @@ import typing
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import Enum, EnumType
-from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from entity_env.authoring.entity_type import resolved_hints
+from entity_env.authoring.entity_type import once_per_class, resolved_hints
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
@@ -374,7 +373,7 @@ def _enum_of_labels(name: str, labels: Sequence[str]) -> Any:  # noqa: ANN401 - 
     return choices
 
 
-@cache
+@once_per_class
 def _global_choice(cls: type) -> ActionType[Any]:
     is_frozen = getattr(getattr(cls, "__dataclass_params__", None), "frozen", False)
     if is_frozen and not all(isinstance(kind, EnumType) for kind in resolved_hints(cls).values()):
