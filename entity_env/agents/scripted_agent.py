@@ -6,8 +6,9 @@ import inspect
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, partial
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from functools import partial
 from itertools import compress
 from pathlib import Path
 from types import ModuleType, NoneType
@@ -207,9 +208,16 @@ def _index(
                 f"class with that name, {given.__module__}.{given.__name__}"
             )
         raise SchemaError(f"{actor}expected a {cls.__name__}, one of {_list(allowed)}")
-    if answer not in allowed:
+    if not any(_is_choice(each, answer) for each in allowed):
         raise SchemaError(f"{actor}its mask forbids {_text(answer)}, allowed are {_list(allowed)}")
-    return kind.choices.index(answer)
+    return next(i for i, each in enumerate(kind.choices) if _is_choice(each, answer))
+
+
+def _is_choice(choice: Any, answer: object) -> bool:  # noqa: ANN401 - a member, or a combination
+    """Whether an answer is this choice, whatever `==` of its class says."""
+    if choice is answer or isinstance(choice, Enum) or not is_dataclass(choice):
+        return choice is answer
+    return all(getattr(choice, part.name) is getattr(answer, part.name) for part in fields(choice))
 
 
 def _position(
@@ -405,7 +413,6 @@ def _bots_in(module: ModuleType) -> dict[str, Any]:
     }
 
 
-@cache
 def _takes_seed(source: type) -> bool:
     return "seed" in inspect.signature(source).parameters
 

@@ -63,10 +63,23 @@ typedef struct {
     Feature *features;
 } Reader;
 
+/* For the garbage collector: a class keeps its reader, which refers to the class. */
+static int reader_traverse(Reader *self, visitproc visit, void *arg) {
+    Py_VISIT(self->cls);
+    for (Py_ssize_t i = 0; i < self->count; i++) Py_VISIT(self->features[i].member);
+    return 0;
+}
+
+static int reader_clear(Reader *self) {
+    Py_CLEAR(self->cls); /* then no entity is read */
+    for (Py_ssize_t i = 0; i < self->count; i++) Py_CLEAR(self->features[i].member);
+    return 0;
+}
+
 static void reader_free(Reader *self) {
-    for (Py_ssize_t i = 0; i < self->count; i++) Py_XDECREF(self->features[i].member);
+    PyObject_GC_UnTrack(self);
+    reader_clear(self);
     PyMem_Free(self->features);
-    Py_XDECREF(self->cls);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
@@ -136,8 +149,10 @@ static PyMethodDef READER_METHODS[] = {
 static PyTypeObject ReaderType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "entity_env.authoring._speedups.Reader",
     .tp_basicsize = sizeof(Reader),
-    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_new = reader_new,
+    .tp_traverse = (traverseproc)reader_traverse,
+    .tp_clear = (inquiry)reader_clear,
     .tp_methods = READER_METHODS,
     .tp_dealloc = (destructor)reader_free,
 };

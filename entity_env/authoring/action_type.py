@@ -13,10 +13,9 @@ import typing
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import Enum, EnumType
-from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from entity_env.authoring.entity_type import resolved_hints
+from entity_env.authoring.entity_type import once_per_class, resolved_hints
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
@@ -106,7 +105,10 @@ class GlobalCategorical(ActionType[Choice]):
     ) -> None:
         self.choices = _choices_of(choices)
         self.name = _checked_name(self, name or choices.__name__)
-        self.space = GlobalCategoricalActionSpace(_labels_of(choices), given)
+        try:
+            self.space = GlobalCategoricalActionSpace(_labels_of(choices), given)
+        except SchemaError as error:
+            raise SchemaError(f"action {self.name!r}: {error}") from error
 
     def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> Choice:
         choice: Choice = self.choices[chosen[0]]
@@ -126,7 +128,10 @@ class Categorical(ActionType[list[Choice]]):
     ) -> None:
         self.choices = _choices_of(choices)
         self.name = _checked_name(self, name or choices.__name__)
-        self.space = CategoricalActionSpace(_labels_of(choices), given)
+        try:
+            self.space = CategoricalActionSpace(_labels_of(choices), given)
+        except SchemaError as error:
+            raise SchemaError(f"action {self.name!r}: {error}") from error
 
     def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> list[Choice]:
         choices = self.choices
@@ -342,24 +347,33 @@ def kind_of_space(name: ActionName, space: ActionSpace) -> ActionType[Any]:
     """An action with this space, whose choices are members of a new Enum with their index as value.
 
     Raises:
-        SchemaError: a select action, which also needs the class of its actees; or a label that no
-            Enum member can have.
+        SchemaError: a select action, which also needs the class of its actees.
     """
     if isinstance(space, ContinuousActionSpace):
         low, high = space.low, space.high
         return Continuous(name, low=low, high=high, labels=space.labels, given=space.given)
     if isinstance(space, SelectEntityActionSpace):
         raise SchemaError(f"action {name!r} selects entities: use SelectEntity(cls, {name!r})")
-    labels = {label: i for i, label in enumerate(space.index_to_label)}
-    try:
-        choices: Any = Enum(name, labels)  # type: ignore[misc]  # a name that is not constant
-    except (ValueError, TypeError) as error:
-        raise SchemaError(f"action {name!r} has a label that cannot be used: {error}") from error
     is_global = isinstance(space, GlobalCategoricalActionSpace)
+    choices = _enum_of_labels(name, space.index_to_label)
     return (GlobalCategorical if is_global else Categorical)(choices, name, space.given)
 
 
-@cache
+def _enum_of_labels(name: str, labels: Sequence[str]) -> Any:  # noqa: ANN401 - an Enum of its own
+    """An Enum with one member per label, in order, and its index as value.
+
+    Members get their names afterwards: from names like `__a__`, `_Move__x` and `_missing_`, Enum
+    makes no members, or raises.
+    """
+    choices: Any = Enum(name, {f"label_{i}": i for i in range(len(labels))})  # type: ignore[misc]  # a name that is not constant
+    for label, member in zip(labels, choices, strict=True):
+        member._name_ = label
+    choices._member_map_ = dict(zip(labels, choices, strict=True))
+    choices._member_names_ = list(labels)
+    return choices
+
+
+@once_per_class
 def _global_choice(cls: type) -> ActionType[Any]:
     is_frozen = getattr(getattr(cls, "__dataclass_params__", None), "frozen", False)
     if is_frozen and not all(isinstance(kind, EnumType) for kind in resolved_hints(cls).values()):

@@ -15,10 +15,10 @@ from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, Flag
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from keyword import iskeyword
 from operator import is_
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from entity_env.authoring.game_traceback import summary_of, text_of
 from entity_env.authoring.speedups import NO_NUMBER, pack_floats, reader_of
@@ -40,12 +40,48 @@ Places: TypeAlias = Mapping[int, int]
 """Positions of the entities of one class in an observation, by `id` of the object."""
 
 
+T = TypeVar("T")
+_RESULTS: Final = "__entity_env__"
 _FOR_COLLECTIONS: Final = (
     "its length may vary, so show its items as entities, instances of another dataclass in "
     "obs.entities([...]); or "
 )
 _SLOT: Final = re.compile(r"\(?e\.(\w+)(?: is (member_\d+)\))?")
 """Source of a feature that reads an attribute, or tests whether the attribute is a member."""
+
+
+def once_per_class(make: Callable[..., T]) -> Callable[..., T]:
+    """Caches a function whose first argument is a class, as long as that class exists.
+
+    The results are kept in an attribute of the class, because they refer to it: a global cache
+    would keep every class for ever. Others than the class must be hashable.
+    """
+
+    def cached(cls: type, *others: object) -> T:
+        own = cls.__dict__.get(_RESULTS)
+        if own is None:
+            own = _lasting.get(cls) or _Results()
+            try:
+                type.__setattr__(cls, _RESULTS, own)
+            except TypeError:  # a class of the interpreter or of a C module, which stays
+                _lasting[cls] = own
+        key = make, *others
+        if key not in own:
+            own[key] = make(cls, *others)
+        found: T = own[key]
+        return found
+
+    return cached
+
+
+class _Results(dict[Any, Any]):
+    """What `once_per_class` keeps for a class; other processes begin with an empty one."""
+
+    def __reduce__(self) -> tuple[type[_Results], tuple[()]]:
+        return _Results, ()
+
+
+_lasting: dict[type, _Results] = {}
 
 
 @dataclass(frozen=True, init=False)
@@ -323,7 +359,7 @@ def is_dataclass_type(cls: object) -> bool:
     return isinstance(cls, type) and dataclasses.is_dataclass(cls)
 
 
-@cache
+@once_per_class
 def _made_once(cls: type) -> EntityType:
     return compiled_type(cls, {})
 

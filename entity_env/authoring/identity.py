@@ -197,15 +197,12 @@ def _commit_of(path: Path) -> str:
 
 def _git(folder: Path, *words: str) -> str:
     """Output of git; OSError if it fails, is not installed or takes too long."""
-    import subprocess  # takes 10 ms
+    from entity_env.core.processes import run_group  # takes 10 ms
 
     # Do not run programs or take locks that a repository's settings request.
     command = ("git", "-c", "core.fsmonitor=false", "-C", str(folder), *words)
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
-    try:
-        done = subprocess.run(
-            command, capture_output=True, check=True, timeout=_GIT_TIMEOUT_S, env=environment
-        )
-    except subprocess.SubprocessError as error:
-        raise OSError(f"git failed: {error}") from error
-    return done.stdout.decode(errors="replace").strip()
+    done = run_group(command, timeout_s=_GIT_TIMEOUT_S, env=environment)
+    if done is None or done.code:
+        raise OSError(f"git {words[0]} failed, or took too long")
+    return done.output.decode(errors="replace").strip()

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from functools import cache
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -27,6 +26,7 @@ from entity_env.authoring.entity_type import (
     as_float32,
     declared_fields,
     features_of_class,
+    once_per_class,
     without_none,
 )
 from entity_env.authoring.game_traceback import (
@@ -431,7 +431,7 @@ _MAX_EXACT: Final = 2**24
 """float32 represents every integer up to this."""
 _MAX_FLOAT32: Final = float(np.finfo(np.float32).max)
 # Reading the annotations of a class takes 20 µs, more than checking its values.
-_fields_of = cache(declared_fields)
+_fields_of = once_per_class(declared_fields)
 
 
 def obs_violations(obs: Obs, schema: Schema) -> list[str]:

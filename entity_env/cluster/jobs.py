@@ -19,6 +19,7 @@ from entity_env.agents.training.process import HeldInterrupt
 from entity_env.cluster.child import SIZE_BYTES
 from entity_env.cluster.session import Portable
 from entity_env.core.files import read_file
+from entity_env.core.processes import kill_group, start_group
 from entity_env.errors import UsageError
 from entity_env.interrupts import INTERRUPTED
 
@@ -83,6 +84,7 @@ def run_jobs(
                 time.sleep(_POLL_S)
                 for job, process in list(running.items()):
                     if process.poll() is not None:
+                        kill_group(process)
                         del running[job]
                         _end(job, process, was_stopped=is_stopping)
                 on_change()
@@ -99,7 +101,7 @@ def run_jobs(
                         _close(process.stdin)
         finally:
             for job, process in running.items():
-                process.kill()
+                kill_group(process)
                 process.wait()
                 _close(process.stdin)
                 job.state = "stopped"
@@ -111,13 +113,11 @@ def _started(job: Job) -> subprocess.Popen[bytes]:
     try:
         job.log.parent.mkdir(parents=True, exist_ok=True)
         with open(job.log, "ab") as log:
-            process = subprocess.Popen(
+            process = start_group(  # so Ctrl-C reaches only the parent, which stops every job once
                 [sys.executable, "-m", "entity_env.cluster.child"],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                # Ctrl-C in the terminal reaches only the parent, which stops every job once.
-                start_new_session=True,
             )
     except OSError as error:
         raise UsageError(f"cannot write {job.log}: {error.strerror}") from error

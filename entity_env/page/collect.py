@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 from entity_env.authoring.game import Game
 from entity_env.authoring.identity import all_settings
 from entity_env.core.files import write_file
+from entity_env.core.processes import kill_group
 from entity_env.errors import ReplayError, UsageError, shown
 from entity_env.page.bounded_http import BoundedServer, Bounds, OneLineHandler
 from entity_env.replay.file import SUFFIX
@@ -260,7 +261,7 @@ class ReplayCollector:
         with self._lock:
             self._process = process
             if self._is_closed:
-                process.kill()
+                kill_group(process)
 
     def _again(self, name: str, sender: str) -> tuple[HTTPStatus, str]:
         self._count("again", f"sent again: {name}, from {sender}")
@@ -279,7 +280,7 @@ class ReplayCollector:
         with self._lock:
             self._is_closed = True
             if self._process is not None:
-                self._process.kill()
+                kill_group(self._process)
         self._server.stop()
 
     def __enter__(self) -> ReplayCollector:

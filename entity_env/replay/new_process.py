@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import summary_of
 from entity_env.authoring.identity import place_of
 from entity_env.authoring.load_module import execute_file, to_pickle
 from entity_env.authoring.local_run import Turn
+from entity_env.core.processes import Started, run_group
 from entity_env.errors import ReplayError
 from entity_env.replay.divergence import Divergence
 from entity_env.replay.replay import Replay
@@ -26,11 +26,10 @@ if sys.platform == "linux":
 T = TypeVar("T")
 _MAIN: Final = (
     "import pickle, sys; paths = pickle.load(sys.stdin.buffer); sys.path += paths; "
+    "from entity_env.core.processes import exit_with_parent; exit_with_parent({parent}); "
     "from {module} import main; sys.path[:] = paths; main()"
 )
 """Loads Python's own modules first, because a game may be named `random.py`."""
-Started: TypeAlias = "Callable[[subprocess.Popen[bytes]], None]"
-"""Called with a process when it starts, for example to end it early."""
 
 
 class PlayLimits(NamedTuple):
@@ -111,7 +110,7 @@ def in_new_process(
         function: of a module; its results are pickled.
         contents: content and name of each file, which only the new process reads.
         limits: of time and memory.
-        started: see `Started`.
+        started: see `run_group`.
 
     Raises:
         ReplayError: as `verify_in_new_process`, or raised by the function.
@@ -141,7 +140,7 @@ def run_main(
         job: what `main` reads from standard input.
         game: its name, for messages.
         timeout_s: None = no limit.
-        started: see `Started`.
+        started: see `run_group`.
 
     Returns:
         The object that it gives to `send_result`.
@@ -152,29 +151,19 @@ def run_main(
     seed = os.environ.get("PYTHONHASHSEED", "random")
     environment = {**os.environ, "PYTHONHASHSEED": "1" if seed != "1" else "2"}
     # -P: do not import from the current folder either.
-    command = [sys.executable, "-P", "-c", _MAIN.format(module=module)]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment
-    ) as process:
-        try:
-            if started is not None:
-                started(process)
-            output, errors = process.communicate(pickle.dumps(sys.path) + job, timeout_s)
-        except subprocess.TimeoutExpired as error:
-            process.kill()
-            raise ReplayError(f"{game}: playing took longer than {timeout_s:g} s") from error
-        except BaseException:
-            process.kill()
-            raise
-    marker = output.rfind(_MARK)
-    if process.returncode or marker < 0:
-        lines = errors.decode(errors="replace").strip().splitlines()
-        reason = lines[-1] if lines else f"it ended with the code {process.returncode}"
-        if process.returncode < 0:
-            reason = f"it died (signal {-process.returncode})"
+    main = _MAIN.format(module=module, parent=os.getpid())
+    command, data = [sys.executable, "-P", "-c", main], pickle.dumps(sys.path) + job
+    done = run_group(command, data, timeout_s, env=environment, started=started)
+    if done is None:
+        raise ReplayError(f"{game}: playing took longer than {timeout_s:g} s")
+    marker = done.output.rfind(_MARK)
+    if done.code or marker < 0:
+        lines = done.errors.decode(errors="replace").strip().splitlines()
+        reason = lines[-1] if lines else f"it ended with the code {done.code}"
+        if done.code < 0:
+            reason = f"it died (signal {-done.code})"
         raise ReplayError(f"{game} cannot be played in another process: {reason}")
-    return pickle.loads(output[marker + len(_MARK) :])  # noqa: S301 - from our own process
+    return pickle.loads(done.output[marker + len(_MARK) :])  # noqa: S301 - from our own process
 
 
 def send_result(found: object) -> None:

@@ -7,11 +7,13 @@ import io
 import math
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from entity_env.core.processes import kill_group, start_group
 from entity_env.errors import MissingExtraError, UsageError
 from entity_env.lazy_imports import np
 from entity_env.views.drawing import Drawing
@@ -294,20 +296,24 @@ def _write_mp4(
     command += ["-s", f"{pixels[0]}x{pixels[1]}", "-r", f"{fps:.3f}", "-i", "-", "-an"]
     even = "pad=ceil(iw/2)*2:ceil(ih/2)*2"  # required by most players
     command += ["-vf", even, "-pix_fmt", "yuv420p", "-movflags", "+faststart", str(file)]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stderr=pipe) as process:
+    with (
+        tempfile.TemporaryFile() as errors,  # a pipe that is not read may fill up
+        start_group(command, stdin=subprocess.PIPE, stderr=errors) as process,
+    ):
         try:
             if process.stdin is not None:
-                for image in images:
-                    process.stdin.write(image.tobytes())
+                with process.stdin:
+                    for image in images:
+                        process.stdin.write(image.tobytes())
+            process.wait()
         except BrokenPipeError:  # its error message follows
-            pass
-        except BaseException:
-            process.kill()
-            raise
-        _, words = process.communicate()
+            process.wait()
+        finally:
+            kill_group(process)
+        errors.seek(0)
+        words = errors.read().decode(errors="replace").strip()
     if process.returncode:
-        raise UsageError(f"{file}: ffmpeg failed: {words.decode(errors='replace').strip()}")
+        raise UsageError(f"{file}: ffmpeg failed: {words}")
 
 
 def corners_of(shape: Shape) -> list[Point]:

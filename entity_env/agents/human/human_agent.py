@@ -216,16 +216,14 @@ class HumanAgent(PolicyAgent):
     def _default(self, asking: _Asking, actor: int) -> Any:  # noqa: ANN401 - as `Question.action`
         """The choice for Enter and for expired time; None = no default."""
         question = asking.question
-        if self._clock is not None:
-            return self._clock.default(question, actor)
         if isinstance(question.space, ContinuousActionSpace):
-            return None
+            return None if self._clock is None else self._clock.default(question, actor)
         near = self._last_places.get((question.name, question.actors[actor]))
         nearest = asking.nearest(actor, near)
+        if self._clock is not None:
+            return self._clock.default(question, actor, nearest)
         allowed = question.legal(actor)
-        # Ids may be positions in an observation, so they do not identify an entity in the next one.
-        is_select = isinstance(question.space, SelectEntityActionSpace)
-        found = [nearest, None if is_select else self._last.of(question, actor)]
+        found = [nearest, self._last.of(question, actor)]
         if len(question.actors) > 1:
             found += [idle_choice(question, actor), allowed[0]]
         return next((choice for choice in found if choice is not None), None)

@@ -11,6 +11,7 @@ from entity_env.authoring.step_timeout import require_timeout
 from entity_env.core.action_request import Question
 from entity_env.core.observation import EntityID
 from entity_env.core.spaces import ActionName, ContinuousActionSpace, SelectEntityActionSpace
+from entity_env.core.validation import is_integer
 
 REAL_TIME_S: Final = 1.0
 """Longest time per decision for which a game runs in real time."""
@@ -27,11 +28,17 @@ class LastChoices:
         self._last.clear()
 
     def of(self, question: Question, actor: int) -> Any:  # noqa: ANN401 - as `Question.action`
-        """An actor's last value if it is allowed now, else None."""
+        """An actor's last value if it is allowed now, else None.
+
+        Numbers as ids are positions in an observation, as in every `Game`: they do not say which
+        entity of the next one was selected before.
+        """
         last = self._last.get((question.name, question.actors[actor]))
         if last is None or isinstance(question.space, ContinuousActionSpace):
             return last
         if isinstance(question.space, SelectEntityActionSpace):
+            if is_integer(last):
+                return None
             last = next((i for i, actee in enumerate(question.actees) if actee == last), None)
         return last if last is not None and question.allowed[actor][last] else None
 
@@ -102,11 +109,12 @@ class MoveClock:
             return f"no limit, then {self.seconds:g} s each"
         return f"{self.seconds:g} s, then {default}"
 
-    def default(self, question: Question, actor: int) -> Any:  # noqa: ANN401 - as `Question.action`
+    def default(self, question: Question, actor: int, nearest: int | None = None) -> Any:  # noqa: ANN401 - as `Question.action`
         """The value that `Question.action` gets for an actor when the time expires.
 
-        A choice that does nothing, such as STAY, if one is allowed; else the actor's last choice,
-        if allowed; else the first allowed choice. A continuous action keeps its last numbers,
+        A choice that does nothing, such as STAY, if one is allowed; else `nearest`, the entity next
+        to the last one that was selected; else the actor's last choice, if allowed; else the first
+        allowed choice. A continuous action keeps its last numbers,
         initially 0 or the nearest legal value.
         """
         last, space = self.last.of(question, actor), question.space
@@ -114,7 +122,7 @@ class MoveClock:
             bounds = zip(space.low, space.high, strict=True)
             return [min(max(0.0, low), high) for low, high in bounds] if last is None else last
         idle = idle_choice(question, actor)
-        wanted = [choice for choice in (idle, last) if choice is not None]
+        wanted = [choice for choice in (idle, nearest, last) if choice is not None]
         return [*wanted, *question.legal(actor)][0]
 
 

@@ -160,9 +160,6 @@ class Prompt:
         if self.is_terminal and has_keys:
             asked = title, choices, is_last, default
             return self._choose_by_key(*asked, draw, has_rest=has_rest, can_undo=can_undo)
-        of_answer = {choice.text.lower(): choice.index for choice in choices}
-        # Keys take precedence over texts of other choices.
-        of_answer |= {key: choice.index for choice in choices for key in choice.keys}
         entries = [f"{_typed_key(choice)} {choice.text}" for choice in choices]
         hints = self._hints(choices, default, has_rest) + [_UNDO] * can_undo
         problem = ""
@@ -170,7 +167,7 @@ class Prompt:
             answer = self._line(title, entries, hints, problem, partial(draw, default))
             if has_rest and answer == _REST:
                 raise RestAsBefore
-            index = default if not answer else of_answer.get(answer.lower())
+            index = _meant(choices, answer) if answer else default
             if index is not None:
                 self._sleep(is_last)
                 return index
@@ -383,7 +380,8 @@ def keyed_choices(labels: Sequence[str], allowed: Sequence[int]) -> list[Choice]
     others = [label for i, label in enumerate(labels) if i not in directions]
     taken = {_QUIT, *(_DIRECTIONS[name] for name in directions.values())}
     initials = {label[:1].lower() for label in others}
-    has_initials = len(initials) == len(others) and not initials & {"", *taken}
+    has_initials = len(initials) == len(others) and not initials & {"", " ", _REST, *taken}
+    has_initials = has_initials and all(len(key) == 1 and key.isprintable() for key in initials)
     is_gamepad = not has_initials and {label.lower() for label in others} <= set(_GAMEPAD)
     choices = []
     for index in allowed:
@@ -456,6 +454,23 @@ def _directions(labels: Sequence[str]) -> dict[int, str]:
                 return {}
             found[index] = word
     return found
+
+
+def _meant(choices: Sequence[Choice], line: str) -> int | None:
+    """The choice that a line means: a key, a text or, last, a text in another case.
+
+    None if it means no choice, or is the text of several.
+    """
+    lower = line.lower()
+    for found in (
+        [choice.index for choice in choices if line in choice.keys],
+        [choice.index for choice in choices if lower in choice.keys],
+        [choice.index for choice in choices if line == choice.text],
+        [choice.index for choice in choices if lower == choice.text.lower()],
+    ):
+        if found:
+            return found[0] if len(found) == 1 else None
+    return None
 
 
 def _typed_key(choice: Choice) -> str:

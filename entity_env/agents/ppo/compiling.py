@@ -8,6 +8,7 @@ cache on disk.
 from __future__ import annotations
 
 import gc
+import io
 import logging
 import os
 import pickle
@@ -18,7 +19,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import IO, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -32,6 +33,7 @@ from entity_env.agents.rogue_net.torch_net.policy import Policy
 from entity_env.agents.rogue_net.torch_net.rollout_policy import CompiledPolicy, fastest_policy
 from entity_env.agents.rogue_net.torch_net.tensors import has_kernels, torch_only
 from entity_env.agents.training.rollout_buffer import Rollout
+from entity_env.core.processes import kill_group, start_group
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 
 _LOGGER: Final = logging.getLogger("entity_env.agents.ppo")
@@ -65,6 +67,8 @@ class KernelSwitch:
         """Number of decisions before the first update with kernels; None if there was none."""
         self._held = ExitStack()
         self._child: subprocess.Popen[bytes] | None = None
+        self._errors: IO[bytes] = io.BytesIO()
+        """Standard error of the child; a pipe that is not read may fill up."""
 
     @contextmanager
     def running(self, step: int) -> Iterator[None]:
@@ -104,8 +108,9 @@ class KernelSwitch:
             if step < self._at if self._at is not None else not self._is_child_done():
                 return False
             if self._child is not None and (code := self._child.wait()):
-                _, output = self._child.communicate()
-                lines = [f"exit code {code}", *output.decode(errors="replace").splitlines()[-1:]]
+                self._errors.seek(0)
+                output = self._errors.read().decode(errors="replace")
+                lines = [f"exit code {code}", *output.splitlines()[-1:]]
                 _LOGGER.warning("compiling in a child process failed: %s", ", ".join(lines))
         except OSError as error:
             _LOGGER.warning("no child process can compile: %s", error)
@@ -123,24 +128,25 @@ class KernelSwitch:
         if not isinstance(net, RogueNet):
             raise TypeError(f"only a RogueNet has kernels, got {type(net).__name__}")
         job = _Job(net.obs_space, net.action_space, net.config, _head(rollout), config)
+        self._errors = self._held.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - closed by `running`
         with tempfile.TemporaryFile() as file:
             pickle.dump(job, file)
             file.seek(0)
-            self._child = subprocess.Popen(
+            self._child = start_group(  # Ctrl-C is for the run, which stops the child
                 # -P: Python's own modules take precedence over those in the current folder.
                 [sys.executable, "-P", "-c", _CHILD, str(file.fileno()), *sys.path],
                 stdin=subprocess.PIPE,  # closed when this process exits
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
+                stderr=self._errors,
                 pass_fds=[file.fileno()],
-                start_new_session=True,  # Ctrl-C is for the run, which stops the child
             )
 
     def _stop_child(self) -> None:
         child, self._child = self._child, None
         if child is not None:
-            child.kill()
-            child.communicate()
+            kill_group(child)
+            with child:  # closes its pipe
+                child.wait()
 
 
 class _Job(NamedTuple):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import cache
 
 from entity_env.authoring.entity_type import (
     EntityType,
     compiled_type,
     declared_fields,
     is_dataclass_type,
+    once_per_class,
     without_none,
 )
 from entity_env.errors import SchemaError
@@ -63,13 +63,13 @@ def _how(cls: type, entities: Collection[type], num_found: int) -> str:
     return "add them, or declare their classes in Game(entities=...)"
 
 
-@cache
+@once_per_class
 def _fields_of(cls: type) -> Sequence[tuple[str, type]]:
     """The fields that hold a dataclass."""
     fields = declared_fields(cls).items()
     return [(name, kind) for name, kind in fields if is_dataclass_type(kind)]
 
 
-@cache
+@once_per_class
 def _made_once(cls: type, references: tuple[tuple[str, type], ...]) -> EntityType:
     return compiled_type(cls, dict(references))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 from gymnasium import spaces
@@ -24,6 +24,7 @@ from entity_env.core.spaces import (
 )
 from entity_env.errors import SchemaError, UsageError
 
+Part = TypeVar("Part")
 AnySpace: TypeAlias = spaces.Space[Any]
 EntityParts: TypeAlias = Mapping[EntityName, str | tuple[str, str]]
 """Per entity type, the part of the observation with its rows, or that part and its mask."""
@@ -78,6 +79,18 @@ def value_of(space: AnySpace, of_leaf: Callable[[Leaf], Any], keys: tuple[Any, .
 def batched(space: AnySpace, values: Sequence[Any]) -> Any:  # noqa: ANN401 - of the batched space
     """Stacks values into a value of the batched space, with lists in place of arrays."""
     return value_of(space, lambda leaf: [leaf.of(value) for value in values])
+
+
+def _by_name(pairs: Iterable[tuple[str, Part]]) -> dict[str, Part]:
+    """Parts by name; UsageError if two have the same name, because their keys contain dots."""
+    found: dict[str, Part] = {}
+    for name, part in pairs:
+        if name in found:
+            raise UsageError(
+                f"two parts of the space are called {name!r}: rename a key of a Dict in a wrapper"
+            )
+        found[name] = part
+    return found
 
 
 # ------------------------------------------------------------------ features
@@ -276,7 +289,7 @@ class ObsConverter:
         has_actor: bool = False,
     ) -> None:
         self.space = space
-        found = {leaf.path: leaf for leaf in leaves(space)}
+        found = _by_name((leaf.path, leaf) for leaf in leaves(space))
         for setting, value in (("entities", parts), ("features", features)):
             if not _is_by_name(value):
                 raise UsageError(
@@ -390,7 +403,7 @@ class ActionConverter:
             leaf.keys: _action_spaces(leaf.space, _joined(name, leaf.keys))
             for leaf in leaves(space)
         }
-        self.spaces = {name: each for of in self._of_leaf.values() for name, each in of.items()}
+        self.spaces = _by_name(pair for of in self._of_leaf.values() for pair in of.items())
         self.num_choices = int(space.n) if isinstance(space, spaces.Discrete) else 0
         """Number of choices of a single `Discrete`, which `info["action_mask"]` masks; else 0."""
         self.has_numbers = any(isinstance(s, ContinuousActionSpace) for s in self.spaces.values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from entity_env.authoring.load_module import place_in_package
+from entity_env.core.processes import run_group
 from entity_env.errors import UsageError
 
 _PRESENT: Final = frozenset(
@@ -34,7 +34,7 @@ class Alone:
 
 sys.meta_path.insert(0, Alone())
 try:
-    exec(compile(sys.stdin.read(), "main.py", "exec"), {"__name__": "submission"})
+    exec(compile(sys.stdin.buffer.read(), "main.py", "exec"), {"__name__": "submission"})
 except BaseException as error:
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if ".zip" in f.filename and ".zip/entity_env/" not in f.filename]
@@ -90,15 +90,12 @@ def require_alone(text: str, file: Path, modules: Iterable[str]) -> None:
     """
     own = {each.partition("/")[0].removesuffix(".py") for each in modules}
     words = [sys.executable, "-I", "-c", _TRIAL, *sorted(_PRESENT | own)]
-    try:
-        done = subprocess.run(
-            words, input=text, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise UsageError(f"{file} takes more than {_TIMEOUT_S:.0f} s to load") from error
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        what = lines[-1] if lines else f"exit code {done.returncode}"
+    done = run_group(words, text.encode(), _TIMEOUT_S)
+    if done is None:
+        raise UsageError(f"{file} takes more than {_TIMEOUT_S:.0f} s to load")
+    if done.code:
+        lines = done.errors.decode(errors="replace").strip().splitlines()
+        what = lines[-1] if lines else f"exit code {done.code}"
         raise UsageError(
             f"{file} cannot be loaded from a submission, which has only numpy and the modules of "
             f"entity_env that agents need: {what}"

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from copy import copy, deepcopy
-from functools import cache
+from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, ClassVar, Final, TypeAlias
@@ -218,7 +218,7 @@ def has_actors(obs: Obs) -> bool:
     return obs.actor_groups is None or any(obs.groups[i] for i, _ in obs.actor_groups)
 
 
-@cache
+@lru_cache(maxsize=8)
 def kaggle_env(name: str, turns: int = 0) -> Any:  # noqa: ANN401 - untyped library
     """An environment of kaggle-environments, to be copied for every episode.
 

@@ -236,6 +236,8 @@ def ready_of(data: Mapping[str, Any], place: Place) -> ReadyMessage:
     metrics = data.get("metrics", [])
     if not isinstance(metrics, list) or not all(isinstance(each, str) for each in metrics):
         place.refuse(f"metrics must be a list of texts, got {shown(metrics)}")
+    if len(set(metrics)) < len(metrics):
+        place.refuse(f"metrics must have different names, got {shown(metrics)}")
     most = data.get("max_entities", {})
     if not isinstance(most, dict) or not all(
         name in spaces[0].entities and type(count) is int and count >= 0

@@ -22,6 +22,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Final, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar
 
+from entity_env.core.processes import kill_group, start_group
 from entity_env.core.validation import require_choice
 from entity_env.errors import ClosedError, UsageError, WorkerError
 from entity_env.vec.external.messages import (
@@ -93,7 +94,6 @@ class Program:
         self.name = shlex.join(command) or f"the program at {address}"
         self.num_received = 0
         self.is_closed = False
-        self._limit_s = 0.0
         self._last_kind = Kind.HELLO.name
         self._buffers = [bytearray(_FIRST_BYTES), bytearray(_FIRST_BYTES)]
         token = "" if address or link != "tcp" else secrets.token_hex(16)
@@ -108,7 +108,6 @@ class Program:
         self._finalizer = weakref.finalize(self, _end, self._process, self._socket, 0.0)
         try:
             self._configure()
-            self._limit(timeout_s)
             payload = self._receive((Kind.HELLO, Kind.ERROR), deadline)
             self.hello: HelloMessage = hello_of(read_json(payload, self.place), token, self.place)
         except BaseException:
@@ -158,8 +157,7 @@ class Program:
         deadline = monotonic() + limit_s
         due = Kind.READY if kind is Kind.START else Kind.STEP
         try:
-            self._limit(limit_s)
-            self._send(kind, parts)
+            self._send(kind, parts, deadline)
             return self._receive((due, Kind.ERROR), deadline)
         except BaseException:
             self.kill()
@@ -204,15 +202,15 @@ class Program:
         self.is_closed = True
         deadline, received = monotonic() + timeout_s, b""
         try:
-            self._limit(timeout_s)
+            buffer = memoryview(bytearray(_FIRST_BYTES))
             with contextlib.suppress(OSError):
                 for piece in sent:
-                    self._socket.sendall(piece)
+                    self._send_all(piece, deadline)
                     sleep(_PAUSE_S)
                 if ends:
                     self._socket.shutdown(socket.SHUT_WR)
-                while (data := self._socket.recv(_FIRST_BYTES)) and monotonic() < deadline:
-                    received = (received + data)[:_FIRST_BYTES]
+                while (count := self._receive_into(buffer, deadline)) and monotonic() < deadline:
+                    received = (received + buffer[:count])[:_FIRST_BYTES]
                     if is_enough(received):
                         return received, None
             if self._process is None:  # the end of its connection is all that is known
@@ -229,8 +227,7 @@ class Program:
             return
         self.is_closed = True
         with contextlib.suppress(OSError):
-            self._limit(_EXIT_TIMEOUT_S)
-            self._socket.sendall(HEADER.pack(MAGIC, Kind.CLOSE, 0))
+            self._send_all(HEADER.pack(MAGIC, Kind.CLOSE, 0), monotonic() + _EXIT_TIMEOUT_S)
         self._finalizer.detach()
         _end(self._process, self._socket, _EXIT_TIMEOUT_S)
 
@@ -246,28 +243,37 @@ class Program:
                 self._socket.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BYTES)
         if self._socket.family == socket.AF_INET:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Limits one call, after which `_has_exited` looks at the process. Not `settimeout` where it
+        # can be avoided, because that takes a second system call.
+        if sys.platform == "win32":
+            self._socket.settimeout(_POLL_S)
+            return
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            limit = struct.pack("@ll", 0, int(_POLL_S * 1e6))
+            self._socket.setsockopt(socket.SOL_SOCKET, option, limit)
 
-    def _limit(self, limit_s: float) -> None:
-        """Sets the seconds that one system call may take."""
-        if limit_s != self._limit_s:
-            whole = int(limit_s)
-            limit = (
-                struct.pack("@L", int(limit_s * 1000))
-                if sys.platform == "win32"
-                else struct.pack("@ll", whole, int((limit_s - whole) * 1e6))
-            )
-            for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-                self._socket.setsockopt(socket.SOL_SOCKET, option, limit)
-            self._limit_s = limit_s
-
-    def _send(self, kind: Kind, parts: Sequence[bytes | memoryview]) -> None:
+    def _send(self, kind: Kind, parts: Sequence[bytes | memoryview], deadline: float) -> None:
         size = sum(map(len, parts))
         try:
-            self._socket.sendall(b"".join((HEADER.pack(MAGIC, kind, size), *parts)))
-        except BlockingIOError:
+            self._send_all(b"".join((HEADER.pack(MAGIC, kind, size), *parts)), deadline)
+        except TimeoutError:
             self._fail_hanging()
         except OSError:
             self._fail_exited()
+
+    def _send_all(self, data: bytes, deadline: float) -> None:
+        """Sends bytes; TimeoutError after the deadline, another OSError if the program is gone."""
+        view = memoryview(data)
+        while view:
+            is_full = False
+            try:
+                view = view[self._socket.send(view) :]
+            except (BlockingIOError, TimeoutError):
+                is_full = True
+            if is_full and self._has_exited():
+                raise BrokenPipeError
+            if view and monotonic() > deadline:
+                raise TimeoutError
 
     def _receive(self, due: Sequence[Kind], deadline: float) -> memoryview:
         self._last_kind = due[0].name
@@ -297,17 +303,36 @@ class Program:
         """Receives bytes into a buffer until it has the wanted number; returns how many it has."""
         while done < wanted:
             try:
-                count = self._socket.recv_into(buffer[done:])
-            except BlockingIOError:
+                count = self._receive_into(buffer[done:], deadline)
+            except TimeoutError:
                 self._fail_hanging()
-            except OSError:
-                count = 0
             if not count:
                 self._fail_exited()
             done += count
             if done < wanted and monotonic() > deadline:
                 self._fail_hanging()
         return done
+
+    def _receive_into(self, buffer: memoryview, deadline: float) -> int:
+        """Receives some bytes, 0 if the program is gone; TimeoutError after the deadline.
+
+        A child process of the program may keep the connection open, so the process is also watched.
+        """
+        has_exited = False
+        while True:
+            try:
+                return self._socket.recv_into(buffer)
+            except (BlockingIOError, TimeoutError):
+                if has_exited:  # before the last attempt
+                    return 0
+                has_exited = self._has_exited()
+                if not has_exited and monotonic() > deadline:
+                    raise TimeoutError from None
+            except OSError:
+                return 0
+
+    def _has_exited(self) -> bool:
+        return self._process is not None and self._process.poll() is not None
 
     def _fail_hanging(self) -> None:
         raise WorkerError(
@@ -387,15 +412,13 @@ def _popen(
     if shutil.which(program) is None:
         raise UsageError(f"cannot start {program!r}: {_why_not(Path(folder or '.', program))}")
     try:
-        return subprocess.Popen(
+        return start_group(
             [program, *command[1:]],
             cwd=folder,
             env={**os.environ, "ENTITY_ENV_ADDRESS": address, "ENTITY_ENV_TOKEN": token},
             stdin=subprocess.DEVNULL if stdio is None else stdio.fileno(),
             stdout=None if stdio is None else stdio.fileno(),
             stderr=subprocess.DEVNULL if quiet else None,
-            # Ctrl-C reaches this process only, which then ends the program.
-            start_new_session=sys.platform != "win32",
         )
     except OSError as error:
         raise UsageError(f"cannot start {program!r}: {error}") from error
@@ -505,7 +528,7 @@ def _awaited(address: Address) -> socket.socket:
 def _end(
     process: subprocess.Popen[bytes] | None, connection: socket.socket | None, timeout_s: float
 ) -> None:
-    """Ends a program: it has `timeout_s` to exit by itself."""
+    """Ends a program and its group: it has `timeout_s` to exit by itself."""
     if connection is not None:
         with contextlib.suppress(OSError):
             connection.shutdown(socket.SHUT_WR)
@@ -518,16 +541,7 @@ def _end(
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout_s)
     finally:
-        if process.poll() is None:
-            _kill_group(process)
+        kill_group(process)
         process.wait()
         if connection is not None:
             connection.close()
-
-
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kills a program, and the processes that it has started."""
-    if sys.platform != "win32":
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-    process.kill()

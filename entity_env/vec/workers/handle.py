@@ -12,6 +12,7 @@ import socket
 import sys
 import tempfile
 import weakref
+from collections.abc import Callable
 from multiprocessing.connection import wait
 from multiprocessing.context import BaseContext
 from time import monotonic
@@ -19,6 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from entity_env.core.processes import kill_group_of
 from entity_env.errors import EntityEnvError, WorkerError
 from entity_env.vec.process_batch import ActionValues
 from entity_env.vec.statistics import WorkerStatistics
@@ -107,13 +109,21 @@ class WorkerHandle:
             sys.path.copy(),
         )
         self.process = started(context, setup)
-        self.event.watch(self.process.sentinel)
+        self._pid: int = self.process.ident  # type: ignore[assignment]  # started
+        self._gone: Any = self.process.sentinel
+        """Readable when the process has ended."""
+        self._release_pidfd: Callable[[], object] = lambda: None
+        if hasattr(os, "pidfd_open"):  # a process that its game forks holds the sentinel open
+            with contextlib.suppress(OSError):  # it has ended, or before Linux 5.3
+                self._gone = os.pidfd_open(self._pid)
+                self._release_pidfd = weakref.finalize(self, os.close, self._gone)
+        self.event.watch(self._gone)
         theirs.close()
         their_end.close()
         lifeline.close()
 
     def wait_until_ready(self, timeout_s: float | None) -> Ready:
-        readable = wait([self.connection, self.process.sentinel], timeout_s)
+        readable = wait([self.connection, self._gone], timeout_s)
         if not readable:
             self.end()
             raise WorkerError(
@@ -127,8 +137,7 @@ class WorkerHandle:
             message = None
         if isinstance(message, Ready):
             return message
-        self.process.join(_END_TIMEOUT_S)
-        code = self.process.exitcode
+        code = self._exit_code(_END_TIMEOUT_S)
         self.end()
         if isinstance(message, Failure):
             raise message.error()
@@ -142,7 +151,7 @@ class WorkerHandle:
         try:
             self._num_sent += 1
             block.send(self.connection, self._num_sent)
-            wait([self.connection, self.process.sentinel])
+            wait([self.connection, self._gone])
             failure: Failure | None = self._message()
         except (EOFError, OSError) as error:
             raise self.died() from error
@@ -248,8 +257,7 @@ class WorkerHandle:
 
     def died(self) -> WorkerError:
         """Releases a worker whose process died; returns its error."""
-        self.process.join(_END_TIMEOUT_S)
-        code = self.process.exitcode
+        code = self._exit_code(_END_TIMEOUT_S)
         how = f"exit code {code}" if code is None or code >= 0 else f"signal {-code}"
         return self._fail(f"worker {self.index}, which runs {self._env_names()}, died ({how})")
 
@@ -322,7 +330,7 @@ class WorkerHandle:
             ):
                 with contextlib.suppress(EOFError, OSError):
                     failure = self._message(number).error()
-            self.process.join(max(until - monotonic(), 0.0))
+            self._exit_code(max(until - monotonic(), 0.0))
         self.end()
         return failure
 
@@ -337,7 +345,8 @@ class WorkerHandle:
             return
         if self.process.is_alive():
             self.process.kill()
-            self.process.join(_END_TIMEOUT_S)  # without SIGCHLD a fork server never reports it
+            self._exit_code(_END_TIMEOUT_S)  # without SIGCHLD a fork server never reports it
+        kill_group_of(self._pid, has_ended=self.process.exitcode is not None)
         self.event.close()
         self._release()
         self._lifeline.close()
@@ -348,8 +357,15 @@ class WorkerHandle:
         if self._command is not None:
             self._command[0].close()
         self._is_released = True
+        self._release_pidfd()
         with contextlib.suppress(ValueError):  # killed but not yet reported
             self.process.close()
+
+    def _exit_code(self, timeout_s: float) -> int | None:
+        """Waits until the process has ended; returns its exit code, if it is known."""
+        if wait([self._gone], timeout_s):
+            self.process.join(0 if self.process.exitcode is not None else _END_TIMEOUT_S)
+        return self.process.exitcode
 
     def _notify(self, command: int, parity: int, timeout_s: float | None) -> None:
         words = self._words
@@ -378,7 +394,7 @@ class WorkerHandle:
             deadline = monotonic() + _STACK_TIMEOUT_S
             size = 0
             while monotonic() < deadline:  # until it stops growing
-                wait([self.process.sentinel], 0.02)
+                wait([self._gone], 0.02)
                 before, size = size, os.fstat(number).st_size
                 if size and size == before:
                     break

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from entity_env.authoring.game_traceback import is_a, stack_at
 from entity_env.batching.frame import FrameLayout
+from entity_env.core.processes import exit_group, lead_group
 from entity_env.core.spaces import ContinuousActionSpace
 from entity_env.errors import WorkerError
 from entity_env.vec.in_process.make_batch import make_process_batch
@@ -54,6 +55,7 @@ _GRACE_S: Final = 1.0
 def run_worker(setup: Setup) -> None:
     """Steps environments until the parent closes the worker or is gone."""
     sys.path[:] = setup.path
+    lead_group()  # what its games start ends with it
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), _ignore_signal)
@@ -312,7 +314,7 @@ def _exit_with_parent(setup: Setup) -> None:
                 is_over = bool(ready) or not _is_alive(setup.parent)
         # Meanwhile a waiting worker notices that its parent is gone, and closes its games.
         threading.Event().wait(_GRACE_S)
-        os._exit(1)
+        exit_group()
 
     threading.Thread(target=watch, name="lifeline", daemon=True).start()
 

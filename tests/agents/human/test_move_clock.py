@@ -16,6 +16,7 @@ from entity_env import (
 )
 from entity_env.agents.human.move_clock import MoveClock
 from entity_env.core.action_request import Question
+from entity_env.core.observation import EntityID
 
 MASKS = st.lists(st.booleans(), min_size=3, max_size=3).filter(any)
 
@@ -35,7 +36,7 @@ def move(*labels: str, allowed: Sequence[bool] = (True,) * 3, actor: object = "m
     return Question("Move", CategoricalActionSpace(list(labels)), [actor], (), mask)
 
 
-def select(*actees: str) -> Question:
+def select(*actees: EntityID) -> Question:
     mask = np.ones((1, len(actees)), np.bool_)
     return Question("Pick", SelectEntityActionSpace(), ["me"], actees, mask)
 
@@ -121,6 +122,15 @@ def test_the_same_entity_is_selected_wherever_it_stands() -> None:
     assert clock.default(select("b", "c"), 0) == 0
     assert clock.default(select("c", "d", "b"), 0) == 2
     assert clock.default(select("c", "d"), 0) == 0
+
+
+@pytest.mark.parametrize("kind", [int, np.int64])
+def test_positions_in_an_observation_do_not_say_which_entity_was_selected(kind: type) -> None:
+    clock = MoveClock(1)
+    before, after = select(*map(kind, range(3))), select(*map(kind, range(1, 4)))
+    clock.last.keep(before, 0, 2)  # the third is gone, and the fourth is third now
+    assert clock.default(after, 0) == 0
+    assert clock.default(after, 0, nearest=2) == 2
 
 
 def test_numbers_stay_as_they_were() -> None:

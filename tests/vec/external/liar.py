@@ -11,17 +11,22 @@ import os
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import time
 from typing import BinaryIO
 
 HELLO, START, READY, RESET, ACT, STEP, ERROR, CLOSE = range(1, 9)
-SPACES = {
+SPACES: dict[str, list[dict[str, object]]] = {
     "global_features": [],
     "entities": [{"name": "Dot", "features": ["x"]}],
     "actions": [{"name": "Move", "kind": "categorical", "labels": ["LEFT", "RIGHT"]}],
 }
 FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
+if (
+    FAULT == "labels"
+):  # no fault: its labels are arguments, and each step's score is the index chosen
+    SPACES["actions"][0]["labels"] = sys.argv[2:]
 WAITS = -1
 """Length of a copy that waits for a seed."""
 
@@ -109,6 +114,7 @@ def main() -> None:
     if FAULT == "never_connects":
         time.sleep(60)
     connection = connect()
+    leaves("HELLO", connection)
     if FAULT == "prints":
         connection.sendall(b"Hello from my game\n")
     if FAULT == "big_endian":
@@ -130,6 +136,9 @@ def main() -> None:
     hold = False
     while (request := read(stream)) is not None:
         kind, payload = request
+        leaves(
+            {START: "START", RESET: "RESET", ACT: "ACT", CLOSE: "CLOSE"}.get(kind, ""), connection
+        )
         if kind == CLOSE:
             break
         if FAULT != "trusts":
@@ -165,11 +174,18 @@ def main() -> None:
             flags = [0 if FAULT == "not_started" else 1] * count
             connection.sendall(message(STEP, step(count, flags, [0.0] * count, [])))
         else:
-            act(connection, lengths, hold)
+            act(connection, payload, lengths, hold)
     if FAULT == "stays":
         time.sleep(60)
     if FAULT == "exit_code":
         sys.exit(3)
+
+
+def leaves(place: str, connection: socket.socket) -> None:
+    """Exits in place of an answer, while a child process keeps the connection open."""
+    if f"leaves_{place}" == FAULT:
+        subprocess.Popen(["sleep", "500"], pass_fds=[connection.fileno()])
+        os._exit(3)
 
 
 def read(stream: BinaryIO) -> tuple[int, bytes] | None:
@@ -197,7 +213,7 @@ def require_valid(kind: int, payload: bytes, lengths: list[int]) -> None:
         assert len(payload) >= 8 * len(lengths)
 
 
-def act(connection: socket.socket, lengths: list[int], hold: bool) -> None:
+def act(connection: socket.socket, payload: bytes, lengths: list[int], hold: bool) -> None:
     num = len(lengths)
     ends = [i for i, length in enumerate(lengths) if length == 2]
     flags = [int(length == WAITS) for length in lengths]
@@ -216,7 +232,8 @@ def act(connection: socket.socket, lengths: list[int], hold: bool) -> None:
         flags[0] = 4
     if FAULT == "silent_end":
         ends = []
-    data = message(STEP, step(num, flags, [float(length) for length in lengths], ends))
+    chosen = struct.unpack_from(f"<{num}q", payload, 8 * num) if FAULT == "labels" else lengths
+    data = message(STEP, step(num, flags, [float(score) for score in chosen], ends))
     if FAULT == "half" and ends:
         connection.sendall(data[: len(data) // 2])
         time.sleep(60)

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -27,6 +28,10 @@ from entity_env.games.pixel.worlds.game_boy_worker import write_message
 from entity_env.games.pixel.worlds.world import Button
 
 _GRACE = 2.0  # seconds for a process to exit by itself
+_POLL_S: Final = 0.1
+"""Interval at which a wait for a reply looks whether the process still runs."""
+_PIPE_BYTES: Final = 1 << 15
+"""Payloads that every pipe takes at once, even if the process does not read."""
 
 
 class GameBoyProcess:
@@ -69,10 +74,20 @@ class GameBoyProcess:
         stream = self._process.stdin
         if stream is None or stream.closed:
             raise ClosedError("this world is closed")
+        # A process that hangs does not read, either: a pipe takes only so much.
+        is_large = len(payload) > _PIPE_BYTES
+        deadline = time.monotonic() + self._timeout
+        timer = threading.Timer(self._timeout, self._process.kill) if is_large else None
         try:
+            if timer is not None:
+                timer.start()
             write_message(stream, letter, payload)
         except BrokenPipeError:
-            raise self._died() from None
+            is_late = is_large and time.monotonic() >= deadline
+            raise (self._no_answer() if is_late else self._died()) from None
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     def receive(self) -> bytes:
         """Receives a reply; WorkerError for a failure, a dead process or a timeout."""
@@ -110,19 +125,27 @@ class GameBoyProcess:
         while len(read) < size:
             left = deadline - time.monotonic()
             # Polls: `select` takes no descriptor above 1,023, which many workers use up.
-            if left <= 0 or not wait([descriptor], left):
-                raise WorkerError(f"no answer for {self._timeout:g} s", worker=self._worker)
+            has_exited = self._process.poll() is not None
+            if not wait([descriptor], min(max(left, 0.0), _POLL_S)):
+                if has_exited:
+                    raise self._died()
+                if left <= 0:
+                    raise self._no_answer()
+                continue
             part = os.read(descriptor, size - len(read))
             if not part:
                 raise self._died()
             read += part
         return bytes(read)
 
+    def _no_answer(self) -> WorkerError:
+        return WorkerError(f"no answer for {self._timeout:g} s", worker=self._worker)
+
     def _died(self) -> WorkerError:
-        return WorkerError(
-            f"the process of these Game Boys died with code {self._process.wait()}",
-            worker=self._worker,
-        )
+        how = "closed its output"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            how = f"died with code {self._process.wait(_GRACE)}"
+        return WorkerError(f"the process of these Game Boys {how}", worker=self._worker)
 
 
 SCREEN: Final = (144, 160)
@@ -156,9 +179,8 @@ class PyBoyWorld(CheckedWorld):
         UsageError: a number out of range, or PyBoy cannot run this cartridge or load that state.
         SchemaError: a cartridge that is not bytes, too small or too large; a state that is not
             bytes.
-        WorkerError: a process failed, died or did not reply; raised by all methods except `close`.
-            `state` and `save_state` leave the world open, `snapshot` may close it, all others
-            close it.
+        WorkerError: a process failed, died or did not reply; raised by all methods except `close`,
+            which also close the world.
     """
 
     def __init__(
@@ -270,20 +292,24 @@ class PyBoyWorld(CheckedWorld):
         return np.split(values, self._bounds[1:-1])
 
     def _request_all(self, letter: bytes, payloads: Sequence[bytes]) -> list[bytes]:
-        try:
-            for process, payload in zip(self._processes, payloads, strict=True):
-                process.send(letter, payload)
-            return [process.receive() for process in self._processes]
-        except BaseException:
-            self.close()  # late replies would be mistaken for replies to the next request
-            raise
+        return self._request(self._processes, letter, payloads)
 
     def _saved(self, env: int) -> bytes:
         self._require_open("state")
         worker = int(np.searchsorted(self._bounds, env, side="right")) - 1
-        process = self._processes[worker]
-        process.send(b"G", (env - self._bounds[worker]).to_bytes(4, "little"))
-        return process.receive()
+        machine = (env - self._bounds[worker]).to_bytes(4, "little")
+        return self._request([self._processes[worker]], b"G", [machine])[0]
+
+    def _request(
+        self, processes: Sequence[GameBoyProcess], letter: bytes, payloads: Sequence[bytes]
+    ) -> list[bytes]:
+        try:
+            for process, payload in zip(processes, payloads, strict=True):
+                process.send(letter, payload)
+            return [process.receive() for process in processes]
+        except BaseException:
+            self.close()  # late replies would be mistaken for replies to the next request
+            raise
 
     def _keep(self, slot: int, state: bytes) -> None:
         payload = slot.to_bytes(4, "little") + state

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -326,16 +326,38 @@ def test_a_killed_process_is_named_and_the_others_end() -> None:
 
 
 @pytest.mark.slow
-def test_a_process_that_does_not_answer_is_named() -> None:
+@pytest.mark.parametrize("call", ["step", "state", "save_state", "snapshot", "keep"])
+def test_a_process_that_does_not_answer_is_named_and_the_world_closed(call: str) -> None:
     world = PyBoyWorld(ROM, 1, timeout=20)
+    calls: dict[str, Callable[[], object]] = {
+        "step": lambda: world.step(held(Button.A)),
+        "state": world.state,
+        "save_state": lambda: world.save_state(0),
+        "snapshot": lambda: world.snapshot(0, 0),
+        "keep": lambda: world._keep(0, bytes(1 << 20)),  # more than a pipe takes
+    }
     stopped = world._processes[0]._process.pid
     world._processes[0]._timeout = 0.2
     os.kill(stopped, signal.SIGSTOP)
+    with pytest.raises(WorkerError, match=r"no answer for 0.2 s \(worker 0\)"):
+        calls[call]()
+    assert world._processes[0]._process.poll() is not None
+    with pytest.raises(ClosedError):  # a late reply would be that to another request
+        world.state()
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_is_noticed_while_another_holds_its_pipe() -> None:
+    world = PyBoyWorld(ROM, 1)
+    victim = world._processes[0]._process
+    assert victim.stdout is not None
+    held_open = os.open(f"/proc/self/fd/{victim.stdout.fileno()}", os.O_WRONLY)
     try:
-        with pytest.raises(WorkerError, match=r"no answer for 0.2 s \(worker 0\)"):
+        os.kill(victim.pid, signal.SIGKILL)
+        with pytest.raises(WorkerError, match=r"died with code -9 \(worker 0\)"):
             world.step(held(Button.A))
     finally:
-        assert world._processes[0]._process.poll() is not None
+        os.close(held_open)
 
 
 @pytest.mark.slow
