@@ -49,7 +49,8 @@ def identity_of(game: Game) -> dict[str, str | int]:
     found: dict[str, str | int | None] = {"source": source_of(game), "version": game.version}
     module = _module_of(game)
     if hasattr(game, "code_digest"):  # the rules are in a program
-        found["sha256"] = game.code_digest()
+        with suppress(OSError):
+            found["sha256"] = game.code_digest()
     elif module is not None and (path := _code_of(module)) is not None:
         with suppress(OSError, ValueError):
             found["sha256"] = code_digest(path)

@@ -24,6 +24,9 @@ from entity_env.interrupts import INTERRUPTED
 
 LOG: Final = "output.txt"
 """File in a run's folder with the output of its process on this machine."""
+_CHILD: Final = (
+    "import sys; sys.path += sys.argv[1:]; from entity_env.cluster.child import main; main()"
+)
 _POLL_S: Final = 0.1
 _STOPPED: Final = (INTERRUPTED, 128 + 1, 128 + 15)
 """Exit codes after SIGINT, SIGHUP and SIGTERM."""
@@ -112,7 +115,8 @@ def _started(job: Job) -> subprocess.Popen[bytes]:
         job.log.parent.mkdir(parents=True, exist_ok=True)
         with open(job.log, "ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "entity_env.cluster.child"],
+                # -P: do not import from the current folder.
+                [sys.executable, "-P", "-c", _CHILD, *sys.path],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import summary_of
 from entity_env.authoring.identity import place_of
-from entity_env.authoring.load_module import execute_file, to_pickle
+from entity_env.authoring.load_module import ImportState, execute_file, to_pickle
 from entity_env.authoring.local_run import Turn
 from entity_env.errors import ReplayError
 from entity_env.replay.divergence import Divergence
@@ -25,8 +25,8 @@ if sys.platform == "linux":
 
 T = TypeVar("T")
 _MAIN: Final = (
-    "import pickle, sys; paths = pickle.load(sys.stdin.buffer); sys.path += paths; "
-    "from {module} import main; sys.path[:] = paths; main()"
+    "import pickle, sys; sys.path += pickle.load(sys.stdin.buffer); from {module} import main; "
+    "pickle.load(sys.stdin.buffer).restore(); main()"
 )
 """Loads Python's own modules first, because a game may be named `random.py`."""
 Started: TypeAlias = "Callable[[subprocess.Popen[bytes]], None]"
@@ -160,7 +160,8 @@ def run_main(
         try:
             if started is not None:
                 started(process)
-            output, errors = process.communicate(pickle.dumps(sys.path) + job, timeout_s)
+            imports = pickle.dumps(sys.path) + pickle.dumps(ImportState.of_this_process())
+            output, errors = process.communicate(imports + job, timeout_s)
         except subprocess.TimeoutExpired as error:
             process.kill()
             raise ReplayError(f"{game}: playing took longer than {timeout_s:g} s") from error

@@ -140,7 +140,9 @@ def _game_named(replay: Replay) -> str:
         )
     word = f"{code}:{rest}" if isinstance(code, Path) else source
     if game_code(word) != code or not may_name(Path(replay.name), code):
-        what = f"the file {code.resolve()}" if isinstance(code, Path) else f"the module {code}"
+        what = f"the module {code}" if isinstance(code, str) else getattr(code, "name", "")
+        if isinstance(code, Path):
+            what = f"the file {code.resolve()}"
         raise ReplayError(
             f"{replay.name} is a replay of the game {word}, which you have not named here before "
             f"or which has changed since. The option --game {shlex.quote(word)} would run {what}. "

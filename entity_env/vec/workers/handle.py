@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from entity_env.authoring.load_module import ImportState
 from entity_env.errors import EntityEnvError, WorkerError
 from entity_env.vec.process_batch import ActionValues
 from entity_env.vec.statistics import WorkerStatistics
@@ -104,7 +105,7 @@ class WorkerHandle:
             os.getpid(),
             self._stacks,
             SAFE_PATH in os.environ,
-            sys.path.copy(),
+            ImportState.of_this_process(),
         )
         self.process = started(context, setup)
         self.event.watch(self.process.sentinel)
