@@ -93,7 +93,12 @@ def game_of(replay: Replay, given: str | None = None, settings: Sequence[str] = 
     path = Path(replay.name)
     run = _run_of(path, header.game)
     name = given or _game_in_package(header) or run.get("game") or _game_named(replay)
-    game = load_game(name, settings)
+    try:
+        game = load_game(name, settings)
+    except UsageError as error:  # it holds no game, or imports code that must not run
+        if given or name in GAMES:
+            raise
+        raise ReplayError(f"{replay.name}: the game that it names: {error}") from error
     of_run, is_own = run.get("settings", {}), was_named(path)
     named = {}
     for key, what in setting_names(game, header.settings).items():
@@ -126,7 +131,10 @@ def _game_named(replay: Replay) -> str:
     package, _, rest = source.partition(":")
     path = PurePath(package)
     is_below = source and not path.is_absolute() and ".." not in path.parts
-    code = game_code(source) if is_below else None
+    try:
+        code = game_code(source) if is_below else None
+    except UsageError as error:  # several modules have the name
+        raise ReplayError(f"{replay.name} is a replay of the game {source}: {error}") from error
     is_module = isinstance(code, str) and package not in ENVIRONMENTS
     if (
         code is None
