@@ -61,11 +61,16 @@ def read_file(path: Path, max_bytes: int) -> bytes:
         return file.read(size)
 
 
-def write_file(path: Path, content: bytes, *, replaces: bool = True) -> None:
+def write_file(
+    path: Path, content: bytes, *, replaces: bool = True, is_durable: bool = False
+) -> None:
     """Writes a file atomically and creates its folder.
+
+    If it fails or is interrupted, an existing file stays, and nothing else is left.
 
     Args:
         replaces: replace an existing file.
+        is_durable: the content is on the disk before the file gets its name.
 
     Raises:
         FileExistsError: the file exists and `replaces` is False.
@@ -76,6 +81,9 @@ def write_file(path: Path, content: bytes, *, replaces: bool = True) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
+            if is_durable:
+                file.flush()
+                os.fsync(file.fileno())
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(name, 0o666 & ~umask)
