@@ -205,9 +205,12 @@ def found_game(name: str) -> Game:
         UsageError: there is no such game.
         GameFailed: the code raised an exception.
     """
-    if program := _program_in(name):
-        raise UsageError(f'no game {name!r}; did you mean "{program}"?')
     place, wanted = _split_name(name)
+    is_there = isinstance(place, Path) and (
+        place.is_dir() or (place.suffix == ".py" and place.is_file())
+    )
+    if not is_there and (program := _program_in(name)):
+        raise UsageError(f'no game {name!r}; did you mean "{program}"?')
     if isinstance(place, Path):
         where = name.removesuffix(f":{wanted}") if wanted else name
         return _game_in(_load_file(place), where, wanted)
