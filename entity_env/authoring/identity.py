@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -42,17 +44,22 @@ def identity_of(game: Game) -> dict[str, str | int]:
 
     `source` is where it is defined, as in replays. `sha256` is the digest of the package that
     defines `play`, of all its Python files as currently on disk; without a package, of the one
-    file. `version` is the version of the `Game`; `package` is the name and version of the
+    file. It also covers the module of `Game.training`, and the folder `NAME_batch` of a game of
+    this package. `version` is the version of the `Game`; `package` is the name and version of the
     distribution; `git` is the output of `git describe --always --dirty` in the repository of the
     source. Unknown values are omitted.
     """
     found: dict[str, str | int | None] = {"source": source_of(game), "version": game.version}
     module = _module_of(game)
     if hasattr(game, "code_digest"):  # the rules are in a program
-        found["sha256"] = game.code_digest()
+        with suppress(OSError):
+            found["sha256"] = game.code_digest()
     elif module is not None and (path := _code_of(module)) is not None:
         with suppress(OSError, ValueError):
-            found["sha256"] = code_digest(path)
+            digests = [code_digest(each) for each in (path, *_more_code(game, path))]
+            found["sha256"] = digests[0]
+            if len(digests) > 1:
+                found["sha256"] = hashlib.sha256("\n".join(digests).encode()).hexdigest()
         found |= {"package": _distribution_of(module, path), "git": _commit_of(path)}
     return {name: value for name, value in found.items() if value not in (None, "")}
 
@@ -172,6 +179,20 @@ def _code_of(module: ModuleType) -> Path | None:
     package = getattr(module, "__package__", None)
     is_inside = bool(package) and package != _OWN_GAMES and (path.parent / "__init__.py").is_file()
     return path.parent if is_inside else path
+
+
+def _more_code(game: Game, path: Path) -> Iterator[Path]:
+    """Code of the rules outside the file or package of `play`: of its batch environments."""
+    batch = path.with_name(f"{path.stem}_batch")
+    if path.parent.name == "games" and (batch / "__init__.py").is_file():
+        yield batch
+    training = game.training
+    if isinstance(training, str):
+        with suppress(ImportError, ValueError):
+            spec = find_spec(training.partition(":")[0])
+            file = None if spec is None or spec.origin is None else Path(spec.origin).resolve()
+            if file is not None and file != path and not file.is_relative_to(path):
+                yield file
 
 
 def _distribution_of(module: ModuleType, path: Path) -> str:

@@ -1,44 +1,278 @@
 """`load_module`, `import_named`: modules named by the user, by file, folder or dotted name;
-`to_pickle`: pickles their definitions for other processes."""
+`NamedCode`: what may run of their files; `to_pickle`: their definitions for other processes.
+"""
 
 from __future__ import annotations
 
 import functools
 import importlib
 import io
+import os
 import sys
 from collections import ChainMap
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from importlib.machinery import SourceFileLoader
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib.machinery import (
+    ExtensionFileLoader,
+    ModuleSpec,
+    PathFinder,
+    SourceFileLoader,
+    SourcelessFileLoader,
+)
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
+from entity_env.core.files import MAX_CODE_BYTES, read_file, write_file
 from entity_env.errors import UsageError
 from entity_env.lazy_imports import late_module
 
 if TYPE_CHECKING:
     import difflib
+    import hashlib
     import pickle
 else:  # a third of the time in which a page loads this package's modules
     difflib, pickle = late_module("difflib"), late_module("pickle")
+    hashlib = late_module("hashlib")
 
 _INIT: Final = "__init__.py"
+_MAX_SOURCE_BYTES: Final = 1 << 26
+_MAX_RECORD_BYTES: Final = 1 << 16
+_PRIVATE: Final = 0o700
 _Cached: TypeAlias = "functools._lru_cache_wrapper[Any]"
 
 
-class NamedFileLoader(SourceFileLoader):
+@dataclass
+class CodeCheck:
+    """Allows or refuses every file of named code before it runs, by its digest.
+
+    Args:
+        records: folder of the records of what the user has named, see `write_record`.
+        typed: folders of code that was named on this command line: their files may run, and are
+            recorded.
+        unchanged: folders of code that only a file names: a file in them may run if it was recorded
+            and has not changed since.
+        digests: more files that may run, by path.
+    """
+
+    records: Path
+    typed: set[str] = field(default_factory=set)
+    unchanged: set[str] = field(default_factory=set)
+    digests: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, file: Path, digest: str) -> None:
+        """Checks a file with this digest.
+
+        Raises:
+            UsageError: it must not run.
+        """
+        text = _text(file)
+        if self._is_typed(file):
+            with suppress(OSError):
+                if not is_record(self.records, text, digest):
+                    write_record(self.records, text, digest)
+            return
+        is_known = digest == self.digests.get(os.path.realpath(file))
+        if not is_known and not is_record(self.records, text, digest):
+            raise UsageError(
+                f"{file} is new or has changed since you named the code that imports it: if you "
+                "trust it, name that code on the command line"
+            )
+        if any(file.parent.glob(f"__pycache__/{file.stem}.*.nb[ic]")):
+            raise UsageError(
+                f"{file} has compiled code of numba in {file.parent / '__pycache__'}, which cannot "
+                "be checked: if you trust it, name that code on the command line"
+            )
+
+    def _is_typed(self, file: Path) -> bool:
+        for folder in map(str, file.parents):
+            if folder in self.typed or folder in self.unchanged:
+                return folder in self.typed
+        return not self.unchanged
+
+
+def is_record(records: Path, text: bytes, digest: str) -> bool:
+    """True if these words or this path were recorded with a digest."""
+    try:
+        return read_file(_record(records, text), _MAX_RECORD_BYTES) == _content(text, digest)
+    except (OSError, ValueError):
+        return False
+
+
+def has_record(records: Path, text: bytes) -> bool:
+    """True if these words or this path were recorded, with any digest."""
+    try:
+        content = read_file(_record(records, text), _MAX_RECORD_BYTES)
+        return content.partition(b"\n")[2] == text + b"\n"
+    except (OSError, ValueError):
+        return False
+
+
+def write_record(records: Path, text: bytes, digest: str) -> None:
+    """Records words or a path; a path has one record, so a new digest replaces the old.
+
+    Raises:
+        OSError: the folder is not writable.
+    """
+    records.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+    write_file(_record(records, text), _content(text, digest))
+
+
+def _record(records: Path, text: bytes) -> Path:
+    return records / hashlib.sha256(text).hexdigest()[:32]
+
+
+def _content(text: bytes, digest: str) -> bytes:
+    return b"%s\n%s\n" % (digest.encode(), text)
+
+
+def _text(file: Path) -> bytes:
+    return os.path.realpath(file).encode("utf-8", "surrogatepass")
+
+
+@dataclass
+class NamedCode:
+    """A finder in `sys.meta_path` for the code of files that the user named.
+
+    It finds what Python finds, but compiles modules below `folders` from their source: bytecode in
+    `__pycache__` may be that of another source. `check` is called with every file before it runs.
+
+    Args:
+        folders: folders and packages of named files.
+        searched: those that were added to `sys.path`.
+        check: None = everything may run.
+    """
+
+    folders: list[str] = field(default_factory=list)
+    searched: list[str] = field(default_factory=list)
+    check: CodeCheck | None = None
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path, target)
+        loader = getattr(spec, "loader", None)
+        if spec is not None and self.folders and spec.origin and self._has(spec.origin):
+            for kind, checked in _CHECKED_LOADERS.items():
+                if type(loader) is kind:
+                    spec.loader = checked(name, spec.origin)
+        return spec
+
+    def require(self, file: str, content: bytes) -> None:
+        """Raises `UsageError` if a file with this content must not run."""
+        if self.check is not None:
+            self.check(Path(file), hashlib.sha256(content).hexdigest())
+
+    def add(self, folder: Path) -> None:
+        if str(folder) not in self.folders:
+            self.folders.append(str(folder))
+
+    def search(self, folder: Path, *, first: bool = False) -> None:
+        """Adds a folder to `sys.path`, at its front or end."""
+        place = str(folder)
+        if first and place in self.searched and place in sys.path:
+            sys.path.remove(place)
+        if place not in sys.path or (first and sys.path[0] != place):
+            sys.path.insert(0 if first else len(sys.path), place)
+            if place not in self.searched:
+                self.searched.append(place)
+            self.add(folder)
+        importlib.invalidate_caches()  # files may be new
+
+    @contextmanager
+    def only_installed(self) -> Iterator[None]:
+        """Removes the folders of named files from `sys.path`, also the current one."""
+        before = sys.path.copy()
+        for place in self.searched:
+            with suppress(ValueError):
+                sys.path.remove(place)
+        inside = sys.path.copy()
+        try:
+            yield
+        finally:
+            sys.path[:] = before + [place for place in sys.path if place not in inside]
+
+    def _has(self, file: str) -> bool:
+        for place in map(str, (Path(file), *Path(file).parents)):
+            if place in self.folders:
+                return True
+            if place in sys.path:  # installed below a named folder, as in its .venv
+                return False
+        return False
+
+
+def named_code() -> NamedCode:
+    """The `NamedCode` of this process."""
+    for finder in sys.meta_path:
+        if isinstance(finder, NamedCode):
+            return finder
+    found = NamedCode()
+    places = [i for i, finder in enumerate(sys.meta_path) if finder is PathFinder]
+    sys.meta_path.insert(places[0] if places else len(sys.meta_path), found)
+    return found
+
+
+@dataclass(frozen=True)
+class ImportState:
+    """Where a process finds modules, and what of them may run: sent to the processes it starts."""
+
+    path: Sequence[str]
+    code: NamedCode
+
+    @classmethod
+    def of_this_process(cls) -> ImportState:
+        return cls(sys.path.copy(), named_code())
+
+    def restore(self) -> None:
+        """Makes this process import as the other one."""
+        sys.path[:] = self.path
+        vars(named_code()).update(vars(self.code))
+
+
+class _FromSource(SourceFileLoader):
+    """Compiles a module from its source, without bytecode, after it was checked."""
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        path = self.get_filename(fullname)
+        content = read_file(Path(path), _MAX_SOURCE_BYTES)
+        named_code().require(path, content)
+        code: CodeType = self.source_to_code(content, path)
+        return code
+
+
+class NamedFileLoader(_FromSource):
     """Marks modules loaded from a file named by the user."""
+
+
+class _OfBytecode(SourcelessFileLoader):
+    def get_data(self, path: str) -> bytes:
+        content = super().get_data(path)
+        named_code().require(path, content)
+        return content
+
+
+class _OfExtension(ExtensionFileLoader):
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        named_code().require(self.path, read_file(Path(self.path), MAX_CODE_BYTES))
+        return super().create_module(spec)
+
+
+_CHECKED_LOADERS: Final[dict[type, Callable[[str, str], Any]]] = {
+    SourceFileLoader: _FromSource,
+    SourcelessFileLoader: _OfBytecode,
+    ExtensionFileLoader: _OfExtension,
+}
 
 
 def load_module(path: Path, *, first: bool = False) -> ModuleType:
     """Loads the module of a file, or of a folder with an `__init__.py`.
 
     A file of a package is imported as its submodule, `mygame/game.py` as `mygame.game`. It can
-    import modules of its package, of its own folder and of the current folder. A file imported
-    before keeps its module and classes. If Python would import another file by this name, the
+    import modules of its package, of its own folder and, if it is below the current folder, of
+    that. It and these modules are compiled from their source. A file imported before keeps its
+    module and classes. If Python would import another file by this name, the
     module gets another name, and its definitions are sent to other processes by value.
 
     Args:
@@ -55,9 +289,13 @@ def load_module(path: Path, *, first: bool = False) -> ModuleType:
         if getattr(module, "__file__", None) == str(file):
             return module
     name, root = place_in_package(file)
-    _search(root, first=first)
-    _search(file.parent)
-    _search(Path.cwd())
+    code = named_code()
+    code.search(root, first=first)
+    code.search(file.parent)
+    if file.is_relative_to(here := Path.cwd()):  # else the folder may be that of a stranger
+        code.search(here)
+    if file.parent != root:
+        code.add(root / file.relative_to(root).parts[0])
     top, _, inner = name.partition(".")
     before = getattr(sys.modules.get(top), "__loader__", None)
     if first and isinstance(before, NamedFileLoader):
@@ -80,21 +318,96 @@ def load_module(path: Path, *, first: bool = False) -> ModuleType:
 
 
 def import_named(name: str) -> ModuleType:
-    """Imports a module by its dotted name, also from the current folder.
+    """Imports a module by its dotted name: the `local_file` of this name, or an installed module.
 
     Raises:
-        UsageError: there is no such module. Errors raised by its code are passed on unchanged.
+        UsageError: there is no such module, or several. Errors raised by its code are passed on
+            unchanged.
     """
-    here = Path.cwd()
+    code = named_code()
+    file = local_file(name)
+    if file is None:
+        return import_installed(name)
+    path = file.resolve()
     top = name.partition(".")[0]
-    _search(here, first=(here / top).is_dir() or (here / f"{top}.py").is_file())
+    root = path.parents[name.count(".") + (path.stem == "__init__")]
+    code.search(root, first=True)
+    code.add(root / top if path.parent != root else path)
+    return _imported(name, str(path))
+
+
+def import_installed(name: str) -> ModuleType:
+    """Imports an installed module by its dotted name; raises as `import_named`."""
+    with named_code().only_installed():
+        return _imported(name, _located(name))
+
+
+def _imported(name: str, file: str | None) -> ModuleType:
+    """Imports a module that is defined by a file, None if unknown."""
+    loaded = sys.modules.get(name)
+    found = _located(name) if loaded is None else getattr(loaded, "__file__", None)
+    if file is not None and found is not None and not _is_same(file, found):
+        raise UsageError(
+            f"{name} would be the module {file}, but by this name Python imports {found}: give the "
+            "path of its file"
+        )
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise
-        where = f"there is no module {error.name!r} in {here}, nor in an installed package"
+        missing = name if Path(name.partition(".")[0]).exists() else error.name
+        where = f"there is no module {missing!r} in {Path.cwd()}, nor in an installed package"
         raise UsageError(where) from error
+
+
+def _located(name: str, places: Sequence[str] | None = None) -> str | None:
+    """The file of the module that Python would import by a dotted name; imports nothing.
+
+    Args:
+        places: folders to search; None = everything.
+    """
+    importlib.invalidate_caches()
+    finders = [PathFinder] if places is not None else sys.meta_path
+    parts, spec = name.split("."), None
+    for count in range(1, len(parts) + 1):
+        if count > 1 and places is None:
+            return None
+        found = (each.find_spec(".".join(parts[:count]), places) for each in finders)
+        spec = next((each for each in found if each is not None), None)
+        if spec is None:
+            return None
+        places = spec.submodule_search_locations and [*spec.submodule_search_locations]
+    return spec.origin if spec is not None and spec.has_location else None
+
+
+def _is_same(file: str, other: str) -> bool:
+    return os.path.realpath(file) == os.path.realpath(other)
+
+
+def local_file(name: str) -> Path | None:
+    """The file at or below the current folder that a dotted name imports; None if there is none.
+
+    If the current folder is inside the package, the path lacks the leading parts of the name.
+
+    Raises:
+        UsageError: an installed module has the same name, so it is unclear which is meant.
+    """
+    if not all(map(str.isidentifier, name.split("."))):
+        return None
+    here = Path.cwd()
+    file = file_below(name)
+    if file is None and (compiled := _located(name, [str(here)])) is not None:
+        file = Path(compiled).relative_to(here)
+    if file is not None:
+        with named_code().only_installed():
+            installed = _located(name)
+        if installed is not None and not _is_same(installed, str(file)):
+            raise UsageError(
+                f"the module {name} is installed, {installed}, and the current folder has another "
+                f"one: for the latter, give its path, {file}"
+            )
+    return file
 
 
 def to_pickle(value: object) -> bytes:
@@ -261,14 +574,6 @@ def place_in_package(file: Path) -> tuple[str, Path]:
     if not parts:  # an __init__.py in a folder whose name cannot be imported
         return file.parent.name, folder
     return ".".join(parts), folder
-
-
-def _search(folder: Path, *, first: bool = False) -> None:
-    if first and str(folder) in sys.path:
-        sys.path.remove(str(folder))
-    if str(folder) not in sys.path:
-        sys.path.insert(0 if first else len(sys.path), str(folder))
-    importlib.invalidate_caches()  # files may be new
 
 
 def _finds(top: str, root: Path) -> bool:

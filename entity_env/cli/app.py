@@ -20,6 +20,7 @@ from entity_env.authoring.load_module import nearest
 from entity_env.cli.command import CommandParser, parser_of
 from entity_env.cli.display.console import echo
 from entity_env.cli.game_errors import AGAIN, GameFailed
+from entity_env.cli.named import only_named_code
 from entity_env.errors import EntityEnvError, TrainingDivergedError, UsageError
 from entity_env.interrupts import INTERRUPTED, interruptible
 
@@ -99,7 +100,8 @@ class _Program(click.Group):
 
     def _run(self, *args: Any, **options: Any) -> int:  # noqa: ANN401 - as click's
         try:
-            code = super().main(*args, **options)
+            with only_named_code():
+                code = super().main(*args, **options)
             return code if isinstance(code, int) else 0
         except click.ClickException as error:
             return _refuse(error.format_message(), then=_next_step(error))

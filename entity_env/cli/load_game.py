@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
-from importlib.machinery import PathFinder
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from os import X_OK, access
@@ -31,9 +30,11 @@ from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import file_of_error
 from entity_env.authoring.identity import place_of
 from entity_env.authoring.load_module import (
-    file_below,
+    import_installed,
     import_named,
     load_module,
+    local_file,
+    named_code,
     nearest as nearest,
     split_file_name,
 )
@@ -76,8 +77,10 @@ def load_game(name: str, settings: Sequence[str] = ()) -> Game:
     try:
         if (code := game_code(name)) is not None:
             remember(code)
-        name = _place_of(name)
-        if _is_environment(name):
+        installed = _installed_place(name)
+        if installed is not None:
+            game = installed_game(installed, name).with_settings(**parsed)
+        elif _is_environment(name):
             game = _environment(name, parsed)
         elif _PROGRAM.match(name):
             from entity_env.vec.external.game import ExternalGame
@@ -106,7 +109,7 @@ def game_code(name: str) -> Name | None:
     """
     if name in GAMES:
         return None
-    if (installed := _place_of(name)) != name:
+    if (installed := _installed_place(name)) is not None:
         return installed.partition(":")[0]
     if _is_environment(name):
         return name
@@ -118,13 +121,9 @@ def game_code(name: str) -> Name | None:
         place, _ = _split_name(name)
     except OSError as error:  # the name is too long
         raise UsageError(f"no game {shown(name)}: {error.strerror}") from error
-    if isinstance(place, Path) or (file := file_below(place)) is not None:
-        return place if isinstance(place, Path) else file
-    # A local package without this module, or a compiled one, would hide an installed package.
-    top = place.partition(".")[0]
-    spec = PathFinder.find_spec(top, [str(Path.cwd())])
-    is_package = spec is not None and spec.has_location  # a plain folder hides nothing
-    return Path(top) if is_package else place
+    if isinstance(place, Path):
+        return place
+    return local_file(place) or place
 
 
 def setting_names(game: Game, settings: Mapping[str, object]) -> dict[str, Name]:
@@ -154,16 +153,17 @@ class InstalledGame(NamedTuple):
 @cache
 def installed_games() -> tuple[InstalledGame, ...]:
     """The games of installed packages, by name; loads none."""
-    found = [
-        InstalledGame(each.name, each.value, each.dist.name, each.dist.version)
-        for each in entry_points(group=ENTRY_POINTS)
-        if each.dist is not None
-    ]
+    with named_code().only_installed():
+        found = [
+            InstalledGame(each.name, each.value, each.dist.name, each.dist.version)
+            for each in entry_points(group=ENTRY_POINTS)
+            if each.dist is not None
+        ]
     return tuple(sorted(found))
 
 
-def _place_of(name: str) -> str:
-    """`module:NAME` for the name of an installed game, else the name itself.
+def _installed_place(name: str) -> str | None:
+    """`module:NAME` for the name of an installed game; None for another name.
 
     Raises:
         UsageError: several packages have a game of this name.
@@ -172,7 +172,18 @@ def _place_of(name: str) -> str:
     if len(places) > 1:
         packages = ", ".join(f"{g.package} ({place})" for place, g in places.items())
         raise UsageError(f"several packages have a game {name!r}; choose a module: {packages}")
-    return next(iter(places), name)
+    return next(iter(places), None)
+
+
+def installed_game(place: str, name: str) -> Game:
+    """The game at `module:NAME` of an installed package, never of a module in the current folder.
+
+    Raises:
+        UsageError: there is no such game.
+        GameFailed: the code raised an exception.
+    """
+    module, _, wanted = place.partition(":")
+    return _game_in(_load_named(module, name, import_installed), module, wanted)
 
 
 def tell_of_changes(game: Game, agents: Iterable[str | Path]) -> None:
@@ -194,9 +205,12 @@ def found_game(name: str) -> Game:
         UsageError: there is no such game.
         GameFailed: the code raised an exception.
     """
-    if program := _program_in(name):
-        raise UsageError(f'no game {name!r}; did you mean "{program}"?')
     place, wanted = _split_name(name)
+    is_there = isinstance(place, Path) and (
+        place.is_dir() or (place.suffix == ".py" and place.is_file())
+    )
+    if not is_there and (program := _program_in(name)):
+        raise UsageError(f'no game {name!r}; did you mean "{program}"?')
     if isinstance(place, Path):
         where = name.removesuffix(f":{wanted}") if wanted else name
         return _game_in(_load_file(place), where, wanted)
@@ -292,9 +306,11 @@ def _load_file(path: Path) -> ModuleType:
         raise load_error(path, error) from error
 
 
-def _load_named(module: str, name: str) -> ModuleType:
+def _load_named(
+    module: str, name: str, load: Callable[[str], ModuleType] = import_named
+) -> ModuleType:
     try:
-        return import_named(module)
+        return load(module)
     except BaseException as error:
         own = file_of_error(error)
         if own is None and isinstance(error, UsageError):

@@ -6,22 +6,43 @@ user named on a command line, now or before, is imported or opened.
 
 from __future__ import annotations
 
-import hashlib
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import click
 
-from entity_env.core.files import code_digest, read_file, write_file
+from entity_env.authoring.load_module import (
+    CodeCheck,
+    has_record,
+    is_record,
+    named_code,
+    place_in_package,
+    write_record,
+)
+from entity_env.core.files import code_digest, code_digests
 
-Name: TypeAlias = Path | str
-"""A file or folder, which counts as named while its content stays unchanged; or other words."""
+if TYPE_CHECKING:
+    from entity_env.vec.external.game import ProgramCode
+
+Name: TypeAlias = "Path | str | ProgramCode"
+"""A file or folder, or a program, which count as named while their content stays unchanged; or
+other words."""
 
 _APP: Final = "entity-env"
-_MAX_BYTES: Final = 1 << 16
-_PRIVATE: Final = 0o700
+
+
+@contextmanager
+def only_named_code() -> Iterator[None]:
+    """Within a command, lets only code run that the user has named, see `CodeCheck`."""
+    code = named_code()
+    before, code.check = code.check, CodeCheck(_records())
+    try:
+        yield
+    finally:
+        code.check = before
 
 
 def remember(name: Name) -> None:
@@ -30,18 +51,25 @@ def remember(name: Name) -> None:
     Skips unreadable files and folders, and everything if the user's settings folder is not
     writable. Such names must be typed again.
     """
+    check = named_code().check
+    if check is not None and (folder := _code_folder(name)) is not None:
+        if folder not in check.unchanged:
+            check.typed.add(folder)
+        look = Path(name).with_name(f"{Path(name).stem}_look.py")
+        if look.is_file() and look != name and not was_named(look):
+            remember(look)
     if was_named(name):
         return
     with suppress(OSError, ValueError):
-        entry = _entry(name)
-        entry.parent.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
-        write_file(entry, _content(name))
+        write_record(_records(), _text(name), _digest(name))
 
 
 def was_named(name: Name) -> bool:
     """True if the user named this before, and a file or folder has not changed since."""
+    if not was_recorded(name):  # then nothing is opened
+        return False
     try:
-        return read_file(_entry(name), _MAX_BYTES) == _content(name)
+        return is_record(_records(), _text(name), _digest(name))
     except (OSError, ValueError):
         return False
 
@@ -53,28 +81,51 @@ def may_name(source: Path, name: Name) -> bool:
     changed since it was named. But the code's path must be the one that was named, because in
     another folder the same words mean another file.
     """
-    return was_named(name) or (was_named(source) and was_recorded(name))
+    check, folder = named_code().check, _code_folder(name)
+    if was_recorded(name) and was_named(source):
+        if check is not None and folder is not None:
+            check.typed.add(folder)
+        return True
+    if not was_named(name):
+        return False
+    if check is not None and folder is not None and folder not in check.typed:
+        check.unchanged.add(folder)
+        if isinstance(name, Path) and name.is_dir():
+            digests = code_digests(name).items()
+            check.digests |= {os.path.realpath(file): digest for file, digest in digests}
+    return True
 
 
 def was_recorded(name: Name) -> bool:
     """True if the user named this before, whatever its content then."""
     try:
-        return read_file(_entry(name), _MAX_BYTES).partition(b"\n")[2] == _text(name) + b"\n"
+        return has_record(_records(), _text(name))
     except (OSError, ValueError):
         return False
 
 
-def _entry(name: Name) -> Path:
-    """The file that records a name: one per path, so a new digest replaces the old."""
-    key = hashlib.sha256(_text(name)).hexdigest()[:32]
-    return Path(click.get_app_dir(_APP), "named", key)
+def _records() -> Path:
+    return Path(click.get_app_dir(_APP), "named")
 
 
-def _content(name: Name) -> bytes:
-    digest = code_digest(name) if isinstance(name, Path) else "words"
-    return b"%s\n%s\n" % (digest.encode(), _text(name))
+def _code_folder(name: Name) -> str | None:
+    """The folder from which a named file or package imports; None for other names."""
+    if not isinstance(name, Path):
+        return None
+    with suppress(OSError, ValueError):
+        file = name / "__init__.py" if name.is_dir() else name
+        if file.suffix == ".py" and file.is_file():
+            return str(place_in_package(file.resolve())[1])
+    return None
+
+
+def _digest(name: Name) -> str:
+    if isinstance(name, str):
+        return "words"
+    return code_digest(name) if isinstance(name, Path) else name.digest()
 
 
 def _text(name: Name) -> bytes:
-    text = os.path.realpath(name) if isinstance(name, Path) else name
-    return text.encode("utf-8", "surrogatepass")
+    if isinstance(name, Path):
+        name = os.path.realpath(name)
+    return (name if isinstance(name, str) else name.name).encode("utf-8", "surrogatepass")

@@ -53,7 +53,3 @@ def _stop_at_end(lifeline: int) -> None:
         interrupt_main()
     else:  # also interrupts system calls
         os.kill(os.getpid(), signal.SIGINT)
-
-
-if __name__ == "__main__":
-    main()

@@ -25,6 +25,9 @@ from entity_env.interrupts import INTERRUPTED
 
 LOG: Final = "output.txt"
 """File in a run's folder with the output of its process on this machine."""
+_CHILD: Final = (
+    "import sys; sys.path += sys.argv[1:]; from entity_env.cluster.child import main; main()"
+)
 _POLL_S: Final = 0.1
 _STOPPED: Final = (INTERRUPTED, 128 + 1, 128 + 15)
 """Exit codes after SIGINT, SIGHUP and SIGTERM."""
@@ -114,7 +117,8 @@ def _started(job: Job) -> subprocess.Popen[bytes]:
         job.log.parent.mkdir(parents=True, exist_ok=True)
         with open(job.log, "ab") as log:
             process = start_group(  # so Ctrl-C reaches only the parent, which stops every job once
-                [sys.executable, "-m", "entity_env.cluster.child"],
+                # -P: do not import from the current folder.
+                [sys.executable, "-P", "-c", _CHILD, *sys.path],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -13,13 +13,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 import cloudpickle
 
-from entity_env.authoring.load_module import to_pickle
+from entity_env.authoring.load_module import ImportState, to_pickle
 from entity_env.errors import MissingExtraError, UsageError, shown
 
 T = TypeVar("T")
@@ -52,14 +52,15 @@ class Portable(Generic[T]):
     def __init__(self, value: T) -> None:
         self.value = value
 
-    def __reduce__(self) -> tuple[Callable[..., Portable[T]], tuple[list[str], str, bytes]]:
-        return _unpickled, (sys.path, os.getcwd(), to_pickle(self.value))
+    def __reduce__(self) -> tuple[Callable[..., Portable[T]], tuple[ImportState, str, bytes]]:
+        return _unpickled, (ImportState.of_this_process(), os.getcwd(), to_pickle(self.value))
 
 
-def _unpickled(path: Sequence[str], folder: str, data: bytes) -> Portable[Any]:
+def _unpickled(imports: ImportState, folder: str, data: bytes) -> Portable[Any]:
     with contextlib.suppress(OSError):  # another machine may not have these folders, nor need them
         os.chdir(folder)
-    sys.path += [folder for folder in path if folder not in sys.path]
+    own = [folder for folder in sys.path if folder not in imports.path]
+    ImportState([*own, *imports.path], imports.code).restore()
     return Portable(cloudpickle.loads(data))
 
 

@@ -11,8 +11,9 @@ import stat
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +28,10 @@ _SPARE_BRACKETS: Final = 1000
 _BYTES_A_BRACKET: Final = 12
 """JSON may have `_SPARE_BRACKETS` brackets, plus one per this many bytes. The JSON of observation
 and action spaces has 14 bytes or more per bracket."""
+MAX_CODE_BYTES: Final = 1 << 30
+"""Largest size of code, and of other files that the user names, that is digested."""
+_MAX_CODE_FILES: Final = 10_000
+_IMPORTABLE: Final = (".py", ".pyc", ".so", ".pyd", ".dll", ".dylib")
 _LOCKED_BYTE: Final = 1 << 30
 """On Windows, `lock_file` locks this byte: beyond the content, because other processes cannot read
 locked bytes."""
@@ -52,18 +57,20 @@ def read_file(path: Path, max_bytes: int) -> bytes:
     _size_of(os.stat(path), path)  # before opening, which has side effects on some devices
     with open(path, "rb", opener=_open_without_waiting) as file:
         size = _size_of(os.fstat(file.fileno()), path)
-        if size > max_bytes:
-            raise OSError(
-                errno.EFBIG, f"{size} bytes are too many, at most {max_bytes} are read", str(path)
-            )
+        _require_size(size, max_bytes, path)
         return file.read(size)
 
 
-def write_file(path: Path, content: bytes, *, replaces: bool = True) -> None:
+def write_file(
+    path: Path, content: bytes, *, replaces: bool = True, is_durable: bool = False
+) -> None:
     """Writes a file atomically and creates its folder.
+
+    If it fails or is interrupted, an existing file stays, and nothing else is left.
 
     Args:
         replaces: replace an existing file.
+        is_durable: the content is on the disk before the file gets its name.
 
     Raises:
         FileExistsError: the file exists and `replaces` is False.
@@ -74,6 +81,9 @@ def write_file(path: Path, content: bytes, *, replaces: bool = True) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
+            if is_durable:
+                file.flush()
+                os.fsync(file.fileno())
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(name, 0o666 & ~umask)
@@ -126,34 +136,69 @@ def parse_json(content: bytes) -> object:
 
 
 def code_digest(path: Path) -> str:
-    """SHA-256 of a file, of a package's Python files, or of the files directly in another folder.
+    """SHA-256 of a file, of a package's code, or of the files directly in another folder.
 
     Raises:
-        OSError: there are no such files, or they are unreadable.
+        OSError: there are no such files, they are unreadable, or they are too many or too large.
     """
     if path.is_file():
-        return file_digest(path)
+        return file_digest(path, MAX_CODE_BYTES)
     total = hashlib.sha256()
-    for file in _files(path):
-        line = f"{file_digest(file)} {file.relative_to(path)}\n"
-        total.update(line.encode("utf-8", "surrogatepass"))
+    for file, digest in code_digests(path).items():
+        total.update(f"{digest} {file.relative_to(path)}\n".encode("utf-8", "surrogatepass"))
     return total.hexdigest()
 
 
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file in hexadecimal, as printed by `sha256sum`."""
-    with open(path, "rb") as content:
+def code_digests(folder: Path) -> dict[Path, str]:
+    """SHA-256 of every file that `code_digest` covers in a folder, sorted by path.
+
+    In a package, these are the files that Python can import: sources, compiled modules, and
+    bytecode that is not in a `__pycache__`, also in linked folders.
+
+    Raises:
+        OSError: as `code_digest`.
+    """
+    is_package = (folder / "__init__.py").is_file()
+    inside = _importable(folder) if is_package else folder.iterdir()
+    found = sorted(islice((each for each in inside if each.is_file()), _MAX_CODE_FILES + 1))
+    if not found:
+        raise FileNotFoundError(str(folder))
+    size = sum(each.stat().st_size for each in found)
+    if len(found) > _MAX_CODE_FILES or size > MAX_CODE_BYTES:
+        raise OSError(errno.EFBIG, f"more than {_MAX_CODE_FILES} files, or too large", str(folder))
+    return {file: file_digest(file, MAX_CODE_BYTES) for file in found}
+
+
+def file_digest(path: Path, max_bytes: int | None = None) -> str:
+    """SHA-256 of a file in hexadecimal, as printed by `sha256sum`; reads it in pieces.
+
+    Raises:
+        OSError: as `read_file`; without `max_bytes`, the file may have any size.
+    """
+    _size_of(os.stat(path), path)
+    with open(path, "rb", opener=_open_without_waiting) as content:
+        _require_size(_size_of(os.fstat(content.fileno()), path), max_bytes, path)
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def _files(path: Path) -> Iterable[Path]:
-    """The files that `code_digest` reads in a folder, sorted; OSError if there are none."""
-    is_package = (path / "__init__.py").is_file()
-    inside = path.rglob("*.py") if is_package else path.iterdir()
-    found = sorted(each for each in inside if each.is_file())
-    if not found:
-        raise FileNotFoundError(str(path))
-    return found
+def _importable(folder: Path) -> Iterator[Path]:
+    seen = set()
+    for place, folders, files in os.walk(folder, followlinks=True):
+        if (real := os.path.realpath(place)) in seen:
+            folders.clear()  # a link to a folder around it
+            continue
+        if "pyvenv.cfg" in files:  # a virtual environment
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        yield from (Path(place, name) for name in files if name.endswith(_IMPORTABLE))
+
+
+def _require_size(size: int, max_bytes: int | None, path: Path) -> None:
+    if max_bytes is not None and size > max_bytes:
+        words = f"{size} bytes are too many, at most {max_bytes} are read"
+        raise OSError(errno.EFBIG, words, str(path))
 
 
 def _size_of(found: os.stat_result, path: Path) -> int:

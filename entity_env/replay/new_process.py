@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import summary_of
 from entity_env.authoring.identity import place_of
-from entity_env.authoring.load_module import execute_file, to_pickle
+from entity_env.authoring.load_module import ImportState, execute_file, to_pickle
 from entity_env.authoring.local_run import Turn
 from entity_env.core.processes import Started, run_group
 from entity_env.errors import ReplayError
@@ -27,7 +27,7 @@ T = TypeVar("T")
 _MAIN: Final = (
     "import pickle, sys; paths = pickle.load(sys.stdin.buffer); sys.path += paths; "
     "from entity_env.core.processes import exit_with_parent; exit_with_parent({parent}); "
-    "from {module} import main; sys.path[:] = paths; main()"
+    "from {module} import main; pickle.load(sys.stdin.buffer).restore(); main()"
 )
 """Loads Python's own modules first, because a game may be named `random.py`."""
 
@@ -152,8 +152,9 @@ def run_main(
     environment = {**os.environ, "PYTHONHASHSEED": "1" if seed != "1" else "2"}
     # -P: do not import from the current folder either.
     main = _MAIN.format(module=module, parent=os.getpid())
-    command, data = [sys.executable, "-P", "-c", main], pickle.dumps(sys.path) + job
-    done = run_group(command, data, timeout_s, env=environment, started=started)
+    imports = pickle.dumps(sys.path) + pickle.dumps(ImportState.of_this_process())
+    command = [sys.executable, "-P", "-c", main]
+    done = run_group(command, imports + job, timeout_s, env=environment, started=started)
     if done is None:
         raise ReplayError(f"{game}: playing took longer than {timeout_s:g} s")
     marker = done.output.rfind(_MARK)

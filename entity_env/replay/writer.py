@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import chain
@@ -66,23 +67,38 @@ class _OpenEpisode:
     path: Path | None = None
 
     def write(self, text: str, mode: str = "a") -> None:
-        """Adds a line to the file, then closes it, because the episode may never end."""
+        """Adds a line to the unfinished file, then closes it: the episode may never end."""
         if self.path is None:
             return
+        part = self._part(self.path)
         try:
             if mode == "w":
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-            with open(self.path, mode, encoding="utf-8") as file:
+                part.parent.mkdir(parents=True, exist_ok=True)
+            with open(part, mode, encoding="utf-8") as file:
                 file.write(f"{text}\n")
         except (OSError, ValueError) as error:
+            with suppress(OSError, ValueError):
+                part.unlink(missing_ok=True)
             raise ReplayError(f"cannot write {self.path}: {error}") from error
+
+    def save(self, replay: Replay) -> None:
+        """Writes the file, and removes the unfinished one, also if that fails."""
+        if self.path is not None:
+            try:
+                replay.save(self.path)
+            finally:
+                self._part(self.path).unlink(missing_ok=True)
+
+    def _part(self, path: Path) -> Path:
+        return path.with_name(f"{path.stem}.part{path.suffix}")
 
 
 class ReplayWriter:
     """Watches `Game.run` and writes a replay of every episode.
 
-    While its episode runs, a file holds plain lines, so a crash loses at most the last one; it is
-    zipped when the episode ends. An existing replay of that name is replaced.
+    While its episode runs, the file `NAME.part.replay` holds plain lines, so a crash loses at most
+    the last one. When the episode ends, it becomes `NAME.replay`, zipped, which replaces an
+    existing replay of that name.
 
     Args:
         path: `NAME.replay`, with `{episode}` in it for several episodes. None = no files, see
@@ -193,8 +209,7 @@ class ReplayWriter:
         episode = self._open.pop(number_of)
         replay = Replay(episode.header, episode.lines, failure=failure)
         self.replays.append(replay)
-        if episode.path is not None:
-            replay.save(episode.path)
+        episode.save(replay)
 
     def _line(self, game: Game, turn: Turn) -> Decision:
         observation, obs_space = turn.observation, game.obs_space()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass, replace
 from enum import Enum, Flag
 from functools import partial
@@ -46,7 +46,8 @@ def find_look(game: Game, name: str | None = None) -> Look:
         UsageError: no such module, file or look, or it cannot be imported.
     """
     if name is not None or game.look is not None:
-        look = named_look(name or game.look or "")
+        # Code of the game names its own look, wherever it was loaded from.
+        look = named_look(name) if name is not None else named_look(game.look or "", import_module)
     else:
         beside = _beside(game)
         look = Look() if beside is None else _look_in(beside, "", beside.__name__)
@@ -141,14 +142,14 @@ def _bools_of(cls: type, prefix: str = "") -> Iterator[str]:
             yield from _bools_of(kind, f"{prefix}{name}.")
 
 
-def named_look(name: str) -> Look:
-    """The look with a name, as for `find_look`."""
+def named_look(name: str, load: Callable[[str], ModuleType] = import_named) -> Look:
+    """The look with a name, as for `find_look`; `load` imports a module by its dotted name."""
     if (file := split_file_name(name)) is not None:
         path, inner = file
         return _look_in(_load(path), inner or "", str(path))
     module, _, wanted = name.partition(":")
     try:
-        found = import_named(module)
+        found = load(module)
     except EntityEnvError as error:
         expected = "" if file_of_error(error) else "expected FILE.py, FILE.py:name or module:name: "
         raise UsageError(f"look {name}: {expected}{error}") from error

@@ -14,8 +14,9 @@ import pytest
 from entity_env import Game
 from entity_env.authoring.identity import changed_rules, identity_of
 from entity_env.authoring.load_module import load_module
+from entity_env.core.files import code_digest
 from entity_env.errors import UsageError
-from entity_env.games import snake
+from entity_env.games import multi_snake, snake
 
 SOURCE = """
 from dataclasses import dataclass
@@ -152,3 +153,16 @@ def test_rules_have_changed_with_the_source_or_the_version(
 def test_what_a_file_says_is_not_trusted(before: object) -> None:
     assert "\n" not in changed_rules(before, {"sha256": "0" * 64})
     assert len(changed_rules({"sha256": "x\n" * 10**6}, {"sha256": "0" * 64})) < 100
+
+
+def test_code_of_batch_environments_counts(here: Path) -> None:
+    """The module of `training`, and the folder of a game of this package."""
+    (here / "identified_fast.py").write_text("x = 1\n")
+    text = SOURCE.replace("Game(play,", 'Game(play, training="identified_fast:x",')
+    (here / "identified_slow.py").write_text(text)
+    game = game_of(here / "identified_slow.py")
+    before = identity_of(game)["sha256"]
+    (here / "identified_fast.py").write_text("x = 2\n")
+    assert identity_of(game)["sha256"] != before
+    file = Path(inspect.getfile(multi_snake.play))
+    assert identity_of(multi_snake)["sha256"] != code_digest(file)

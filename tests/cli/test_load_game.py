@@ -85,6 +85,13 @@ def test_finds_the_only_game_of_a_file(folder: Path) -> None:
     assert load_game(str(folder / "walking.py"), ["rounds=5"]).settings == {"rounds": 5}
 
 
+@pytest.mark.parametrize("name", ["sh walking.py", "sort/walking.py", "cut me/walking.py"])
+def test_a_file_whose_name_begins_like_a_command_is_a_file(folder: Path, name: str) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text(ONE)
+    assert load_game(name).name == load_game(f"{name}:walk").name
+
+
 def test_finds_a_game_of_a_file_by_name(folder: Path) -> None:
     (folder / "walking.py").write_text(TWO)
     assert load_game("walking.py:run").name == "run"

@@ -15,15 +15,18 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from entity_env.authoring.load_module import named_code
 from entity_env.cli import main
 from entity_env.cli.app import command_of
 from entity_env.cli.browser.watch import RunPage
 from entity_env.cli.named import remember, was_named
 from entity_env.cli.run_settings import RunParser
+from entity_env.core.files import MAX_CODE_BYTES
 from entity_env.errors import ReplayError
 from entity_env.games import snake
 from entity_env.games.pixel.play import pixel_rom
 from entity_env.replay import Replay
+from entity_env.vec.external.game import program_code
 from tests.cli.browser.page import request
 from tests.cli.commands.test_replay import GAME, GOLDEN
 
@@ -44,7 +47,11 @@ def forget() -> None:
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder; what is imported from it is not found by later tests."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    for name in ("folders", "searched"):
+        monkeypatch.setattr(named_code(), name, [])
     return tmp_path
 
 
@@ -257,25 +264,32 @@ class TestReplays:
     def test_an_installed_module_that_was_named_is_not_hidden_by_another_one(
         self, here: Path, monkeypatch: pytest.MonkeyPatch, file: str
     ) -> None:
-        package = here / "site" / "hidden_game"
+        name = f"hidden_game_{file[-1]}"
+        package = here / "site" / name
         package.mkdir(parents=True)
         (package / "__init__.py").write_text("")
         (package / "start.py").write_text(GAME)
         monkeypatch.syspath_prepend(str(here / "site"))
-        given = ("record", "hidden_game.start:dots", "--no-see", "--out", "x.replay")
+        given = ("record", f"{name}.start:dots", "--no-see", "--out", "x.replay")
         assert run(*given).exit_code == 0
         assert run("verify", "x.replay").exit_code == 0
-        own = here / "stranger" / "hidden_game"
+        own = here / "stranger" / name
         own.mkdir(parents=True)
         (own / "code.py").write_text(CANARY)
         py_compile.compile(str(own / "code.py"), str(own / "__init__.pyc"), doraise=True)
         (own / "code.py").rename(own / "__init__.py")
         for other in {"__init__.py", "__init__.pyc"} - {file}:
             (own / other).unlink()
-        for name in [name for name in sys.modules if name.startswith("hidden_game")]:
-            del sys.modules[name]
+        for module in [each for each in sys.modules if each.startswith(name)]:
+            del sys.modules[module]
         monkeypatch.chdir(here / "stranger")
-        assert "which is not here" in run("verify", "../x.replay").stderr
+        assert run("verify", "../x.replay").exit_code == 0
+        assert run("play", f"{name}.start:dots", "--no-render").exit_code == 0
+        assert has_run(here) == []
+        (own / "start.py").write_text(CANARY + GAME)
+        for command in ("verify", "../x.replay"), ("play", f"{name}.start:dots", "--no-render"):
+            refusal = run(*command)
+            assert f"give its path, {name}/start.py" in refusal.output
         assert has_run(here) == []
 
     @pytest.mark.slow
@@ -511,3 +525,120 @@ def test_a_game_that_hangs_in_c_is_ended_with_its_process(here: Path) -> None:
     changed(here / "a.replay", here / "b.replay", settings={"length": 10})
     result = run("draw", "b.replay", "--out", "x.html", "--timeout=2")
     assert "playing took longer than 2 s" in result.stderr
+
+
+class TestFiles:
+    """Only what was digested runs: the files that named code imports, from their sources."""
+
+    @pytest.fixture
+    def replay(self, here: Path) -> Path:
+        """A replay from elsewhere, of a named game with a helper."""
+        for name in ("lib_helper", "mine"):  # of another test
+            sys.modules.pop(name, None)
+        (here / "lib").mkdir()
+        game = GAME.replace("def play", "from lib_helper import X\nimport fractions\n\ndef play")
+        (here / "lib" / "mine.py").write_text(game)
+        (here / "lib" / "lib_helper.py").write_text("X = 1\n")
+        assert run("record", "lib/mine.py", "--no-see", "--out", "a.replay").exit_code == 0
+        path = changed(here / "a.replay", here / "b.replay")
+        result = run("verify", path)
+        assert result.exit_code == 0, result.output
+        return path
+
+    @pytest.mark.parametrize("file", ["mine.py", "lib_helper.py", "fractions.py"])
+    def test_bytecode_beside_a_source_does_not_run(
+        self, here: Path, replay: Path, file: str
+    ) -> None:
+        """Also if it is that of another file, and Python would not compare it with the source."""
+        evil, cache = here / "evil.py", here / "lib" / "__pycache__"
+        evil.write_text(CANARY + GAME)
+        cache.mkdir(exist_ok=True)
+        py_compile.compile(
+            str(evil),
+            str(cache / f"{file[:-3]}.{sys.implementation.cache_tag}.pyc"),
+            doraise=True,
+            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+        )
+        assert run("verify", replay).exit_code == 0
+        assert has_run(here) == []
+
+    @pytest.mark.parametrize("file", ["lib_helper.py", "fractions.py", "lib_helper/__init__.py"])
+    def test_new_and_changed_modules_do_not_run(self, here: Path, replay: Path, file: str) -> None:
+        path = here / "lib" / file
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"X = 1\n{CANARY}")
+        refusal = run("verify", replay)
+        assert refusal.exit_code == 2
+        assert f"{file} is new or has changed since you named" in refusal.output
+        assert has_run(here) == []
+
+    @pytest.mark.parametrize("kind", ["pyc", "so"])
+    def test_nor_compiled_ones(self, here: Path, replay: Path, kind: str) -> None:
+        path = here / "lib" / "lib_helper.so"
+        path.write_bytes(b"\x7fELF")
+        if kind == "pyc":
+            path.unlink()
+            (here / "lib" / "lib_helper.py").write_text(CANARY)
+            path = here / "lib" / "lib_helper.pyc"
+            py_compile.compile(str(here / "lib" / "lib_helper.py"), str(path), doraise=True)
+            (here / "lib" / "lib_helper.py").unlink()
+        assert f"{path.name} is new or has changed since you named" in run("verify", replay).output
+        assert has_run(here) == []
+
+    def test_nor_what_numba_has_compiled(self, here: Path, replay: Path) -> None:
+        (here / "lib" / "__pycache__").mkdir(exist_ok=True)
+        (here / "lib" / "__pycache__" / "mine.play-5.py311.nbi").write_text("a pickle")
+        assert "has compiled code of numba in" in run("verify", replay).output
+
+    def test_named_again_they_run(self, here: Path, replay: Path) -> None:
+        (here / "lib" / "lib_helper.py").write_text(f"X = 1\n{CANARY}")
+        assert run("verify", replay, "--game", "lib/mine.py").exit_code == 0
+        assert has_run(here) == ["lib_helper.py"]
+
+    @pytest.mark.parametrize("inside", ["inner/rules.py", "inner/rules.pyc", "native.so"])
+    def test_a_package_counts_with_links_and_compiled_modules(
+        self, here: Path, inside: str
+    ) -> None:
+        package = here / "mygame"
+        for folder in (package, here / "elsewhere"):
+            folder.mkdir()
+            (folder / "__init__.py").write_text("")
+        (package / "inner").symlink_to(here / "elsewhere")
+        (package / "around").symlink_to(package)
+        remember(package)
+        assert was_named(package)
+        (package / inside).write_text("x = 1")
+        assert not was_named(package)
+
+
+@pytest.mark.parametrize("command", [("verify",), ("draw", "--out=x.html"), ("dataset", "--out=x")])
+def test_a_program_of_a_stranger_is_not_even_opened(
+    here: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    """Neither the file that names a command, nor the files that the command names."""
+    opened = []
+    monkeypatch.setattr("entity_env.vec.external.game.read_file", lambda *args: opened.append(args))
+    monkeypatch.setattr("entity_env.vec.external.game.file_digest", lambda *a: opened.append(a))
+    (here / "x.toml").write_text('command = ["sh", "big"]')
+    (here / "big").write_text("touch sh.ran")
+    path = changed(GOLDEN / "snake.replay", here / "x.replay", game="dots", source="x.toml")
+    result = run(command[0], path, *command[1:])
+    assert opened == []
+    assert result.exit_code in (0, 2)
+    assert has_run(here) == []
+
+
+def test_a_program_counts_while_its_files_stay_the_same(here: Path) -> None:
+    for name in ("a", "b"):
+        (here / name).write_text(name)
+    (here / "x.toml").write_text('command = ["sh", "a", "b"]')
+    code = program_code("x.toml")
+    remember(code)
+    assert was_named(code)
+    (here / "a").write_text("ab")  # the bytes of all files together are the same
+    (here / "b").write_text("")
+    assert not was_named(code)
+    with open(here / "a", "wb") as file:
+        file.truncate(MAX_CODE_BYTES + 1)
+    remember(code)  # too large: not read, and not recorded
+    assert not was_named(code)

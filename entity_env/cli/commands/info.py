@@ -24,7 +24,7 @@ from entity_env.check import check_game
 from entity_env.cli.command import CliOption
 from entity_env.cli.display.console import Console, StageDisplay, echo, plain_table
 from entity_env.cli.game_errors import GameFailed, game_errors
-from entity_env.cli.load_game import found_game, installed_games, load_game
+from entity_env.cli.load_game import installed_game, installed_games, load_game
 from entity_env.cli.options import (
     Count,
     Envs,
@@ -73,7 +73,7 @@ class ListGames:
                 found = f"{each.name} of {package} has the name of {also}"
                 problems.append(f"{found}: use {each.place}")
             try:
-                row = _row(each.name, found_game(each.place))
+                row = _row(each.name, installed_game(each.place, each.name))
                 tables.setdefault(package, []).append(row)
             except Exception as error:
                 line = text_of(error).strip().splitlines()[-1]  # may be a traceback

@@ -93,7 +93,12 @@ def game_of(replay: Replay, given: str | None = None, settings: Sequence[str] = 
     path = Path(replay.name)
     run = _run_of(path, header.game)
     name = given or _game_in_package(header) or run.get("game") or _game_named(replay)
-    game = load_game(name, settings)
+    try:
+        game = load_game(name, settings)
+    except UsageError as error:  # it holds no game, or imports code that must not run
+        if given or name in GAMES:
+            raise
+        raise ReplayError(f"{replay.name}: the game that it names: {error}") from error
     of_run, is_own = run.get("settings", {}), was_named(path)
     named = {}
     for key, what in setting_names(game, header.settings).items():
@@ -126,7 +131,10 @@ def _game_named(replay: Replay) -> str:
     package, _, rest = source.partition(":")
     path = PurePath(package)
     is_below = source and not path.is_absolute() and ".." not in path.parts
-    code = game_code(source) if is_below else None
+    try:
+        code = game_code(source) if is_below else None
+    except UsageError as error:  # several modules have the name
+        raise ReplayError(f"{replay.name} is a replay of the game {source}: {error}") from error
     is_module = isinstance(code, str) and package not in ENVIRONMENTS
     if (
         code is None
@@ -140,7 +148,9 @@ def _game_named(replay: Replay) -> str:
         )
     word = f"{code}:{rest}" if isinstance(code, Path) else source
     if game_code(word) != code or not may_name(Path(replay.name), code):
-        what = f"the file {code.resolve()}" if isinstance(code, Path) else f"the module {code}"
+        what = f"the module {code}" if isinstance(code, str) else getattr(code, "name", "")
+        if isinstance(code, Path):
+            what = f"the file {code.resolve()}"
         raise ReplayError(
             f"{replay.name} is a replay of the game {word}, which you have not named here before "
             f"or which has changed since. The option --game {shlex.quote(word)} would run {what}. "

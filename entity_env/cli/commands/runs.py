@@ -32,6 +32,7 @@ from entity_env.cli.run_tables import (
     runs_json,
     seed_table,
 )
+from entity_env.core.files import write_file
 from entity_env.errors import UsageError
 
 _RUNS: Final = (Path("runs"),)
@@ -129,8 +130,7 @@ class Report:
         else:
             text = write(runs, self.names)
         try:
-            self.out.parent.mkdir(parents=True, exist_ok=True)
-            self.out.write_text(text, "utf-8")
+            write_file(self.out, text.encode())
         except OSError as error:
             raise UsageError(f"cannot write {out}: {error.strerror}") from error
         what = "1 run" if len(runs) == 1 else f"{len(runs)} runs"

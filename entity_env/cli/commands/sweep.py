@@ -38,6 +38,7 @@ from entity_env.cli.options import (
     require_writable,
 )
 from entity_env.cli.training import defaults_of
+from entity_env.core.files import write_file
 from entity_env.core.validation import Range, num_cores
 from entity_env.errors import UsageError
 from entity_env.interrupts import INTERRUPTED
@@ -160,7 +161,8 @@ def _report(planned: Sweep, trials: Sequence[SweepTrial], title: str, game_words
         console.print()
         console.print(_bars(planned, trials))
         path = planned.out / "sweep.svg"
-        path.write_text(picture(f"{title}: mean episode reward", planned.ranges, trials), "utf-8")
+        text = picture(f"{title}: mean episode reward", planned.ranges, trials)
+        write_file(path, text.encode())
         echo(f"\npicture: {path}; curves: entity-env report {shlex.quote(str(planned.out))}")
         folder = planned.out / best.best.name
         if (folder / SUBFOLDER).is_dir():

@@ -31,6 +31,7 @@ from entity_env.core.vec_obs import (
     merge_metrics,
 )
 from entity_env.errors import ProtocolError, SchemaError, UsageError
+from entity_env.interop.gymnasium.game import WithRegistry
 from entity_env.interop.gymnasium.spaces import (
     INFO,
     ActionConverter,
@@ -195,7 +196,9 @@ class GymnasiumVecEnv(VecEnv):
     ) -> None:
         make, num_envs = made_or_factory(env, num_envs, num_workers, VectorEnv, "GymnasiumVecEnv")
         super().__init__(
-            GymnasiumSource(make, entity, action, entities, features),
+            GymnasiumSource(
+                WithRegistry(make) if num_workers else make, entity, action, entities, features
+            ),
             num_envs,
             num_workers,
             seed=seed,

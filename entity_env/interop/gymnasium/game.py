@@ -5,9 +5,13 @@ from __future__ import annotations
 import ast
 import dataclasses
 import math
+import pickle
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from functools import partial
+from importlib import import_module
 from typing import Any, Final, TypeAlias
 
 import gymnasium
@@ -18,6 +22,7 @@ from entity_env.authoring.action_type import kind_of_space
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.entity_type import class_of_features
 from entity_env.authoring.game import Game
+from entity_env.authoring.load_module import to_pickle
 from entity_env.authoring.obs import Obs
 from entity_env.core.spaces import (
     ActionName,
@@ -351,7 +356,41 @@ def from_gymnasium(
             f"from_gymnasium needs a gymnasium.Env, its id, or a function that makes one: got "
             f"{source!r:.80}"
         )
+    make = make if isinstance(make, SharedEnv) else WithRegistry(make)
     return ImportedGame(partial(_GymnasiumLoop, make, options, name), settings)
+
+
+class WithRegistry:
+    """A function that makes environments, pickled with the environments that it may make by id.
+
+    A worker imports neither the file of a game nor the script that registered them.
+    """
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self._make = make
+
+    def __call__(self, /, *args: object, **settings: object) -> Any:  # noqa: ANN401 - as `make`
+        return self._make(*args, **settings)
+
+    def __reduce__(self) -> tuple[Callable[..., WithRegistry], tuple[object, ...]]:
+        specs = []
+        for spec in gymnasium.registry.values():
+            module = str(spec.entry_point).partition(":")[0]
+            if not module.startswith("gymnasium."):
+                # What cannot be pickled cannot be made in another process.
+                with suppress(Exception):
+                    specs.append((module if module in sys.modules else "", to_pickle(spec)))
+        return _registered_again, (specs, self._make)
+
+
+def _registered_again(specs: Sequence[tuple[str, bytes]], make: Callable[..., Any]) -> WithRegistry:
+    for module, data in specs:
+        with suppress(ImportError):  # it may register the environment itself
+            if module:
+                import_module(module)
+        spec = pickle.loads(data)  # noqa: S301 - from our own process
+        gymnasium.registry.setdefault(spec.id, spec)
+    return WithRegistry(make)
 
 
 def _make_by_id(env_id: str, /, **settings: Any) -> AnyEnv:  # noqa: ANN401

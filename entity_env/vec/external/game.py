@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from entity_env.authoring.game import Game
 from entity_env.authoring.identity import below
 from entity_env.authoring.obs import Obs, Rows
 from entity_env.batching.frame import Frame, FrameLayout
+from entity_env.core.files import MAX_CODE_BYTES, file_digest, read_file
 from entity_env.core.spaces import (
     GLOBAL_ENTITY,
     ContinuousActionSpace,
@@ -53,6 +54,7 @@ PREFIX: Final = "exec"
 """`exec:COMMAND` is the name of a game in a program; `exec+tcp:COMMAND` also names the link."""
 LISTEN: Final = "listen"
 """`listen:ADDRESS` is the name of a game in a program that somebody else starts."""
+_MAX_FILE_BYTES: Final = 1 << 20
 _FILE_KEYS: Final = ("command", "address", "folder", "link", "settings")
 
 
@@ -177,7 +179,11 @@ class ExternalGame(Game):
         return cls(command, link=link, **given)
 
     def code_digest(self) -> str:
-        """SHA-256 of the files that the command names; "" if it names none."""
+        """SHA-256 of the files that the command names; "" if it names none.
+
+        Raises:
+            OSError: a file is too large or unreadable.
+        """
         return _digest_of(self.command, self.folder or Path())
 
     def obs_space(self) -> ObsSpace:
@@ -215,25 +221,46 @@ class ExternalGame(Game):
         return _again, ({name: getattr(self, name) for name in names}, self.ready)
 
 
-def program_code(name: str) -> str:
-    """The code that the game of a name runs now: the name, its folder and the digest of its files.
+class ProgramCode(NamedTuple):
+    """The code that the game of a name runs.
 
-    The files are those that the command names, and `NAME.toml`. `listen:ADDRESS` runs none.
+    Args:
+        name: with the folder in which it was given.
+        file: `NAME.toml`, which has the command; None if the name has it.
+        command: of the program; empty for `listen:ADDRESS`.
+    """
+
+    name: str
+    file: Path | None
+    command: tuple[str, ...]
+
+    def digest(self) -> str:
+        """SHA-256 of the files that the command names, and of `NAME.toml`.
+
+        Raises:
+            OSError: a file is too large.
+        """
+        command, folder = self.command, Path()
+        if self.file is not None:
+            with suppress(UsageError):  # of a file that names no game
+                options, _ = _options_of(self.file)
+                command, folder = options["command"], options["folder"]
+            command = (str(self.file), *command)
+        return _digest_of(command, folder) or "no files"
+
+
+def program_code(name: str) -> ProgramCode:
+    """The code of a program that is a game; opens nothing.
 
     Raises:
         UsageError: the name is invalid.
     """
     if name.endswith(".toml"):
         file = Path(name).resolve()
-        options: dict[str, Any] = {"command": (), "folder": Path()}
-        with suppress(UsageError):  # of a file that names no game
-            options, _ = _options_of(file)
-        digest = _digest_of([str(file), *options["command"]], options["folder"])
-        return f"{file}, {digest or 'no files'}"
+        return ProgramCode(f"program {file}", file, ())
     if name.startswith(f"{LISTEN}:"):
-        return name
-    command, _ = _command_of(name)
-    return f"{name} in {Path.cwd()}, {_digest_of(command, Path()) or 'no files'}"
+        return ProgramCode(name, None, ())
+    return ProgramCode(f"{name} in {Path.cwd()}", None, tuple(_command_of(name)[0]))
 
 
 def _command_of(name: str) -> tuple[list[str], Link]:
@@ -252,20 +279,29 @@ def _command_of(name: str) -> tuple[list[str], Link]:
 
 
 def _digest_of(command: Sequence[str], folder: Path) -> str:
-    digest, num_files = hashlib.sha256(), 0
+    """SHA-256 of the files among the words of a command; "" if there are none."""
+    digests = []
     for word in command:
-        with suppress(OSError, ValueError):
+        with suppress(ValueError):
             path = Path(folder, word)
-            if path.is_file():
-                digest.update(path.read_bytes())
-                num_files += 1
-    return digest.hexdigest() if num_files else ""
+            if _is_file(path):
+                digests.append(file_digest(path, MAX_CODE_BYTES))
+    if len(digests) < 2:
+        return "".join(digests)
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # too long for a name
+        return False
 
 
 def _options_of(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arguments of an `ExternalGame` in a file, and the settings."""
     try:
-        data = tomllib.loads(path.read_text("utf-8"))
+        data = tomllib.loads(read_file(path, _MAX_FILE_BYTES).decode())
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from entity_env.authoring.load_module import ImportState
 from entity_env.core.processes import kill_group_of
 from entity_env.errors import EntityEnvError, WorkerError
 from entity_env.vec.process_batch import ActionValues
@@ -106,7 +107,7 @@ class WorkerHandle:
             os.getpid(),
             self._stacks,
             SAFE_PATH in os.environ,
-            sys.path.copy(),
+            ImportState.of_this_process(),
         )
         self.process = started(context, setup)
         self._pid: int = self.process.ident  # type: ignore[assignment]  # started

@@ -54,7 +54,7 @@ _GRACE_S: Final = 1.0
 
 def run_worker(setup: Setup) -> None:
     """Steps environments until the parent closes the worker or is gone."""
-    sys.path[:] = setup.path
+    setup.imports.restore()
     lead_group()  # what its games start ends with it
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK"):
         if hasattr(signal, name):

@@ -21,6 +21,7 @@ from entity_env.authoring.game_traceback import (
     text_of,
     trace_of,
 )
+from entity_env.authoring.load_module import ImportState
 from entity_env.core.files import Descriptor
 from entity_env.core.seeding import Run
 from entity_env.core.spaces import Spaces
@@ -112,7 +113,7 @@ class Setup:
     readable when the parent and all its forks are gone. SIGUSR1 writes the stack of a hanging game
     to `stacks`; None = no such signal, so the worker answers bytes in the lifeline with the stack.
     `keeps_safe_path`: the parent has `SAFE_PATH` set; otherwise it is set only while workers start.
-    `path` is the parent's `sys.path`.
+    `imports` is the parent's.
     """
 
     index: int
@@ -125,7 +126,7 @@ class Setup:
     parent: int
     stacks: SentDescriptor | None
     keeps_safe_path: bool
-    path: Sequence[str]
+    imports: ImportState
 
 
 @dataclass(frozen=True)

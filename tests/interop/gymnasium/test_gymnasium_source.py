@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -30,12 +31,13 @@ from entity_env import (
 )
 from entity_env.agents.ppo import PPOConfig, train
 from entity_env.agents.rogue_net import RogueNetConfig
+from entity_env.authoring.load_module import load_module
 from entity_env.games import cherry_pick
 from entity_env.games.classic import CartPole, Pendulum
 from entity_env.interop.gymnasium import BatchVectorEnv, GymnasiumVecEnv, make_vector_env
 from entity_env.interop.gymnasium.from_gymnasium import AllowedActions
 from entity_env.interop.gymnasium.spaces import ActionConverter, ObsConverter, feature_names
-from entity_env.vec import BatchSeed
+from entity_env.vec import BatchSeed, VecEnv
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
 from tests.helpers.executors import check_form
 from tests.interop.gymnasium.counting_envs import GymCount
@@ -619,3 +621,40 @@ def test_masks_that_cannot_be_are_told_where_they_came_from() -> None:
     with pytest.raises(SchemaError, match="of env 1 allows nothing"):
         allowed.of(flags(True, True, False))
     assert allowed.of(flags(True, False, True)) is not None  # that environment is not asked
+
+
+REGISTERS = """
+import gymnasium
+import numpy as np
+from entity_env.interop.gymnasium import GymnasiumVecEnv, from_gymnasium
+
+class Walk(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-9, 9, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+    def step(self, action):
+        return np.zeros(1, np.float32), 1.0, True, False, {}
+
+gymnasium.register("NAME-v0", ENTRY)
+by_id = from_gymnasium("NAME-v0")
+by_function = from_gymnasium(lambda: gymnasium.make("NAME-v0"))
+def batch(num_workers):
+    return GymnasiumVecEnv(lambda num: gymnasium.make_vec("NAME-v0", num), 2, num_workers)
+"""
+
+
+@pytest.mark.slow  # starts workers
+@pytest.mark.parametrize("entry", ["class", "text", "lambda"])
+def test_workers_know_what_a_file_registers(tmp_path: Path, entry: str) -> None:
+    """Also if the environment is made by a lambda, which is sent without its module."""
+    name = f"registers_{entry}"
+    entries = {"class": "Walk", "text": f"'{name}:Walk'", "lambda": "lambda: Walk()"}
+    text = REGISTERS.replace("NAME", name.title()).replace("ENTRY", entries[entry])
+    (tmp_path / f"{name}.py").write_text(text)
+    module = load_module(tmp_path / f"{name}.py")
+    for game in (module.by_id, module.by_function):
+        with VecEnv(game, 1, 1) as vec:
+            assert len(vec.reset()) == 1
+    with module.batch(1) as vec:
+        assert len(vec.reset()) == 2

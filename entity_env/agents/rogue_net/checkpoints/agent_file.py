@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,7 +30,7 @@ from entity_env.agents.rogue_net.checkpoints.safetensors import (
 )
 from entity_env.agents.rogue_net.config import MAX_NUMBERS, net_from_json
 from entity_env.agents.rogue_net.weights import Weights
-from entity_env.core.files import parse_json, read_file
+from entity_env.core.files import parse_json, read_file, write_file
 from entity_env.core.spaces import spaces_from_json, spaces_to_json
 from entity_env.errors import CheckpointError, EntityEnvError
 
@@ -63,12 +62,7 @@ def write_agent(path: str | Path, weights: Weights) -> None:
     weights.require_fit("the network", "its description")
     content = agent_bytes(weights)
     agent_from_bytes(content, f"{file} (not written)")
-    new = file.with_name(f"{file.name}.new")
-    with open(new, "wb") as opened:
-        opened.write(content)
-        opened.flush()
-        os.fsync(opened.fileno())
-    new.replace(file)
+    write_file(file, content, is_durable=True)
 
 
 def agent_bytes(weights: Weights) -> bytes:
