@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.batch_layout import Layout
 from entity_env.agents.rogue_net.config import RelposEncodingConfig
+from entity_env.agents.rogue_net.features import LARGEST_INPUT
 from entity_env.core.ragged import Floats, Ints
 from entity_env.core.spaces import GLOBAL_ENTITY, EntityName
 from entity_env.errors import SchemaError
@@ -80,7 +81,10 @@ class Relpos:
                 )
 
     def buckets(self, inputs: Mapping[EntityName, Floats], layout: Layout | None) -> RelposBuckets:
-        """Buckets of all pairs, padded as in `layout`; None = a single observation."""
+        """Buckets of all pairs, padded as in `layout`; None = a single observation.
+
+        The inputs must be `limited`, as those of `Inputs` are.
+        """
         names = [name for name in self._features if name in inputs]
         wanted = self.config.position_features
         position = np.concatenate(
@@ -139,7 +143,8 @@ class Relpos:
 
     def _cells(self, relative: Floats) -> Ints:
         extent = np.array(self.config.extent, dtype=np.float32)
-        scaled = relative * np.float32(1.0 / self.config.scale)
+        with np.errstate(over="ignore"):
+            scaled = relative * np.float32(1.0 / self.config.scale)
         shifted = np.maximum(np.minimum(extent, scaled), -extent) + extent
         strides = np.array(self.config.strides, dtype=np.float32)
         cells: Floats = np.rint((shifted * strides).sum(axis=-1, dtype=np.float32))
@@ -161,7 +166,9 @@ class Relpos:
 
     def _rings(self, relative: Floats) -> list[tuple[Ints, Floats | None]]:
         last = self.config.extent[-1] - 1
-        distance = _norm(relative) * np.float32(1.0 / self.config.scale)
+        with np.errstate(over="ignore"):
+            distance = _norm(relative) * np.float32(1.0 / self.config.scale)
+        distance = np.minimum(distance, LARGEST_INPUT)
         first = np.fmin(distance, np.float32(last)).astype(np.int64)
         if not self.config.interpolate:
             return [(first, None)]
