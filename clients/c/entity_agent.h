@@ -346,7 +346,8 @@ EA__TARGET static void EA__OF(ea__layer_norm)(
     EA__STORE(parts, sum);
     for (k = 0; k < EA__N; k++) variance += parts[k];
     for (i = whole; i < width; i++) variance += (x[i] - mean) * (x[i] - mean);
-    scale = 1.0f / sqrtf(variance / (float)width + 1e-5f);
+    scale = variance - variance; /* NaN, not 0, if the sum of squares overflows */
+    scale += 1.0f / sqrtf(variance / (float)width + 1e-5f);
     for (i = 0; i < width; i += EA__N) {
         EA__STORE(y + i, (EA__LOAD(x + i) - mean) * scale * EA__LOAD(weight + i) + EA__LOAD(bias + i));
     }
@@ -515,6 +516,7 @@ static const ea__kernels *ea__best_kernels(void) {
 #define EA__BLOCK 16 /* queries or windows at once */
 #define EA__HIDDEN -1e30f
 #define EA__LARGEST_INPUT 1e18f /* larger features count as this, so no distance is infinite */
+#define EA__LARGEST_PARAMETER 1e18f
 #define EA__LARGEST_OUTPUT 1e30f /* larger results are refused */
 #define EA__MOST_LOG 60.0f /* of a deviation, which is then far beyond all bounds */
 #define EA__TIE 1e-5f /* greedy agents take the first of equally probable choices */
@@ -1176,13 +1178,20 @@ static int ea__read_entry(
     return 2;
 }
 
-/* Copies the data of a tensor as numbers; 0 if one is not finite. */
-static int ea__copy_numbers(float *to, const unsigned char *from, size_t count) {
+/* Copies the data of a tensor as numbers; 0 if one is not finite, or a parameter is too large: the
+   sums of a single one overflow. */
+static int ea__copy_numbers(ea__tensor *tensor, float *to, const unsigned char *from) {
+    static const char *const statistics[] = {"count", "mean", "squares_sum", "std"};
+    const char *end = strrchr(tensor->name, '.');
     size_t i;
-    for (i = 0; i < count; i++, from += 4) {
+    float most = EA__LARGEST_PARAMETER;
+    for (i = 0; i < 4; i++) {
+        if (!strcmp(end ? end + 1 : tensor->name, statistics[i])) most = 3.4028234663852886e38f;
+    }
+    for (i = 0; i < tensor->size; i++, from += 4) {
         uint32_t bits = (uint32_t)ea__little(from, 4);
-        if ((bits & 0x7f800000) == 0x7f800000) return 0;
         memcpy(to + i, &bits, 4);
+        if ((bits & 0x7f800000) == 0x7f800000 || to[i] > most || to[i] < -most) return 0;
     }
     return 1;
 }
@@ -1229,8 +1238,8 @@ static int ea__read_tensors(ea__loader *loader, const unsigned char *bytes, size
         loader->allowed += tensor->size;
         tensor->data = (float *)ea__take(loader, EA__PADDED(tensor->size) + EA__W, sizeof(float));
         is_ok = tensor->data != NULL;
-        if (is_ok && !ea__copy_numbers((float *)tensor->data, bytes + start, tensor->size)) {
-            is_ok = ea__damaged(loader, "numbers that are not finite in", tensor->name);
+        if (is_ok && !ea__copy_numbers(tensor, (float *)tensor->data, bytes + start)) {
+            is_ok = ea__damaged(loader, "numbers that are not finite, or too large, in", tensor->name);
         }
     }
     if (is_ok && (twice = ea__sort(sorted, count))) {
@@ -2888,8 +2897,8 @@ static const char *ea__translate(ea_workspace *w) {
             }
             if (is_turned && t->num_axes == 2) {
                 float a = place[0], b = place[1];
-                float cosine = t->angle >= 0 ? cosf(reference[t->angle]) : reference[t->vector[0]];
-                float sine = t->angle >= 0 ? sinf(reference[t->angle]) : reference[t->vector[1]];
+                float cosine = t->angle >= 0 ? (float)cos((double)reference[t->angle]) : reference[t->vector[0]];
+                float sine = t->angle >= 0 ? (float)sin((double)reference[t->angle]) : reference[t->vector[1]];
                 place[0] = EA__PLUS(EA__TIMES(a, cosine), EA__TIMES(b, sine));
                 place[1] = EA__MINUS(EA__TIMES(b, cosine), EA__TIMES(a, sine));
             }

@@ -66,7 +66,8 @@ export function readAgent(content) {
       damaged(`expected ${name} of ${length} F32, got ${JSON.stringify(entry)}`);
     }
     const found = new Float64Array(new Float32Array(numbers.buffer));
-    return found.every(Number.isFinite) ? found : damaged(`${name} has numbers that are not finite`);
+    const most = /(^|[.])(count|mean|squares_sum|std)$/.test(name) ? Number.MAX_VALUE : LARGEST_INPUT;
+    return found.every(x => Math.abs(x) <= most) ? found : damaged(`numbers that are not finite, or too large, in ${name}`);
   });
 }
 
@@ -220,7 +221,7 @@ const OPERATIONS = {
         for (let i = 0; i < width; i++) sum += from[start + i];
         const mean = fround(sum) / width;
         for (let i = 0; i < width; i++) squares += (from[start + i] - mean) ** 2;
-        const scale = 1 / Math.sqrt(fround(squares) / width + 1e-5);
+        const all = fround(squares), scale = 1 / Math.sqrt(all / width + 1e-5) + (all - all);  // NaN if it overflows
         for (let i = 0; i < width; i++) to[start + i] = (from[start + i] - mean) * scale * weight[i] + bias[i];
       }
     }];
@@ -525,7 +526,7 @@ function positions({features, options, tensor}, ...types) {
       const place = limited(fround(norm(relative) * perScale)), last = extent.at(-1) - 1;
       const one = Math.floor(Math.min(place, last)), two = Math.min(one + 1, last), weight = fround(two - place);
       const rings = split(one, two, enable_negative_distance_weight_bug ? weight : Math.max(weight, 0));
-      return rings.flatMap(([ring, a]) => found.map(([bucket, b]) => [bucket + ring * (radial ? extent[0] : 1), a * b]));
+      return rings.flatMap(([ring, a]) => found.map(([bucket, b]) => [bucket + ring * (radial ? extent[0] : 1), fround(a * b)]));
     }
 
     return [{keys: keys.found, values: values.found}, () => {
@@ -542,7 +543,7 @@ function positions({features, options, tensor}, ...types) {
         for (const {table, projections, found: {data}} of [keys, values]) {
           const shift = per_entity_values && table === values.table ? other.kind * numBuckets : 0;
           for (const [bucket, weight] of buckets) {
-            for (let c = 0; c < width; c++) data[start + c] += weight * table[(bucket + shift) * width + c];
+            for (let c = 0; c < width; c++) data[start + c] += fround(weight * table[(bucket + shift) * width + c]);
           }
           for (const [weight, bias] of per_entity_projections && kind ? [] : projections) {
             const triple = [...relative, norm(relative)].map(standardize);

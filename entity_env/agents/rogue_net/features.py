@@ -306,8 +306,10 @@ class _Translation:
     def _frame(self, reference: Floats) -> _Reference:
         origin = reference[:, self._origin]
         if self._angle is not None:
-            angle = reference[:, self._angle]
-            return _Reference(origin, np.stack((np.cos(angle), np.sin(angle)), axis=1))
+            # In double precision: the last bit of numpy's float32 depends on the processor.
+            angle = reference[:, self._angle].astype(np.float64)
+            turn = np.stack((np.cos(angle), np.sin(angle)), axis=1).astype(np.float32)
+            return _Reference(origin, turn)
         return _Reference(origin, reference[:, self._vector] if self._vector else None)
 
     def _move(

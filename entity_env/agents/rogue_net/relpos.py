@@ -119,7 +119,7 @@ class Relpos:
         own, config = self._features[name], self.config
         vector, angle = config.rotation_vec_features, config.rotation_angle_feature
         if vector is not None and set(vector) <= set(own):
-            return np.arctan2(array[:, own.index(vector[1])], array[:, own.index(vector[0])])
+            return _angle_of(array[:, own.index(vector[0])], array[:, own.index(vector[1])])
         if angle is not None and angle in own:
             return array[:, own.index(angle)]
         return np.zeros(len(array), dtype=np.float32)
@@ -153,7 +153,7 @@ class Relpos:
 
     def _angles(self, relative: Floats, direction: Floats) -> list[tuple[Ints, Floats | None]]:
         count = self.config.extent[0]
-        angle: Floats = np.arctan2(relative[..., 1], relative[..., 0])
+        angle = _angle_of(relative[..., 0], relative[..., 1])
         angle = angle - direction[:, :, None] + np.float32(_TURN)
         angle = np.remainder(angle / np.float32(_TURN) * np.float32(count), np.float32(count))
         # `% count`, because `remainder` rounds the result for a number just below 0 up to `count`.
@@ -177,6 +177,12 @@ class Relpos:
         if not self.config.enable_negative_distance_weight_bug:
             weight = np.maximum(weight, np.float32(0))
         return [(first, weight), (second, 1 - weight)]
+
+
+def _angle_of(x: Floats, y: Floats) -> Floats:
+    """Angles from double precision: the last bit of numpy's float32 depends on the processor."""
+    angle: Floats = np.arctan2(y, x, dtype=np.float64).astype(np.float32)
+    return angle
 
 
 def _norm(relative: Floats) -> Floats:

@@ -91,7 +91,9 @@ ACTIVATIONS: Final[Mapping[str, Activation]] = {
 def layer_norm(x: Floats, weight: Floats, bias: Floats) -> Floats:
     """Normalizes each row to mean 0 and deviation 1, then scales and shifts it."""
     normed: Floats = x - _mean(x)
-    normed /= np.sqrt(_mean(np.square(normed)) + EPSILON)
+    variance = _mean(np.square(normed))
+    # NaN, not 0, if the sum of squares overflows.
+    normed /= np.sqrt(variance + EPSILON) + (variance - variance)
     normed *= weight
     normed += bias
     return normed

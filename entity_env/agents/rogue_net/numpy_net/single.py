@@ -315,7 +315,9 @@ class _Standardize:
         normed: Floats = x - x.dot(self._mean)[:, None]
         deviation = row_dot(normed, normed)
         deviation += self._epsilon
-        normed /= np.sqrt(deviation, deviation)[:, None]
+        root = np.sqrt(deviation)
+        root += deviation - deviation  # as in `layer_norm`
+        normed /= root[:, None]
         return normed
 
 

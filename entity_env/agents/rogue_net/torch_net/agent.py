@@ -152,12 +152,11 @@ def _require_usable(
 ) -> None:
     """See `require_usable`; logits are only seen as log-probabilities."""
     for name, each in distributions.items():
-        found = each.logprobs if isinstance(each, CategoricalDistribution) else None
         if isinstance(each, GaussianDistribution):
-            found = each.mean
-        if found is not None:
-            # Those of choices that are not allowed have the largest magnitude, up to `FORBIDDEN`.
-            require_usable(found.clamp(min=0.5 * FORBIDDEN).cpu().numpy(), name)
+            require_usable(each.mean.cpu().numpy(), name)
+        elif isinstance(each, CategoricalDistribution):
+            # Those of choices that are not allowed have a magnitude of about `FORBIDDEN`.
+            require_usable(each.logprobs.clamp(min=0.5 * FORBIDDEN).cpu().numpy(), name)
     if others is not None:
         require_usable(others.cpu().numpy(), "the value or its memory")
 
