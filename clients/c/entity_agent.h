@@ -237,12 +237,13 @@ EA__TARGET static void EA__OF(ea__multiply)(const ea__product *p) {
     if (last < p->num_rows) EA__OF(ea__multiply_row)(p, last);
 }
 
-/* Replaces numbers up to 127 with powers of 2, relative error 2e-7; 0 below -125. */
+/* Replaces numbers with powers of 2, relative error 2e-7; 0 below -125, and 2 ** 127 above 127. NaN
+   stays, and is converted to no integer. */
 #define EA__POWER(x)                                                         \
     do {                                                                     \
-        EA__V rest, found;                                                   \
-        EA__I whole, is_large = EA__IS_LESS(EA__ZERO - 125.0f, x);           \
-        x = EA__FROM_BITS(EA__BITS(x) & is_large);                           \
+        EA__V rest, found, given = EA__MIN(EA__ZERO + 127.0f, x);            \
+        EA__I whole, is_large = EA__IS_LESS(EA__ZERO - 125.0f, given);       \
+        x = EA__FROM_BITS(EA__BITS(given) & is_large);                       \
         whole = EA__TO_INT(x + 128.5f) - 128; /* rounded */                  \
         rest = x - EA__TO_FLOAT(whole);                                      \
         found = EA__MADD(1.535336188e-4f, rest, EA__ZERO + 1.339887440e-3f);         \
@@ -251,17 +252,18 @@ EA__TARGET static void EA__OF(ea__multiply)(const ea__product *p) {
         found = EA__FMA(found, rest, 2.402264791e-1f);                   \
         found = EA__FMA(found, rest, 6.931472029e-1f);                   \
         found = EA__FMA(found, rest, 1.0f);                              \
-        x = EA__FROM_BITS((EA__BITS(found) + whole * (1 << 23)) & is_large); \
+        x = EA__FROM_BITS(((EA__BITS(found) + whole * (1 << 23)) & is_large) | \
+                          (EA__BITS(given) & EA__IS_NAN(given)));            \
     } while (0)
 #define EA__LOG2_E 1.44269504f
 
 /* Replaces `count` logits with numbers in proportion to the probabilities of logits times `scale`;
    returns 1 / their sum. The array has room for a multiple of EA__W numbers. */
 EA__TARGET static float EA__OF(ea__exponents)(float *x, int count, float scale) {
-    float parts[EA__N], top = -1e30f, sum = 0;
-    EA__V highest = EA__ZERO - 1e30f, total = EA__ZERO;
+    float parts[EA__N], top = -EA__NO_LOGIT, sum = 0;
+    EA__V highest = EA__ZERO - EA__NO_LOGIT, total = EA__ZERO;
     int i, padded = (count + EA__W - 1) / EA__W * EA__W;
-    for (i = count; i < padded; i++) x[i] = -1e30f;
+    for (i = count; i < padded; i++) x[i] = -EA__NO_LOGIT;
     for (i = 0; i < padded; i += EA__N) {
         EA__V each = EA__LOAD(x + i);
         highest = EA__MAX(highest, each);
@@ -280,20 +282,21 @@ EA__TARGET static float EA__OF(ea__exponents)(float *x, int count, float scale) 
     return 1.0f / sum;
 }
 
-/* `count` is a multiple of EA__W. */
+/* `count` is a multiple of EA__W. Of two numbers, EA__MIN and EA__MAX return the second if one is NaN,
+   so NaN stays. */
 EA__TARGET static void EA__OF(ea__activate)(int activation, float *y, size_t count) {
     size_t i;
     for (i = 0; i < count; i += EA__N) {
         EA__V x = EA__LOAD(y + i), e, square, p, q;
         switch (activation) {
-            case EA__RELU: x = EA__MAX(x, EA__ZERO); break;
+            case EA__RELU: x = EA__MAX(EA__ZERO, x); break;
             case EA__TANH:
-                e = EA__MIN(x * (2 * EA__LOG2_E), EA__ZERO + 127.0f);
+                e = x * (2 * EA__LOG2_E);
                 EA__POWER(e);
                 x = 1.0f - 2.0f / (e + 1.0f);
                 break;
             case EA__SIGMOID:
-                e = EA__MIN(x * -EA__LOG2_E, EA__ZERO + 127.0f);
+                e = x * -EA__LOG2_E;
                 EA__POWER(e);
                 x = 1.0f / (e + 1.0f);
                 break;
@@ -311,7 +314,9 @@ EA__TARGET static void EA__OF(ea__activate)(int activation, float *y, size_t cou
                 q = EA__FMA(q, square, -7.37332916720468e-03f);
                 q = EA__FMA(q, square, -1.42647390514189e-02f);
                 e = x * 0.5f * (e * p / q + 1.0f);
-                x = EA__FROM_BITS(EA__BITS(e) & EA__IS_LESS(EA__ZERO - 5.65685f, x));
+                x = EA__FROM_BITS(
+                    (EA__BITS(e) & EA__IS_LESS(EA__ZERO - 5.65685f, x)) | (EA__BITS(x) & EA__IS_NAN(x))
+                );
         }
         EA__STORE(y + i, x);
     }
@@ -341,7 +346,8 @@ EA__TARGET static void EA__OF(ea__layer_norm)(
     EA__STORE(parts, sum);
     for (k = 0; k < EA__N; k++) variance += parts[k];
     for (i = whole; i < width; i++) variance += (x[i] - mean) * (x[i] - mean);
-    scale = 1.0f / sqrtf(variance / (float)width + 1e-5f);
+    scale = variance - variance; /* NaN, not 0, if the sum of squares overflows */
+    scale += 1.0f / sqrtf(variance / (float)width + 1e-5f);
     for (i = 0; i < width; i += EA__N) {
         EA__STORE(y + i, (EA__LOAD(x + i) - mean) * scale * EA__LOAD(weight + i) + EA__LOAD(bias + i));
     }
@@ -387,6 +393,8 @@ static const ea__kernels EA__OF(ea__kernels) = {
 
 enum { EA__NO_ACTIVATION, EA__RELU, EA__TANH, EA__SIGMOID, EA__GELU };
 
+#define EA__NO_LOGIT 3.4e38f /* its negative is a logit with a probability of 0 */
+
 /* Row `i` of x is the one that `rows[i]` names, unless `rows` is NULL. */
 typedef struct ea__product {
     const float *x;
@@ -420,6 +428,7 @@ static const ea__v4 ea__zero4 = {0, 0, 0, 0};
 #define EA__BITS(x) ((EA__I)(x))
 #define EA__FROM_BITS(x) ((EA__V)(x))
 #define EA__IS_LESS(x, y) ((EA__I)((x) < (y)))
+#define EA__IS_NAN(x) ((EA__I)((EA__BITS(x) & 0x7fffffff) > 0x7f800000)) /* also with -ffast-math */
 #define EA__TO_INT(x) __builtin_convertvector((x), EA__I)
 #define EA__TO_FLOAT(x) __builtin_convertvector((x), EA__V)
 #else
@@ -439,6 +448,7 @@ static float ea__of_bits(int32_t bits) {
 #define EA__BITS(x) ea__bits_of(x)
 #define EA__FROM_BITS(x) ea__of_bits(x)
 #define EA__IS_LESS(x, y) (-(int32_t)((x) < (y)))
+#define EA__IS_NAN(x) (-(int32_t)((EA__BITS(x) & 0x7fffffff) > 0x7f800000))
 #define EA__TO_INT(x) ((int32_t)(x))
 #define EA__TO_FLOAT(x) ((float)(x))
 #endif
@@ -505,6 +515,10 @@ static const ea__kernels *ea__best_kernels(void) {
 #define EA__MAX_AXES 16
 #define EA__BLOCK 16 /* queries or windows at once */
 #define EA__HIDDEN -1e30f
+#define EA__LARGEST_INPUT 1e18f /* larger features count as this, so no distance is infinite */
+#define EA__LARGEST_PARAMETER 1e18f
+#define EA__LARGEST_OUTPUT 1e30f /* larger results are refused */
+#define EA__MOST_LOG 60.0f /* of a deviation, which is then far beyond all bounds */
 #define EA__TIE 1e-5f /* greedy agents take the first of equally probable choices */
 #define EA__PADDED(n) (((n) + EA__W - 1) / EA__W * EA__W)
 
@@ -1164,13 +1178,20 @@ static int ea__read_entry(
     return 2;
 }
 
-/* Copies the data of a tensor as numbers; 0 if one is not finite. */
-static int ea__copy_numbers(float *to, const unsigned char *from, size_t count) {
+/* Copies the data of a tensor as numbers; 0 if one is not finite, or a parameter is too large: the
+   sums of a single one overflow. */
+static int ea__copy_numbers(ea__tensor *tensor, float *to, const unsigned char *from) {
+    static const char *const statistics[] = {"count", "mean", "squares_sum", "std"};
+    const char *end = strrchr(tensor->name, '.');
     size_t i;
-    for (i = 0; i < count; i++, from += 4) {
+    float most = EA__LARGEST_PARAMETER;
+    for (i = 0; i < 4; i++) {
+        if (!strcmp(end ? end + 1 : tensor->name, statistics[i])) most = 3.4028234663852886e38f;
+    }
+    for (i = 0; i < tensor->size; i++, from += 4) {
         uint32_t bits = (uint32_t)ea__little(from, 4);
-        if ((bits & 0x7f800000) == 0x7f800000) return 0;
         memcpy(to + i, &bits, 4);
+        if ((bits & 0x7f800000) == 0x7f800000 || to[i] > most || to[i] < -most) return 0;
     }
     return 1;
 }
@@ -1217,8 +1238,8 @@ static int ea__read_tensors(ea__loader *loader, const unsigned char *bytes, size
         loader->allowed += tensor->size;
         tensor->data = (float *)ea__take(loader, EA__PADDED(tensor->size) + EA__W, sizeof(float));
         is_ok = tensor->data != NULL;
-        if (is_ok && !ea__copy_numbers((float *)tensor->data, bytes + start, tensor->size)) {
-            is_ok = ea__damaged(loader, "numbers that are not finite in", tensor->name);
+        if (is_ok && !ea__copy_numbers(tensor, (float *)tensor->data, bytes + start)) {
+            is_ok = ea__damaged(loader, "numbers that are not finite, or too large, in", tensor->name);
         }
     }
     if (is_ok && (twice = ea__sort(sorted, count))) {
@@ -1296,7 +1317,8 @@ static int ea__read_bounds(
     found = (float *)ea__take(loader, (size_t)count, sizeof(float));
     if (!found) return 0;
     for (i = 0; (item = ea__next(&loader->json, list, item)); i++) {
-        if (!ea__number(&loader->json, item, &number) || !(number >= -3.4e38 && number <= 3.4e38)) {
+        if (!ea__number(&loader->json, item, &number) ||
+            !(number >= -3.4028234663852886e38 && number <= 3.4028234663852886e38)) {
             return ea__damaged(loader, "no bounds of", "an action");
         }
         found[i] = (float)number;
@@ -1338,6 +1360,9 @@ static int ea__read_actions(ea__loader *loader, const ea__node *list) {
             (!ea__read_bounds(loader, ea__get(json, item, "low"), action->num_labels, &action->low) ||
              !ea__read_bounds(loader, ea__get(json, item, "high"), action->num_labels, &action->high))) {
             return 0;
+        }
+        for (k = 0; action->low && k < action->num_labels; k++) { /* as float */
+            if (action->low[k] > action->high[k]) return ea__damaged(loader, "no bounds of", action->name);
         }
     }
     return 1;
@@ -1996,7 +2021,7 @@ static int ea__make_answer(ea__loader *loader, ea__op *op, const ea__node *optio
     if (!logs || !agent->deviations[op->action]) return 0;
     for (i = 0; i < x->width; i++) {
         float half = action->high[i] / 2 - action->low[i] / 2;
-        agent->deviations[op->action][i] = half * expf(logs[i]);
+        agent->deviations[op->action][i] = half * expf(logs[i] > EA__MOST_LOG ? EA__MOST_LOG : logs[i]);
     }
     return 1;
 }
@@ -2128,8 +2153,8 @@ static int ea__read_position_options(ea__loader *loader, ea__positions *p, const
     p->is_per_entity = ea__is_true(ea__get(json, options, "per_entity_projections"));
     p->num_axes = ea__length(json, ea__get(json, options, "position_features"));
     p->num_parts = !p->is_interpolated ? 1 : p->is_radial && p->is_distance ? 4 : 2;
-    if (!ea__number(json, ea__get(json, options, "scale"), &scale) || !(scale > 1e-30) ||
-        p->num_axes < 1 || p->num_axes > EA__MAX_AXES || (p->is_radial && p->num_axes != 2) ||
+    if (!ea__number(json, ea__get(json, options, "scale"), &scale) || !(scale >= 1e-30) ||
+        p->num_axes < 1 || p->num_axes > EA__MAX_AXES || (p->is_radial && p->num_axes < 2) ||
         !ea__read_extent(loader, p, ea__get(json, options, "extent"))) {
         return ea__damaged(loader, "invalid options of", "positions");
     }
@@ -2689,6 +2714,7 @@ struct ea_workspace {
     unsigned char *visible; /* by row, then by relation */
     float *state;           /* after the last decision */
     ea__answer *answers;
+    const char *problem; /* with the running decision, or NULL */
     char error[200];
 };
 
@@ -2797,13 +2823,20 @@ static int ea__is_finite(float x) {
     return (bits & 0x7f800000) != 0x7f800000;
 }
 
+static float ea__limited(float x, float most) { return x > most ? most : x < -most ? -most : x; }
+
+/* Whether a result can be used: it is not NaN, and its magnitude is below EA__LARGEST_OUTPUT. */
+static int ea__is_usable(float x) {
+    return ea__is_finite(x) && x < EA__LARGEST_OUTPUT && x > -EA__LARGEST_OUTPUT;
+}
+
 /* ------------------------------------------------------------------ reading observations */
 
-/* Copies numbers; returns 0 if one is not finite. */
+/* Copies numbers, limited to EA__LARGEST_INPUT; returns 0 if one is not finite. */
 static int ea__copy(float *to, const float *from, int count) {
     int i, is_ok = 1;
     for (i = 0; i < count; i++) {
-        to[i] = from[i];
+        to[i] = ea__limited(from[i], EA__LARGEST_INPUT);
         is_ok &= ea__is_finite(from[i]);
     }
     return is_ok;
@@ -2821,7 +2854,7 @@ static const char *ea__copy_type(ea_workspace *w, const ea_obs *obs, int type, f
                 agent->spaces.entities[type].name, row
             );
         }
-        if (num_shared) memcpy(to + width, obs->globals, (size_t)num_shared * sizeof(float));
+        if (num_shared) ea__copy(to + width, obs->globals, num_shared);
     }
     return NULL;
 }
@@ -2864,12 +2897,14 @@ static const char *ea__translate(ea_workspace *w) {
             }
             if (is_turned && t->num_axes == 2) {
                 float a = place[0], b = place[1];
-                float cosine = t->angle >= 0 ? cosf(reference[t->angle]) : reference[t->vector[0]];
-                float sine = t->angle >= 0 ? sinf(reference[t->angle]) : reference[t->vector[1]];
+                float cosine = t->angle >= 0 ? (float)cos((double)reference[t->angle]) : reference[t->vector[0]];
+                float sine = t->angle >= 0 ? (float)sin((double)reference[t->angle]) : reference[t->vector[1]];
                 place[0] = EA__PLUS(EA__TIMES(a, cosine), EA__TIMES(b, sine));
                 place[1] = EA__MINUS(EA__TIMES(b, cosine), EA__TIMES(a, sine));
             }
-            for (axis = 0; axis < t->num_axes; axis++) x[columns[axis]] = place[axis];
+            for (axis = 0; axis < t->num_axes; axis++) {
+                x[columns[axis]] = place[axis] = ea__limited(place[axis], EA__LARGEST_INPUT);
+            }
             if (t->has_distance) x[matrix->width - 1] = ea__norm(place, t->num_axes);
         }
     }
@@ -2913,7 +2948,7 @@ static const char *ea__read_vector(ea_workspace *w, const ea_obs *obs) {
         if (problem) return problem;
         to += size;
     }
-    if (agent->spaces.num_globals) memcpy(to, obs->globals, (size_t)agent->spaces.num_globals * sizeof(float));
+    if (agent->spaces.num_globals) ea__copy(to, obs->globals, agent->spaces.num_globals);
     return NULL;
 }
 
@@ -2992,7 +3027,7 @@ static const char *ea__read_features(ea_workspace *w, const ea_obs *obs) {
             problem = ea__copy_type(w, obs, type, to, stride);
             if (!problem && ea__is_relation(agent, type)) problem = ea__read_links(w, obs, type);
         } else if (agent->num_shared) {
-            memcpy(to, obs->globals, (size_t)agent->num_shared * sizeof(float));
+            ea__copy(to, obs->globals, agent->num_shared);
         }
     }
     if (!problem && agent->translation.is_used) problem = ea__translate(w);
@@ -3345,7 +3380,7 @@ static float ea__remainder(float x, float by) {
 /* Buckets and weights of rings: one, or two that are interpolated. */
 static int ea__rings(const ea__positions *p, float distance, int *bucket, float *weight) {
     int last = p->extent[p->num_sizes - 1] - 1;
-    float place = EA__TIMES(distance, p->per_scale);
+    float place = ea__limited(EA__TIMES(distance, p->per_scale), EA__LARGEST_INPUT);
     bucket[0] = place < (float)last ? (int)place : last;
     weight[0] = 1;
     if (!p->is_interpolated) return 1;
@@ -3365,7 +3400,7 @@ static int ea__angles(
     float angle = (float)atan2((double)relative[1], (double)relative[0]), place;
     angle = EA__PLUS(EA__MINUS(angle, direction), turn);
     place = ea__remainder(EA__TIMES((float)((double)angle / (double)turn), count), (float)count);
-    bucket[0] = (int)place % count;
+    bucket[0] = place >= 0 && place < (float)count ? (int)place : 0; /* rounding may reach `count` */
     weight[0] = 1;
     if (!p->is_interpolated) return 1;
     bucket[1] = (bucket[0] + 1) % count;
@@ -3378,14 +3413,16 @@ static int ea__cell(const ea__positions *p, const float *relative) {
     float cell = 0;
     int axis, stride = 1, found;
     for (axis = 0; axis < p->num_axes; axis++) {
-        float most = (float)p->extent[axis], place = EA__TIMES(relative[axis], p->per_scale);
-        place = place < -most ? -most : place > most ? most : place;
+        float most = (float)p->extent[axis];
+        float place = ea__limited(EA__TIMES(relative[axis], p->per_scale), most);
         cell = EA__PLUS(cell, EA__TIMES(EA__PLUS(place, most), stride));
         stride *= 2 * p->extent[axis] + 1;
     }
-    found = (int)floorf(cell);
+    if (!(cell > 0)) return 0;
+    if (!(cell < (float)p->num_buckets)) return p->num_buckets - 1;
+    found = (int)cell;
     if (cell - (float)found > 0.5f || (cell - (float)found == 0.5f && found % 2)) found++;
-    return found < 0 ? 0 : found < p->num_buckets ? found : p->num_buckets - 1;
+    return found < p->num_buckets ? found : p->num_buckets - 1;
 }
 
 /* Buckets of a pair, their weights if there are several, and its relative position. */
@@ -3572,7 +3609,7 @@ static void ea__run_pool(ea_workspace *w, const ea__op *op, int is_mean, int is_
         const float *x = ea__data(w, op->x[0]) + (size_t)row * (size_t)m->stride;
         if (!is_all && w->has_hidden && !w->visible[row]) continue;
         for (i = 0; is_mean && i < m->width; i++) y[i] += x[i];
-        for (i = 0; is_max && i < m->width; i++) top[i] = !count || x[i] > top[i] ? x[i] : top[i];
+        for (i = 0; is_max && i < m->width; i++) top[i] = !count || !(x[i] <= top[i] || top[i] != top[i]) ? x[i] : top[i];
         count++;
     }
     for (i = 0; is_mean && count && i < m->width; i++) y[i] /= (float)count;
@@ -3716,8 +3753,7 @@ static void ea__run_choice(ea_workspace *w, const ea__op *op) {
         for (i = 0; i < action->num_labels; i++) {
             if (action->kind == EA_CONTINUOUS) {
                 float low = action->low[i], high = action->high[i], half = high / 2 - low / 2;
-                float unit = (values[i] - low) / half - 1;
-                y[i] = unit < -1 ? -1 : unit > 1 ? 1 : unit;
+                y[i] = half > 0 ? ea__limited((values[i] - low) / half - 1, 1) : 0;
             } else {
                 y[i] = i == answer->choices[actor];
             }
@@ -3725,12 +3761,19 @@ static void ea__run_choice(ea_workspace *w, const ea__op *op) {
     }
 }
 
+static const char *ea__refuse_result(ea_workspace *w, const char *what, float found) {
+    return ea__refuse(
+        w, "the network computes %g for %.60s: its parameters are too large for this observation, train it "
+        "again", (double)found, what
+    );
+}
+
 /* Replaces logits with probabilities, or means with numbers in units of the action. */
 static void ea__run_answer(ea_workspace *w, const ea__op *op) {
     const ea_action *action = &w->agent->spaces.actions[op->action];
     ea__answer *answer = &w->answers[op->action];
     const unsigned char *mask = w->obs->requests[op->action].mask;
-    float *x = ea__data(w, op->x[0]), scale = 1.0f / w->temperature, factor;
+    float *x = ea__data(w, op->x[0]), root = 1, factor;
     int i, actor;
     const ea__answer *before = NULL;
     if (mask && action->num_given && answer->num_actors && w->obs->requests[op->action].is_dependent) {
@@ -3740,22 +3783,27 @@ static void ea__run_answer(ea_workspace *w, const ea__op *op) {
     answer->numbers = x;
     if (w->agent->matrices[op->x[0]].width < 0 && answer->num_actors) {
         const ea__op *compare = &w->agent->ops[w->agent->matrices[op->x[0]].made];
-        scale /= sqrtf((float)w->agent->matrices[compare->x[0]].width);
+        root = sqrtf((float)w->agent->matrices[compare->x[0]].width);
     }
     for (actor = 0; actor < answer->num_actors; actor++, x += answer->stride) {
+        for (i = 0; i < answer->num_choices; i++) {
+            if (ea__is_usable(x[i] / root)) continue;
+            w->problem = ea__refuse_result(w, action->name, x[i] / root);
+            return;
+        }
         if (op->code == EA__CATEGORICAL) {
             size_t row = (size_t)actor;
             if (before) row = row * (size_t)before->num_choices + (size_t)before->choices[actor];
             for (i = 0; mask && i < answer->num_choices; i++) {
                 if (!mask[row * (size_t)answer->num_choices + (size_t)i]) x[i] = EA__HIDDEN;
             }
-            factor = w->agent->kernels->exponents(x, answer->num_choices, scale);
+            factor = w->agent->kernels->exponents(x, answer->num_choices, 1.0f / w->temperature / root);
             for (i = 0; i < answer->num_choices; i++) x[i] *= factor;
             continue;
         }
         for (i = 0; i < answer->num_choices; i++) {
-            float low = action->low[i], high = action->high[i], half = high / 2 - low / 2;
-            x[i] = low + half * (1 + x[i]);
+            float low = action->low[i] / 2, high = action->high[i] / 2;
+            x[i] = low + high + (high - low) * x[i]; /* no sum of bounds overflows */
         }
     }
 }
@@ -3818,6 +3866,7 @@ const char *ea_think(ea_workspace *w, const ea_obs *obs, double temperature, int
     const char *problem;
     int i;
     w->has_value = 0;
+    w->problem = NULL;
     if (!(temperature >= 1e-6 && temperature <= 1e6)) {
         return ea__refuse(w, "expected a temperature from 1e-6 to 1e6, got %g", temperature);
     }
@@ -3835,18 +3884,26 @@ const char *ea_think(ea_workspace *w, const ea_obs *obs, double temperature, int
     }
     if (!obs->state) memset(w->state, 0, (size_t)agent->state_size * sizeof(float));
     else if (agent->state_size) memmove(w->state, obs->state, (size_t)agent->state_size * sizeof(float));
+    for (i = 0; i < agent->state_size; i++) w->state[i] = ea__limited(w->state[i], EA__LARGEST_INPUT);
     w->is_restricted = !needs_value && agent->last_mix >= 0 && w->num_wanted < w->num_rows;
-    for (i = 0; i < agent->num_ops; i++) {
+    for (i = 0; i < agent->num_ops && !w->problem; i++) {
         const ea__op *op = &agent->ops[i];
         if (!needs_value && !op->is_policy) continue;
         if (w->is_restricted && i == agent->last_mix && op->code == EA__SPREAD) ea__restrict(w);
         ea__run(w, op);
         if (w->is_restricted && i == agent->last_mix && op->code == EA__ATTEND) ea__restrict(w);
     }
-    w->has_value = needs_value && agent->spaces.has_value;
-    if (w->has_value) w->value = *ea__data(w, agent->value);
     w->obs = NULL;
-    return NULL;
+    if (needs_value && agent->spaces.has_value) w->value = *ea__data(w, agent->value);
+    if (!w->problem && needs_value && agent->spaces.has_value && !ea__is_usable(w->value)) {
+        w->problem = ea__refuse_result(w, "the value", w->value);
+    }
+    for (i = 0; !w->problem && i < agent->state_size; i++) {
+        if (!ea__is_usable(w->state[i])) w->problem = ea__refuse_result(w, "its memory", w->state[i]);
+    }
+    w->has_value = !w->problem && needs_value && agent->spaces.has_value;
+    for (i = 0; w->problem && i < agent->spaces.num_actions; i++) w->answers[i].num_actors = 0;
+    return w->problem;
 }
 
 /* ------------------------------------------------------------------ choices */
@@ -3900,8 +3957,8 @@ void ea_choose_numbers(const ea_workspace *w, int action, int actor, uint64_t *r
             double normal = length * cos(6.28318530717958647692 * ea__uniform(random));
             found += w->agent->deviations[action][i] * sqrt((double)w->temperature) * normal;
         }
-        numbers[i] = found < space->low[i] ? space->low[i]
-                   : found > space->high[i] ? space->high[i] : (float)found;
+        numbers[i] = !(found > space->low[i]) ? space->low[i]
+                   : found < space->high[i] ? (float)found : space->high[i];
     }
 }
 

@@ -29,6 +29,9 @@
 
 const {fround} = Math;
 
+// As in numpy: larger features count as the first, and larger results are refused, since `choose` could not use them.
+const LARGEST_INPUT = 1e18, LARGEST_OUTPUT = 1e30;
+const limited = (x, most = LARGEST_INPUT) => Math.max(-most, Math.min(most, x));
 const fail = message => { throw new Error(message); };
 const damaged = what => fail(`the agent file is damaged: ${what}; copy it or export it again`);
 const unknown = what => fail(`the agent file has the unknown ${what}: use the network.mjs of its release`);
@@ -62,7 +65,9 @@ export function readAgent(content) {
     if (entry.dtype !== "F32" || numbers.length !== 4 * length) {
       damaged(`expected ${name} of ${length} F32, got ${JSON.stringify(entry)}`);
     }
-    return new Float64Array(new Float32Array(numbers.buffer));
+    const found = new Float64Array(new Float32Array(numbers.buffer));
+    const most = /(^|[.])(count|mean|squares_sum|std)$/.test(name) ? Number.MAX_VALUE : LARGEST_INPUT;
+    return found.every(x => Math.abs(x) <= most) ? found : damaged(`numbers that are not finite, or too large, in ${name}`);
   });
 }
 
@@ -100,14 +105,22 @@ function sha256(bytes) {
   return hash.subarray(0, 8);
 }
 
-// Rows of numbers in one array, kept for the next observation.
+// Results of the network, unless one cannot be used.
+function usable(numbers, what) {
+  for (const x of numbers) {
+    if (!(Math.abs(x) < LARGEST_OUTPUT)) fail(`the network computes ${x} for ${what}: its parameters are too large for this observation, train it again`);
+  }
+  return numbers;
+}
+
+// Rows of numbers in one array, kept for the next observation. In float32: sums overflow where those of numpy do.
 class Matrix {
   constructor(width, more) {
-    Object.assign(this, {width, rows: 0, data: new Float64Array(width), ...more});
+    Object.assign(this, {width, rows: 0, data: new Float32Array(width), ...more});
   }
 
   resize(rows) {
-    if (rows * this.width > this.data.length) this.data = new Float64Array(2 * rows * this.width);
+    if (rows * this.width > this.data.length) this.data = new Float32Array(2 * rows * this.width);
     this.rows = rows;
     return this.data;
   }
@@ -168,9 +181,9 @@ function linear(activation, x, weight, bias, y) {
 
 // Of `n` logits, in place.
 function softmax(x, n) {
-  let top = -1e30, sum = 0;
+  let top = -Infinity, sum = 0;
   for (let i = 0; i < n; i++) top = Math.max(top, x[i]);
-  for (let i = 0; i < n; i++) sum += x[i] = Math.exp(x[i] - top);
+  for (let i = 0; i < n; i++) sum += x[i] = x[i] === -Infinity ? 0 : Math.exp(x[i] - top);
   for (let i = 0; i < n; i++) x[i] /= sum || 1;
 }
 
@@ -178,7 +191,7 @@ function softmax(x, n) {
 function standardizer(tensor, layer = "") {
   const [count] = tensor(`${layer}count`), mean = tensor(`${layer}mean`);
   const deviation = tensor(`${layer}squares_sum`).map(sum => Math.sqrt(sum / (count - 1)) || 1);
-  return (x, i) => Math.max(-5, Math.min(5, count > 1 ? (x - mean[i]) / deviation[i] : x));
+  return (x, i) => limited(count > 1 ? (x - mean[i]) / deviation[i] : x, 5);
 }
 
 // By kind, a function of the options and of the matrices to read. It returns the matrix to write, and a
@@ -204,10 +217,11 @@ const OPERATIONS = {
     return [y, () => {
       const from = x.data, to = y.resize(x.rows);
       for (let start = 0; start < x.rows * width; start += width) {
-        let mean = 0, variance = 0;
-        for (let i = 0; i < width; i++) mean += from[start + i] / width;
-        for (let i = 0; i < width; i++) variance += (from[start + i] - mean) ** 2 / width;
-        const scale = 1 / Math.sqrt(variance + 1e-5);
+        let sum = 0, squares = 0;
+        for (let i = 0; i < width; i++) sum += from[start + i];
+        const mean = fround(sum) / width;
+        for (let i = 0; i < width; i++) squares += (from[start + i] - mean) ** 2;
+        const all = fround(squares), scale = 1 / Math.sqrt(all / width + 1e-5) + (all - all);  // NaN if it overflows
         for (let i = 0; i < width; i++) to[start + i] = (from[start + i] - mean) * scale * weight[i] + bias[i];
       }
     }];
@@ -353,8 +367,8 @@ const OPERATIONS = {
       const data = y.resize(chosen.length).fill(0);
       chosen.forEach((each, row) => {
         if (low) each.forEach((x, i) => {
-          const half = high[i] / 2 - low[i] / 2;
-          data[row * y.width + i] = Math.max(-1, Math.min(1, (x - low[i]) / half - 1));
+          const half = fround(high[i]) / 2 - fround(low[i]) / 2;
+          data[row * y.width + i] = half > 0 ? limited((x - fround(low[i])) / half - 1, 1) : 0;
         });
         else data[row * y.width + each] = 1;
       });
@@ -377,6 +391,7 @@ const OPERATIONS = {
       let allowed = request.mask?.[row];
       if (isNested(allowed)) allowed = allowed[state.decide(request.before)[row]];
       if (allowed && !allowed.some(Boolean)) fail(`expected a choice of ${action} after ${request.before}, got none`);
+      usable(x.data.subarray(row * x.width, (row + 1) * x.width), action);
       const logits = rowsOf(x.width, i => allowed?.[i] ?? true ? x.data[row * x.width + i] / state.temperature : -Infinity);
       softmax(logits, x.width);
       return logits;
@@ -386,10 +401,12 @@ const OPERATIONS = {
   // In units of the action.
   gaussian({action, low, high, tensor, state}, x) {
     const logs = tensor("log_std", x.width), halves = low.map((bound, i) => high[i] / 2 - bound / 2);
+    if (![...low, ...high].every(bound => Number.isFinite(fround(bound)))) damaged(`no bounds of ${action}`);
     return [x, () => {
       if (!state.requests[action]) return;
-      state.means[action] = rowsOf(x.rows, row => halves.map((half, i) => low[i] + half * (1 + x.data[row * x.width + i])));
-      state.deviations[action] = halves.map((half, i) => half * Math.exp(logs[i]) * Math.sqrt(state.temperature));
+      usable(x.data.subarray(0, x.rows * x.width), action);
+      state.means[action] = rowsOf(x.rows, row => halves.map((half, i) => low[i] / 2 + high[i] / 2 + half * x.data[row * x.width + i]));
+      state.deviations[action] = halves.map((half, i) => half * Math.exp(Math.min(logs[i], 60)) * Math.sqrt(state.temperature));
     }];
   },
 
@@ -478,6 +495,7 @@ function positions({features, options, tensor}, ...types) {
   }) => {
     const sizes = radial || distance ? extent : extent.map(most => 2 * most + 1), numBuckets = product(sizes);
     const width = tensor("keys.weight").length / numBuckets, perScale = fround(1 / scale);
+    if (!(scale >= 1e-30)) damaged("invalid options of positions");
     const standardize = (key_relpos_projection || value_relpos_projection) && standardizer(tensor, "relpos_norm.");
     const [keys, values] = [["key", key_relpos_projection], ["value", value_relpos_projection]].map(([part, isProjected]) => {
       const layers = isProjected ? per_entity_projections ? types.map(({name}) => `.${name}`) : [""] : [];
@@ -498,17 +516,17 @@ function positions({features, options, tensor}, ...types) {
       } else if (!distance) {
         let cell = 0, stride = 1;
         relative.forEach((x, axis) => {
-          const most = extent[axis], place = Math.max(-most, Math.min(most, fround(x * perScale)));
+          const most = extent[axis], place = limited(fround(x * perScale), most);
           cell = fround(cell + fround(fround(place + most) * stride));
           stride *= sizes[axis];
         });
         found = [[cell + 2 ** 52 - 2 ** 52, 1]];  // rounded, half to even
       }
       if (!distance) return found;
-      const place = fround(norm(relative) * perScale), last = extent.at(-1) - 1;
+      const place = limited(fround(norm(relative) * perScale)), last = extent.at(-1) - 1;
       const one = Math.floor(Math.min(place, last)), two = Math.min(one + 1, last), weight = fround(two - place);
       const rings = split(one, two, enable_negative_distance_weight_bug ? weight : Math.max(weight, 0));
-      return rings.flatMap(([ring, a]) => found.map(([bucket, b]) => [bucket + ring * (radial ? extent[0] : 1), a * b]));
+      return rings.flatMap(([ring, a]) => found.map(([bucket, b]) => [bucket + ring * (radial ? extent[0] : 1), fround(a * b)]));
     }
 
     return [{keys: keys.found, values: values.found}, () => {
@@ -525,7 +543,7 @@ function positions({features, options, tensor}, ...types) {
         for (const {table, projections, found: {data}} of [keys, values]) {
           const shift = per_entity_values && table === values.table ? other.kind * numBuckets : 0;
           for (const [bucket, weight] of buckets) {
-            for (let c = 0; c < width; c++) data[start + c] += weight * table[(bucket + shift) * width + c];
+            for (let c = 0; c < width; c++) data[start + c] += fround(weight * table[(bucket + shift) * width + c]);
           }
           for (const [weight, bias] of per_entity_projections && kind ? [] : projections) {
             const triple = [...relative, norm(relative)].map(standardize);
@@ -547,7 +565,7 @@ function copyRows(rows, {name, features}, y) {
     if (given.length !== length || !given.every(isFinite)) {
       fail(`expected ${length} numbers of ${name} (${features}), got ${given}`);
     }
-    data.set(given, row * y.width);
+    data.set(given.map(x => limited(x)), row * y.width);
   }
 }
 
@@ -615,6 +633,7 @@ function translator(options, types) {
             const [a, b] = place;
             place = [fround(fround(a * cosine) + fround(b * sine)), fround(fround(b * cosine) - fround(a * sine))];
           }
+          place = place.map(x => limited(x));
           columns.forEach((column, axis) => { data[start + column] = place[axis]; });
           if (add_dist_feature) data[start + width - 1] = norm(place);
         }
@@ -649,9 +668,9 @@ function requestsOf(observation, actions) {
 }
 
 function memoryOf(given, size) {
-  const memory = new Float64Array(given ?? size);
+  const memory = new Float32Array(given ?? size);
   if (memory.length !== size || !memory.every(Number.isFinite)) fail(`expected a state of ${size} numbers, got ${given}`);
-  return memory;
+  return memory.map(x => limited(x));
 }
 
 function networkOf({spaces, net, operations}, tensor) {
@@ -688,9 +707,9 @@ function networkOf({spaces, net, operations}, tensor) {
     read(observation);
     state.memory = memoryOf(observation.state, state.size);
     for (const step of steps) step();
-    return {
-      probabilities, means, deviations, attention: state.attention, value: hasValue ? predicted.data[0] : null, state: [...state.memory],
-    };
+    const value = hasValue ? predicted.data[0] : null;
+    if (!random) usable([value], "the value");
+    return {probabilities, means, deviations, attention: state.attention, value, state: [...usable(state.memory, "its memory")]};
   }
 
   // The gates of the last observation stay in their buffers, so other states can follow it.
@@ -729,7 +748,8 @@ function networkOf({spaces, net, operations}, tensor) {
     }) : rows.map(row => row.map((mean, i) => {
       const {low, high} = state.spaceOf(name);
       const normal = greedy ? 0 : Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
-      return Math.max(low[i], Math.min(high[i], mean + deviations[name][i] * normal));
+      const number = mean + deviations[name][i] * normal;
+      return number > low[i] ? Math.min(high[i], number) : low[i];
     }));
   }
 

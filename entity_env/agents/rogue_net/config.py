@@ -24,6 +24,8 @@ POOLINGS: Final = OneOf(("mean", "max", "meanmax"))
 """Poolings that can replace attention."""
 
 MAX_BUCKETS: Final = 1_000_000
+_LEAST_SCALE: Final = 1e-30
+"""Below this, the inverse times the largest position might not be a number."""
 _OFF_AT_ZERO: Final = ("dropout", "memory")
 """Settings of a RogueNet that files leave out if they are 0."""
 
@@ -186,8 +188,8 @@ def _require_buckets(config: RelposEncodingConfig) -> None:
         raise UsageError(
             f"extent must be at most {MAX_POSITIONS} integers, got {len(config.extent)}"
         )
-    if math.isinf(1.0 / config.scale):
-        raise UsageError(f"scale must be a number above 0 with an inverse, got {config.scale}")
+    if config.scale < _LEAST_SCALE:
+        raise UsageError(f"scale must be at least {_LEAST_SCALE}, got {config.scale}")
     if config.num_buckets > MAX_BUCKETS:
         raise UsageError(
             f"extent {list(config.extent)} makes {config.num_buckets} buckets, at most "

@@ -29,6 +29,18 @@ count once per type.
 """
 DISTANCE_FEATURE = "TranslatePositions.distance"
 """rogue-net's name for the distance to the reference entity."""
+LARGEST_INPUT = np.float32(1e18)
+"""Features and positions beyond this count as this, so no distance between two is infinite."""
+
+
+def limited(numbers: Floats) -> Floats:
+    """The numbers from `-LARGEST_INPUT` to `LARGEST_INPUT`; the same array if all are."""
+    # Two reductions, because few arrays need a copy.
+    highest = np.maximum.reduce(numbers, axis=None, initial=-LARGEST_INPUT)
+    lowest = np.minimum.reduce(numbers, axis=None, initial=LARGEST_INPUT)
+    if highest <= LARGEST_INPUT and lowest >= -LARGEST_INPUT:
+        return numbers
+    return np.clip(numbers, -LARGEST_INPUT, LARGEST_INPUT)
 
 
 def input_features(
@@ -112,7 +124,10 @@ class Inputs:
         return self.translation.of_batch(arrays, batch)
 
     def of_one(self, own: Mapping[EntityName, Floats], shared: Floats) -> dict[EntityName, Floats]:
-        """`arrays` of a single observation, without the types that are not in `own`."""
+        """`arrays` of a single observation, without the types that are not in `own`.
+
+        The features must be `limited`.
+        """
         arrays: dict[EntityName, Floats] = {}
         for name in self.names:
             if name == GLOBAL_ENTITY:
@@ -127,7 +142,7 @@ class Inputs:
     def _joined(self, batch: Batch) -> dict[EntityName, Floats]:
         if not self.has_globals:
             names = *self.names, *self.references
-            return {name: batch.features[name].values for name in names}
+            return {name: limited(batch.features[name].values) for name in names}
         shared = batch.features[GLOBAL_ENTITY]
         # A row without a `GLOBAL_ENTITY` has no entities that could look up its place.
         place = shared.offsets[:-1]
@@ -137,7 +152,7 @@ class Inputs:
             values = own.values
             if name != GLOBAL_ENTITY:
                 values = np.concatenate((values, shared.values[place[own.row_index]]), axis=1)
-            joined[name] = values
+            joined[name] = limited(values)
         return joined
 
 
@@ -217,7 +232,7 @@ class FlatFeatures:
         lengths = ragged.lengths
         # Not the method `all`, which takes twice as long for few numbers.
         if np.logical_and.reduce(lengths == 1):
-            return ragged.values
+            return limited(ragged.values)
         if lengths.max(initial=0) > 1:
             row = int(lengths.argmax())
             raise SchemaError(
@@ -225,7 +240,7 @@ class FlatFeatures:
                 "single: an MLP or CNN reads one"
             )
         part = np.zeros((len(lengths), self._widths[name]), dtype=np.float32)
-        part[ragged.row_index] = ragged.values
+        part[ragged.row_index] = limited(ragged.values)
         return part
 
 
@@ -291,8 +306,10 @@ class _Translation:
     def _frame(self, reference: Floats) -> _Reference:
         origin = reference[:, self._origin]
         if self._angle is not None:
-            angle = reference[:, self._angle]
-            return _Reference(origin, np.stack((np.cos(angle), np.sin(angle)), axis=1))
+            # In double precision: the last bit of numpy's float32 depends on the processor.
+            angle = reference[:, self._angle].astype(np.float64)
+            turn = np.stack((np.cos(angle), np.sin(angle)), axis=1).astype(np.float32)
+            return _Reference(origin, turn)
         return _Reference(origin, reference[:, self._vector] if self._vector else None)
 
     def _move(
@@ -302,6 +319,7 @@ class _Translation:
         if frame.direction is not None:
             (x, y), (cosine, sine) = position.T, frame.direction[at].T
             position = np.stack((x * cosine + y * sine, y * cosine - x * sine), axis=1)
+        position = limited(position)
         if self._config.add_dist_feature:
             distance = np.linalg.norm(position, axis=1, keepdims=True)
             moved = np.concatenate((array, distance.astype(np.float32)), axis=1)

@@ -116,6 +116,9 @@ class Operation:
         return [self.kind, list(self.inputs), self.output, self.layer, dict(self.constants)]
 
 
+_LARGEST_BOUND: Final = float(np.finfo(np.float32).max)
+
+
 def operations(
     obs_space: ObsSpace, action_space: Actions, config: NetConfig
 ) -> tuple[Operation, ...]:
@@ -212,10 +215,20 @@ def _label_head(
     yield from _actors(action, actions, x, width, everything)
     yield _linear(f"{layer}proj.", at, at, width, num_labels)
     if isinstance(space, ContinuousActionSpace):
+        _require_bounds(action, space)
         constants = {"action": action, "low": [*space.low], "high": [*space.high]}
         yield _operation("gaussian", (at,), out, layer, {"log_std": (num_labels,)}, **constants)
     else:
         yield _operation("categorical", (at,), out, action=action)
+
+
+def _require_bounds(action: ActionName, space: ContinuousActionSpace) -> None:
+    bounds = [*map(float, space.low), *map(float, space.high)]
+    if not all(abs(bound) <= _LARGEST_BOUND for bound in bounds):
+        raise SchemaError(
+            f"action {action!r} is bounded by {bounds}, but actions are float32, at most "
+            f"{_LARGEST_BOUND:.3g}: choose larger units"
+        )
 
 
 def _value_scale(layer: str) -> Operation:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.batch_layout import Layout
 from entity_env.agents.rogue_net.config import RelposEncodingConfig
+from entity_env.agents.rogue_net.features import LARGEST_INPUT
 from entity_env.core.ragged import Floats, Ints
 from entity_env.core.spaces import GLOBAL_ENTITY, EntityName
 from entity_env.errors import SchemaError
@@ -80,7 +81,10 @@ class Relpos:
                 )
 
     def buckets(self, inputs: Mapping[EntityName, Floats], layout: Layout | None) -> RelposBuckets:
-        """Buckets of all pairs, padded as in `layout`; None = a single observation."""
+        """Buckets of all pairs, padded as in `layout`; None = a single observation.
+
+        The inputs must be `limited`, as those of `Inputs` are.
+        """
         names = [name for name in self._features if name in inputs]
         wanted = self.config.position_features
         position = np.concatenate(
@@ -115,7 +119,7 @@ class Relpos:
         own, config = self._features[name], self.config
         vector, angle = config.rotation_vec_features, config.rotation_angle_feature
         if vector is not None and set(vector) <= set(own):
-            return np.arctan2(array[:, own.index(vector[1])], array[:, own.index(vector[0])])
+            return _angle_of(array[:, own.index(vector[0])], array[:, own.index(vector[1])])
         if angle is not None and angle in own:
             return array[:, own.index(angle)]
         return np.zeros(len(array), dtype=np.float32)
@@ -139,7 +143,8 @@ class Relpos:
 
     def _cells(self, relative: Floats) -> Ints:
         extent = np.array(self.config.extent, dtype=np.float32)
-        scaled = relative * np.float32(1.0 / self.config.scale)
+        with np.errstate(over="ignore"):
+            scaled = relative * np.float32(1.0 / self.config.scale)
         shifted = np.maximum(np.minimum(extent, scaled), -extent) + extent
         strides = np.array(self.config.strides, dtype=np.float32)
         cells: Floats = np.rint((shifted * strides).sum(axis=-1, dtype=np.float32))
@@ -148,7 +153,7 @@ class Relpos:
 
     def _angles(self, relative: Floats, direction: Floats) -> list[tuple[Ints, Floats | None]]:
         count = self.config.extent[0]
-        angle: Floats = np.arctan2(relative[..., 1], relative[..., 0])
+        angle = _angle_of(relative[..., 0], relative[..., 1])
         angle = angle - direction[:, :, None] + np.float32(_TURN)
         angle = np.remainder(angle / np.float32(_TURN) * np.float32(count), np.float32(count))
         # `% count`, because `remainder` rounds the result for a number just below 0 up to `count`.
@@ -161,7 +166,9 @@ class Relpos:
 
     def _rings(self, relative: Floats) -> list[tuple[Ints, Floats | None]]:
         last = self.config.extent[-1] - 1
-        distance = _norm(relative) * np.float32(1.0 / self.config.scale)
+        with np.errstate(over="ignore"):
+            distance = _norm(relative) * np.float32(1.0 / self.config.scale)
+        distance = np.minimum(distance, LARGEST_INPUT)
         first = np.fmin(distance, np.float32(last)).astype(np.int64)
         if not self.config.interpolate:
             return [(first, None)]
@@ -170,6 +177,12 @@ class Relpos:
         if not self.config.enable_negative_distance_weight_bug:
             weight = np.maximum(weight, np.float32(0))
         return [(first, weight), (second, 1 - weight)]
+
+
+def _angle_of(x: Floats, y: Floats) -> Floats:
+    """Angles from double precision: the last bit of numpy's float32 depends on the processor."""
+    angle: Floats = np.arctan2(y, x, dtype=np.float64).astype(np.float32)
+    return angle
 
 
 def _norm(relative: Floats) -> Floats:

@@ -30,6 +30,10 @@ from entity_env.errors import CheckpointError, SchemaError
 
 Tensors: TypeAlias = Mapping[str, NDArray[Any]]
 
+LARGEST_PARAMETER: Final = np.float32(1e18)
+"""Limit for all numbers that are not statistics: the sums of a single larger one overflow."""
+_STATISTICS: Final = ("count", "mean", "squares_sum", "std")
+"""Last parts of names."""
 MAX_TENSORS: Final = 1 << 17
 """Maximum number of tensors in a file, including those of an optimizer."""
 _MAX_LISTED: Final = 5
@@ -143,8 +147,8 @@ class Weights:
             source: where the spaces and the configuration are, for errors.
 
         Raises:
-            CheckpointError: a tensor is missing, unexpected or not finite, or has the wrong shape
-                or dtype; a constant tensor contradicts the configuration; or `operations` refuses
+            CheckpointError: a tensor is missing or unexpected, has the wrong shape or dtype, or
+                numbers that are not finite or above `LARGEST_PARAMETER`; a constant tensor contradicts the configuration; or `operations` refuses
                 the spaces and the configuration.
         """
         try:
@@ -195,6 +199,9 @@ def _faults(expected: Mapping[str, TensorSpec], tensors: Tensors) -> Iterator[st
             )
         elif not np.isfinite(tensor).all():
             yield f"{name} holds numbers that are not finite"
+        elif name.rpartition(".")[2] not in _STATISTICS and tensor.size:
+            if np.abs(tensor).max() > LARGEST_PARAMETER:
+                yield f"{name} holds numbers above {LARGEST_PARAMETER:g}"
 
 
 def _contradictions(config: NetConfig, tensors: Tensors) -> Iterator[str]:

@@ -36,7 +36,7 @@ from entity_env.agents.rogue_net.kernels.simd import (
     zeros,
 )
 
-HIDDEN: Final = np.float32(-1e9)
+HIDDEN: Final = np.float32(-1e30)
 """Logit of an entity hidden from attention."""
 INFINITY: Final = np.float32(np.inf)
 # exp(x) = 2**n * p(x - n log 2) with n = round(x / log 2); log 2 in two parts to keep its

@@ -19,6 +19,8 @@ from entity_env.agents.rogue_net.numpy_net.distributions import (
     Distribution,
     bounds,
     choose_label,
+    deviations,
+    require_usable,
 )
 from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
 from entity_env.agents.rogue_net.numpy_net.single import SingleNet, single_net
@@ -85,7 +87,7 @@ class NumpyAgent(TrainedAgent):
         for name, space in action_space.items():
             if isinstance(space, ContinuousActionSpace):
                 low, high, half = bounds(space)
-                deviation = np.exp(weights.tensors[f"action_heads.{name}.log_std"])
+                deviation = deviations(weights.tensors[f"action_heads.{name}.log_std"])
                 spread = np.float32(math.sqrt(temperature))
                 self._gaussians[name] = low, high, spread * half * deviation
 
@@ -166,7 +168,8 @@ class NumpyAgent(TrainedAgent):
 
     def thoughts(self, obs: Batch, past: Past | None) -> Thoughts:
         distributions, values, attention = self._net.attended(obs, past)
-        value = float(values[0]) if self.weights.has_value else None
+        has_value = self.weights.has_value
+        value = float(require_usable(values, "the value")[0]) if has_value else None
         return Thoughts(_probs_of(self._tempered(distributions)), value, attention)
 
     def numpy_net(self) -> NumpyNet:

@@ -14,10 +14,41 @@ from numpy.typing import NDArray
 from entity_env.agents.policy_agent import TIE
 from entity_env.core.ragged import Floats
 from entity_env.core.spaces import ContinuousActionSpace
+from entity_env.errors import CheckpointError
 
 _HALF_LOG_TWO_PI: Final = np.float32(0.5 * math.log(2 * math.pi))
 FORBIDDEN: Final = np.float32(-1e30)
 """Logit of a forbidden choice: finite, since probability 0 times infinity is NaN."""
+LARGEST_OUTPUT: Final = np.float32(1e30)
+"""Larger logits, means, values and states cannot be used: they would reach `FORBIDDEN`."""
+_MOST_LOG: Final = np.float32(60)
+"""Of a deviation, which is then far beyond all bounds, but finite."""
+
+
+def are_usable(results: Floats) -> bool:
+    """True if all numbers are below `LARGEST_OUTPUT`, and none is NaN."""
+    return bool(np.maximum.reduce(np.abs(results), axis=None, initial=0) < LARGEST_OUTPUT)
+
+
+def require_usable(results: Floats, what: str) -> Floats:
+    """Returns results of a network, unless they cannot be used.
+
+    Raises:
+        CheckpointError: a number is not below `LARGEST_OUTPUT`, or is NaN.
+    """
+    if are_usable(results):
+        return results
+    wrong = results[~(np.abs(results) < LARGEST_OUTPUT)]
+    raise CheckpointError(
+        f"the network computes {wrong.flat[0]:g} for {what}: its parameters are too large for this "
+        "observation, train it again"
+    )
+
+
+def deviations(log_std: Floats) -> Floats:
+    """Standard deviations of a continuous action from their logarithms."""
+    found: Floats = np.exp(np.minimum(log_std, _MOST_LOG))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +154,7 @@ class GaussianArrays:
         samples: Floats = self.mean
         if not greedy:
             noise = rng.standard_normal(self.mean.shape, dtype=np.float32)
-            deviation: Floats = np.exp(self.log_std)
-            samples = samples + deviation * noise
+            samples = samples + deviations(self.log_std) * noise
         return self.actions(samples)
 
     def shift(self, normal: Floats) -> tuple[Floats, Floats, Floats]:
@@ -133,7 +163,7 @@ class GaussianArrays:
         Returns the samples, `(num_actors,)` log-densities of the samples, and `(num_actors,)`
         entropies.
         """
-        deviation: Floats = np.exp(self.log_std)
+        deviation = deviations(self.log_std)
         each = np.float32(-0.5) * np.square(normal) - self.log_std - _HALF_LOG_TWO_PI
         entropy = np.add.reduce(self.log_std + (np.float32(0.5) + _HALF_LOG_TWO_PI))
         logprobs: Floats = np.add.reduce(each, axis=1)
@@ -152,8 +182,7 @@ class GaussianArrays:
 
     def changes(self, num_rows: int) -> Floats:
         """As for `CategoricalArrays`."""
-        deviation: Floats = np.exp(self.log_std)
-        mean = _by_row(self.mean / deviation, num_rows)
+        mean = _by_row(self.mean / deviations(self.log_std), num_rows)
         # Of normal distributions with equal deviations.
         distance = np.linalg.norm(mean - mean[:1], axis=2).max(axis=1, initial=0.0)
         return np.array([math.erf(each / math.sqrt(8)) for each in distance], np.float32)
@@ -163,9 +192,10 @@ class GaussianArrays:
         return replace(self, log_std=self.log_std + np.float32(0.5 * math.log(temperature)))
 
     def units(self, actions: Floats) -> Floats:
-        """Inverse of `actions`, from -1 to 1."""
+        """Inverse of `actions`, from -1 to 1; 0 where float32 cannot tell the bounds apart."""
         low, half = self.low, np.float32(0.5) * self.high - np.float32(0.5) * self.low
-        return np.clip((actions - low) / half - np.float32(1.0), -1.0, 1.0)
+        place = (actions - low) / np.where(half > 0, half, np.float32(1))
+        return np.where(half > 0, np.clip(place - np.float32(1.0), -1.0, 1.0), np.float32(0))
 
 
 Distribution: TypeAlias = CategoricalArrays | GaussianArrays

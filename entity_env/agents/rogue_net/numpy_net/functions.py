@@ -20,7 +20,7 @@ CLIP: Final = np.float32(5.0)
 """Limit of normalized features, in standard deviations."""
 EPSILON: Final = np.float32(1e-5)
 """Added to the variance by every layer norm, as in torch."""
-HIDDEN: Final = np.float32(-1e9)
+HIDDEN: Final = np.float32(-1e30)
 """Logit of an entity hidden from attention."""
 
 
@@ -64,7 +64,7 @@ def gelu(x: Floats) -> Floats:
     offset, slope = _gelu_table()
     x *= _SCALE
     x += _SHIFT
-    piece = x.astype(np.intp)
+    piece = np.minimum(x, np.float32(len(slope))).astype(np.intp)
     x *= slope.take(piece, None, None, "clip")
     x += offset.take(piece, None, None, "clip")
     return x
@@ -91,7 +91,9 @@ ACTIVATIONS: Final[Mapping[str, Activation]] = {
 def layer_norm(x: Floats, weight: Floats, bias: Floats) -> Floats:
     """Normalizes each row to mean 0 and deviation 1, then scales and shifts it."""
     normed: Floats = x - _mean(x)
-    normed /= np.sqrt(_mean(np.square(normed)) + EPSILON)
+    variance = _mean(np.square(normed))
+    # NaN, not 0, if the sum of squares overflows.
+    normed /= np.sqrt(variance + EPSILON) + (variance - variance)
     normed *= weight
     normed += bias
     return normed
@@ -166,10 +168,9 @@ def input_statistics(tensors: Mapping[str, NDArray[Any]]) -> tuple[Floats, Float
     count, mean = tensors["count"], tensors["mean"]
     if not count > 1:
         return np.zeros_like(mean), np.ones_like(mean)
-    with np.errstate(invalid="ignore"):  # a damaged sum of squares below 0 gives NaN, as in torch
+    with np.errstate(all="ignore"):  # a damaged sum of squares, see below
         deviation = np.sqrt(tensors["squares_sum"] / (count - np.float32(1)))
-    deviation[deviation == 0] = 1.0
-    return mean, deviation
+    return mean, np.where(deviation > 0, deviation, np.float32(1))
 
 
 class InputScale:

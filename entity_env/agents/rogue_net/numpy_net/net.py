@@ -26,6 +26,7 @@ from entity_env.agents.rogue_net.numpy_net.distributions import (
     Chooser,
     Distribution,
     GaussianArrays,
+    require_usable,
 )
 from entity_env.agents.rogue_net.numpy_net.functions import (
     HIDDEN,
@@ -86,6 +87,7 @@ class NumpyNet:
 
         Raises:
             SchemaError: an actor without an allowed choice, or an index out of range.
+            CheckpointError: a logit, mean or state cannot be used, see `require_usable`.
         """
         return self._run(_Run(batch, self._width, None, chooser, self._before))
 
@@ -94,7 +96,7 @@ class NumpyNet:
     ) -> tuple[dict[ActionName, Distribution], Floats, Floats]:
         """`distributions`, given what was remembered, and the states after every row."""
         run = _Run(batch, self._width, past, chooser, self._before)
-        return *self._run(run), run.states
+        return *self._run(run), require_usable(run.states, "its memory")
 
     def states_without_each(self, batch: Batch, state: Floats) -> Floats:
         """States after a batch of consecutive steps, if some had not been seen.
@@ -139,8 +141,9 @@ class NumpyNet:
     def _compute(self, run: _Run, steps: Sequence[_Step]) -> dict[str, Any]:
         buffers = self._reader.read(run.batch)
         buffers[_RUN] = run
-        # Some kernels of OpenBLAS report invalid values for products of finite numbers.
-        with np.errstate(invalid="ignore"):
+        # Some kernels of OpenBLAS report invalid values for products of finite numbers. Sums that
+        # overflow reach the results, see `require_usable`.
+        with np.errstate(invalid="ignore", over="ignore"):
             for compute, inputs, output in steps:
                 if len(inputs) == 1:  # most steps, in half the time
                     buffers[output] = compute(buffers[inputs[0]])
@@ -374,6 +377,7 @@ class _Run:
 
     def categorical(self, logits: Floats, action: ActionName) -> CategoricalArrays:
         choices = self._choices_of(action)
+        require_usable(logits, action)
         return CategoricalArrays.of(
             choices.rows, logits, choices.allowed, choices.options, choices.num_choices
         )
@@ -387,4 +391,5 @@ class _Run:
         high: Sequence[float],
     ) -> GaussianArrays:
         bounds = (np.array(each, np.float32) for each in (low, high))
+        require_usable(mean, action)
         return GaussianArrays(self._choices_of(action).rows, mean, log_std, *bounds)

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.checkpoints.agent_file import agent_bytes
-from entity_env.agents.rogue_net.features import Inputs
+from entity_env.agents.rogue_net.features import LARGEST_INPUT, Inputs
 from entity_env.agents.rogue_net.memory import Past, recur
-from entity_env.agents.rogue_net.numpy_net.distributions import FORBIDDEN, bounds
+from entity_env.agents.rogue_net.numpy_net.distributions import FORBIDDEN, are_usable, bounds
 from entity_env.agents.rogue_net.numpy_net.functions import (
     ACTIVATIONS,
     CLIP,
@@ -60,7 +60,7 @@ class SingleNet(Protocol):
 
         Arguments as in `SingleObservation`; `state` is `(1, state_width)`, what the network
         remembers, and is replaced by the state after the observation; None without memory. Returns
-        False if it cannot decide, for example if a feature is not finite.
+        False if it cannot decide, for example if a feature is not finite, or a result not usable.
         """
 
 
@@ -99,6 +99,8 @@ _ZERO: Final = np.float32(0)
 _NONE: Final = np.zeros(0, np.int64)
 _MAX_LOGIT: Final = 50.0
 """Up to this logit, no exponential is too large or small for its sum."""
+_MOST_SQUARES: Final = float(LARGEST_INPUT) ** 2
+"""Above this sum of squares, a number may be larger than `LARGEST_INPUT`."""
 _MAX_COLUMNS: Final = 1024
 """Maximum number of features of all types together, which are columns of one array."""
 
@@ -128,11 +130,11 @@ class PlainSingleNet:
             each.inputs[0]: _Linear(each.of(tensors)) for each in listed if each.kind == "linear"
         }
         self._ranges: dict[ActionName, tuple[Floats, Floats]] = {}
-        """Low bound and half the range of continuous actions."""
+        """Middle and half of the range of continuous actions."""
         for name, space in weights.action_space.items():
             if isinstance(space, ContinuousActionSpace):
-                low, _, half = bounds(space)
-                self._ranges[name] = low, half
+                low, high, half = bounds(space)
+                self._ranges[name] = np.float32(0.5) * low + np.float32(0.5) * high, half
 
     @staticmethod
     def fits(weights: Weights) -> bool:
@@ -171,14 +173,17 @@ class PlainSingleNet:
             return True
         wanted = rows[0] if len(rows) == 1 else np.concatenate([_NONE, *rows])
         with np.errstate(all="ignore"):
+            # A single product finds numbers that are not finite, or not `limited`.
+            if not all(np.vdot(each, each) < _MOST_SQUARES for each in (*own.values(), shared)):
+                return False
             arrays = self._inputs.of_one(own, shared)
             x = self._embedding(arrays)
-            if x is None:
-                return False
             if visible is not None and visible.all():
                 visible = None
             if self._memory is not None and state is not None:
                 x += self._memory(x if visible is None else x[visible], state)
+                if not are_usable(state):
+                    return False
             tables = None if self._relpos is None else self._relpos.look_up(arrays)
             for block in self._blocks:
                 x = block(x, visible, tables, wanted)
@@ -188,26 +193,32 @@ class PlainSingleNet:
             for action in asked:
                 start, middle = stop, stop + len(action.actors)
                 stop = middle if action.actees is None else middle + len(action.actees)
-                if start < middle:
-                    self._answer(action, x[start:middle], x[middle:stop], temperature)
+                if start < middle and not self._answer(
+                    action, x[start:middle], x[middle:stop], temperature
+                ):
+                    return False
         return True
 
     def _answer(
         self, action: RequestedAction, actors: Floats, actees: Floats, temperature: float
-    ) -> None:
+    ) -> bool:
+        """Returns False if the results cannot be used."""
         logits = self._heads[f"actors/{action.name}"](actors)
         if action.name in self._ranges:
-            low, half = self._ranges[action.name]
-            action.answers[:] = low + half * (np.float32(1) + logits)
-            return
+            middle, half = self._ranges[action.name]
+            action.answers[:] = middle + half * logits
+            return are_usable(logits)
         if action.actees is not None:
             keys = self._heads[f"actees/{action.name}"](actees)
             logits = product(logits, keys.T) * np.float32(1 / math.sqrt(keys.shape[1]))
+        if not are_usable(logits):
+            return False
         if temperature != 1.0:
             logits /= np.float32(temperature)
         if action.allowed is not None:
             logits = np.where(action.allowed, logits, FORBIDDEN)
         action.answers[:] = softmax(logits)
+        return True
 
 
 _Parts: TypeAlias = tuple[list[Operation], list[Operation], list[Operation], list[list[Operation]]]
@@ -268,8 +279,8 @@ class _Embedding:
                 shift[:] = own[0]["embedding"]
             self._columns.append((name, slice(start, stop), mean))
 
-    def __call__(self, arrays: Mapping[EntityName, Floats]) -> Floats | None:
-        """`(num_entities, d_model)`; None if a feature is not finite, or above about 1e19."""
+    def __call__(self, arrays: Mapping[EntityName, Floats]) -> Floats:
+        """`(num_entities, d_model)`."""
         counts = [len(arrays[name]) if name in arrays else 0 for name, _, _ in self._columns]
         known = self._known
         if known is None or known[0] != counts:
@@ -283,8 +294,6 @@ class _Embedding:
             start, stop = stop, stop + count
             if count and len(mean):
                 np.subtract(arrays[name], mean, wide[start:stop, columns])
-        if not math.isfinite(np.vdot(wide, wide)):
-            return None
         np.minimum(wide, self._limit, out=wide)
         np.maximum(wide, -self._limit, out=wide)
         x = product(wide, self._linear)
@@ -306,7 +315,9 @@ class _Standardize:
         normed: Floats = x - x.dot(self._mean)[:, None]
         deviation = row_dot(normed, normed)
         deviation += self._epsilon
-        normed /= np.sqrt(deviation, deviation)[:, None]
+        root = np.sqrt(deviation)
+        root += deviation - deviation  # as in `layer_norm`
+        normed /= root[:, None]
         return normed
 
 

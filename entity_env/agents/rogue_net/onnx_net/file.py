@@ -15,6 +15,8 @@
 | `mean/ACTION`, `std/ACTION` | `(num_actors, num_numbers)` | of continuous actions, not clipped |
 | `value` | `(1,)` | unless the value is untrained |
 
+A graph cannot refuse: of features that are not finite, or parameters that are too large for an
+observation, outputs are NaN or beyond 1e30, where other readers of the network raise an error.
 Inputs that have no effect are left out. All outputs are float32. Indices of actors and actees count
 all entities, in the order of the types.
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
+from entity_env.agents.rogue_net.features import LARGEST_INPUT
 from entity_env.core.ragged import Floats
 
 OPSET: Final = 15
@@ -139,6 +140,10 @@ class OnnxGraph:
         """`x` in deviations from the mean, clipped."""
         normed = self.op("Div", self.op("Sub", x, mean), deviation)
         return self.op("Clip", normed, -limit, limit)
+
+    def limited(self, x: Value) -> Value:
+        """`features.limited`; infinite numbers count as the limit, too."""
+        return self.op("Clip", x, -float(LARGEST_INPUT), float(LARGEST_INPUT))
 
     def linear(self, x: Value, weight: NDArray[Any], bias: NDArray[Any]) -> Value:
         """`x @ weight.T + bias` of a matrix."""

@@ -47,6 +47,9 @@ class OnnxInputs:
             name: graph.input(f"features/{name}", np.float32, (f"num_{name}", len(each.features)))
             for name, each in entities.items()
         }
+        for name, each in entities.items():
+            if each.features:
+                self.features[name] = graph.limited(self.features[name])
         self.visible: dict[EntityName, Value] = {
             name: graph.input(f"visible/{name}", np.bool_, (f"num_{name}",))
             for name in entities
@@ -55,7 +58,7 @@ class OnnxInputs:
         self._shared: Value = ""
         """`(1, num_global_features)`."""
         if shared:
-            one = graph.input("globals", np.float32, (len(shared),))
+            one = graph.limited(graph.input("globals", np.float32, (len(shared),)))
             self._shared = graph.reshape(one, 1, len(shared))
         self.actors: dict[ActionName, Value] = {}
         self.actees: dict[ActionName, Value] = {}
@@ -156,6 +159,7 @@ class OnnxInputs:
             ]
             if turn is not None:
                 position = _rotated(graph, position, turn)
+            position = [graph.limited(each) for each in position]
             added = position
             if config.add_dist_feature:
                 added = [*position, graph.length(position)]

@@ -186,6 +186,7 @@ class PairGraph:
     def _rings(self) -> list[_Weighted]:
         graph, op, last = self._graph, self._graph.op, self._config.extent[-1] - 1
         distance = op("Mul", graph.length(self._relative), 1.0 / self._config.scale)
+        distance = graph.limited(distance)
         first = graph.cast(op("Min", distance, float(last)), np.int64)
         if not self._config.interpolate:
             return [(first, None)]

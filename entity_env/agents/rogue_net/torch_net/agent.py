@@ -15,10 +15,13 @@ from entity_env.agents.rogue_net.batch_layout import Batch
 from entity_env.agents.rogue_net.config import OwnNetConfig
 from entity_env.agents.rogue_net.memory import Past
 from entity_env.agents.rogue_net.neural_agent import Choosing, TrainedAgent
+from entity_env.agents.rogue_net.numpy_net.distributions import require_usable
 from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
 from entity_env.agents.rogue_net.torch_net.distributions import (
+    FORBIDDEN,
     ActionDistribution,
     CategoricalDistribution,
+    GaussianDistribution,
     at_temperature,
     sample_actions,
 )
@@ -91,6 +94,7 @@ class NeuralAgent(TrainedAgent):
         chosen, distributions = sample_actions(
             distributions, greedy=self.choosing.greedy, generator=self._generator
         )
+        _require_usable(distributions, states)
         self._after = None if states is None else states.cpu().numpy()
         return (
             {
@@ -104,6 +108,7 @@ class NeuralAgent(TrainedAgent):
     def thoughts(self, obs: Batch, past: Past | None) -> Thoughts:
         distributions, values, _ = self._distributions(obs, past)
         _, distributions = sample_actions(distributions, greedy=True, generator=None)
+        _require_usable(distributions, values)
         probabilities, value = _probs_of(distributions), values.item()
         if not isinstance(self.net, RogueNet):
             return Thoughts(probabilities, value)
@@ -130,6 +135,7 @@ class NeuralAgent(TrainedAgent):
             generator=self._generator,
             **past_argument(past),
         )
+        require_usable(output.logprobs, "an action")
         return output.actions, output.states
 
     def _distributions(
@@ -139,6 +145,20 @@ class NeuralAgent(TrainedAgent):
         if self.choosing.temperature != 1.0:
             distributions = at_temperature(distributions, self.choosing.temperature)
         return distributions, values, states
+
+
+def _require_usable(
+    distributions: Mapping[ActionName, ActionDistribution], others: Tensor | None
+) -> None:
+    """See `require_usable`; logits are only seen as log-probabilities."""
+    for name, each in distributions.items():
+        if isinstance(each, GaussianDistribution):
+            require_usable(each.mean.cpu().numpy(), name)
+        elif isinstance(each, CategoricalDistribution):
+            # Those of choices that are not allowed have a magnitude of about `FORBIDDEN`.
+            require_usable(each.logprobs.clamp(min=0.5 * FORBIDDEN).cpu().numpy(), name)
+    if others is not None:
+        require_usable(others.cpu().numpy(), "the value or its memory")
 
 
 def _probs_of(

@@ -35,7 +35,7 @@ from entity_env.core.ragged import Floats
 
 LARGEST_HEAD = 64
 """Largest head of the kernels; for larger heads, batched products are faster."""
-HIDDEN = -1e9
+HIDDEN = -1e30
 """Added to the logit of an entity hidden from attention."""
 
 

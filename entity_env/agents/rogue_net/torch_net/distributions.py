@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from entity_env.agents.policy_agent import TIE
-from entity_env.agents.rogue_net.numpy_net.distributions import spread
+from entity_env.agents.rogue_net.numpy_net.distributions import LARGEST_OUTPUT, spread
 from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
 from entity_env.core.spaces import ActionName
 from entity_env.errors import ProtocolError
@@ -33,6 +33,8 @@ HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 def masked_log_softmax(logits: Tensor, allowed: NDArray[np.bool_] | None) -> Tensor:
     """Log-probabilities of `(num_actors, num_choices)` logits; finite where not allowed."""
+    if not torch.is_grad_enabled():  # acting refuses what is not usable, see `require_usable`
+        logits = logits.masked_fill(logits.abs() >= float(LARGEST_OUTPUT), math.nan)
     if allowed is not None:
         logits = logits.masked_fill(as_tensor(~allowed, logits.device), FORBIDDEN)
     # torch's CPU softmax is not vectorized over a short last dimension, see `_padded_attention`.

@@ -160,7 +160,7 @@ class InputNorm(nn.Module):
         if not self.count > 1:
             return None
         deviation = torch.sqrt(self.squares_sum / (self.count - 1))
-        return self.mean.clone(), deviation.masked_fill(deviation == 0, 1.0)
+        return self.mean.clone(), deviation.masked_fill(~(deviation > 0), 1.0)
 
 
 def _freedom(count: Tensor) -> Tensor:

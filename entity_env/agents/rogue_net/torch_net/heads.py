@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol, cast
 
 import torch
@@ -31,7 +31,6 @@ from entity_env.core.spaces import (
 )
 from entity_env.core.vec_actions import narrowed
 from entity_env.core.vec_obs import VecActionMask
-from entity_env.errors import SchemaError
 
 
 class CategoricalHead(nn.Module):
@@ -106,9 +105,6 @@ class GaussianHead(nn.Module):
 
     An untrained network samples around the middle of the bounds, with a standard deviation of half
     the range.
-
-    Raises:
-        SchemaError: a bound that float32 cannot hold.
     """
 
     low: Tensor
@@ -121,8 +117,9 @@ class GaussianHead(nn.Module):
         nn.init.zeros_(self.proj.bias)
         self.log_std = nn.Parameter(torch.zeros(len(space)))
         # Not saved: a checkpoint's action space has them.
-        self.register_buffer("low", _bounds(name, space.low), persistent=False)
-        self.register_buffer("high", _bounds(name, space.high), persistent=False)
+        for part, bounds in (("low", space.low), ("high", space.high)):
+            numbers = torch.tensor([*map(float, bounds)], dtype=torch.float32)
+            self.register_buffer(part, numbers, persistent=False)
 
     def forward(
         self, x: EncodedEntities, choices: Choices, actors: Tensor | None = None
@@ -274,16 +271,6 @@ class _Head(Protocol):
 
 def _actors(x: EncodedEntities, choices: Choices, actors: Tensor | None) -> Tensor:
     return x.gather(choices.packed) if actors is None else actors
-
-
-def _bounds(name: ActionName, bounds: Sequence[float]) -> Tensor:
-    tensor = torch.tensor([float(bound) for bound in bounds], dtype=torch.float32)
-    if not tensor.isfinite().all():
-        raise SchemaError(
-            f"action {name!r} is bounded by {[float(bound) for bound in bounds]}, but actions are "
-            f"float32, at most {torch.finfo(torch.float32).max:.3g}: choose larger units"
-        )
-    return tensor
 
 
 def _rows(x: Tensor, choices: Choices) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from entity_env.agents.rogue_net.action_index import find_row_choices
 from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, NetConfig, RogueNetConfig
-from entity_env.agents.rogue_net.features import FlatFeatures
+from entity_env.agents.rogue_net.features import FlatFeatures, limited
 from entity_env.agents.rogue_net.memory import Past
 from entity_env.agents.rogue_net.operations import Picture
 from entity_env.agents.rogue_net.torch_net.distributions import (
@@ -268,7 +268,8 @@ class CNNPolicy(_FlatPolicy):
         return self.picture_norm
 
     def _counted(self, batch: EntityBatch) -> NDArray[np.float32]:
-        return batch.features[self._picture.name].values.reshape(-1, self._picture.shape[2])
+        pixels = batch.features[self._picture.name].values
+        return limited(pixels).reshape(-1, self._picture.shape[2])
 
     def _read(self, batch: EntityBatch) -> Tensor:
         name, shape = self._picture.name, self._picture.shape

@@ -47,6 +47,7 @@ from entity_env.core.ragged import Floats
 from entity_env.core.spaces import ActionName, has_dependent
 from entity_env.core.vec_actions import narrowed
 from entity_env.core.vec_obs import EntityBatch
+from entity_env.errors import CheckpointError, TrainingDivergedError
 
 Pair: TypeAlias = tuple[Floats, Floats]
 _ALL: Final = np.empty((0, 0), dtype=np.bool_)
@@ -163,7 +164,10 @@ class ArrayPolicy:
             return self._net.act(batch, generator=generator, past=past)
         self._arrays.read_statistics()
         past = past or no_past(self._net, batch)
-        distributions, values, states = self._arrays.recall(batch, past)
+        try:
+            distributions, values, states = self._arrays.recall(batch, past)
+        except CheckpointError as error:
+            raise TrainingDivergedError(str(error)) from error
         logprobs, entropy = np.zeros((2, len(values)), dtype=np.float32)
         samples: dict[ActionName, Samples] = {}
         actions: dict[ActionName, Samples] = {}

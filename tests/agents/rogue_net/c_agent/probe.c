@@ -33,6 +33,15 @@ static void *counted_realloc(void *memory, size_t size) {
 
 enum { PER_TYPE = 2, ROUNDS = 6, KEPT = 64 };
 
+static const float odd[] = {
+    0.0f, -0.0f, 1e-45f, -1e-40f, 0.5f, 6.2831853f, 1e10f, 1e18f, -3e18f, 1e20f, -1e30f, 3e38f, 3.4028234e38f, -3.4028234e38f};
+
+/* A number from -4 to 4, or any finite one. */
+static float number(uint64_t *random) {
+    uint64_t drawn = ea__draw(random);
+    return drawn >> 32 & 1 ? odd[drawn % (sizeof odd / sizeof *odd)] : (float)(int)(drawn % 9) - 4;
+}
+
 static const ea_agent *shared;
 static uint64_t results[2];
 
@@ -76,8 +85,9 @@ static uint64_t decide(const ea_agent *agent) {
         size_t count = (size_t)PER_TYPE * (size_t)spaces->entities[t].num_features;
         features[t] = (float *)malloc(sizeof(float) * (count + 1));
         visible[t] = (unsigned char *)malloc(PER_TYPE);
-        while (count--) features[t][count] = (float)(int)(ea__draw(&random) % 9) - 4;
+        while (count--) features[t][count] = number(&random);
     }
+    for (i = 0; i < spaces->num_globals; i++) globals[i] = number(&random);
     for (k = 0; k < num_actions; k++) {
         if ((size_t)spaces->actions[k].num_labels > largest) largest = (size_t)spaces->actions[k].num_labels;
     }

@@ -30,8 +30,10 @@ from tests.page.test_network import (
 )
 
 PROBE = Path(__file__).with_name("probe.c")
-SANITIZERS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
-THREADS = "-O1 -g -fsanitize=thread"
+CHECKS = "-O1 -g -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all"
+SANITIZERS = f"gcc {CHECKS}"
+BUILDS = [SANITIZERS, f"{SANITIZERS} -DEA_NO_VECTORS", f"clang {CHECKS}"]
+THREADS = "gcc -O1 -g -fsanitize=thread"
 OPTIONS = {**CONFIGS, **{f"dependent: {name}": each for name, each in DEPENDENT_CONFIGS.items()}}
 NUM_CASES = int(os.environ.get("NUM_FUZZ_CASES", "150"))
 ODD = [0, 1, 7, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**62, 2**63, 2**64 - 1]
@@ -55,8 +57,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         if options not in made:
             made[options] = target = folder / f"probe{len(made)}"
             strict = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I", str(HEADERS)]
-            compiler = ["gcc", *strict, *options.split(), str(PROBE), "-o", str(target), "-lm"]
-            subprocess.run([*compiler, "-lpthread"], check=True)
+            compiler, *words_of_options = options.split()
+            if shutil.which(compiler) is None:
+                pytest.skip(f"{compiler} is not installed")
+            command = [compiler, *strict, *words_of_options, str(PROBE), "-o", str(target)]
+            subprocess.run([*command, "-lm", "-lpthread"], check=True)
         data = b"".join(struct.pack("<Q", len(each)) + each for each in contents)
         done = subprocess.run(
             [str(made[options]), *words],
@@ -167,7 +172,23 @@ def test_all_options_decide_within_their_memory(run: Run) -> None:
     shipped = [(ROOT / "examples" / each).read_bytes() for each in SHIPPED.values()]
     good = [*_of_every_option(), *shipped, (GOOD / "net.agent").read_bytes()]
     assert run(good) == ["ok"] * len(good)
-    assert run(good, "-O2") == ["ok"] * len(good)
+    assert run(good, "gcc -O2") == ["ok"] * len(good)
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_extreme_numbers_are_safe(build: str, run: Run) -> None:
+    """Numbers of observations become indices only in bounds; no conversion is undefined."""
+    seeds, contents = _of_every_option(), list[bytes]()
+    for i, content in enumerate(seeds):
+        text, header, data = _parts(content)
+        rng, numbers = Random(i), bytearray(data)
+        contents += [content, _joined(text, header, data)]
+        for _ in range(3):  # odd, but finite parameters
+            at = 4 * rng.randrange(len(numbers) // 4)
+            numbers[at : at + 4] = struct.pack("<f", rng.choice([1e18, -9e17, 1e-45, 0, 1e12]))
+        contents.append(_joined(text, header, bytes(numbers)))
+    found = run(contents, build)
+    assert found[::3] == ["ok"] * len(seeds)
 
 
 def test_threads_may_share_an_agent(run: Run) -> None:
