@@ -125,25 +125,32 @@ class RunHistory:
         self.shown |= {hint.name: hint for hint in news}
         return news
 
-    def hints(self, last: TrainProgress, config: PPOConfig) -> list[Hint]:
+    def hints(
+        self, last: TrainProgress, config: PPOConfig, num_steps: int = 0, elapsed_s: float = 0.0
+    ) -> list[Hint]:
         """Hints at the end of a run.
 
-        Before the first update, a hint about `max_train_time_s` if it is set. After fewer than
+        Before the first update, a hint about `max_train_time_s` if it is over: `num_steps` steps
+        had then taken `elapsed_s`. After fewer than
         `LEAST_UPDATES` updates, `early_hints`, unless too many episodes are unfinished; otherwise
         `final_hints`.
         """
         if not self._num_updates:
-            return [] if config.max_train_time_s is None else [_no_update(config.max_train_time_s)]
+            limit_s = config.max_train_time_s
+            is_over = limit_s is not None and num_steps
+            return [_no_update(limit_s, num_steps, elapsed_s)] if is_over else []
         run = RunView(self._points, last, config)
         is_whole = self._num_updates >= LEAST_UPDATES or last.unfinished > MOST_UNFINISHED
         return final_hints(run) if is_whole else early_hints(run)
 
 
-def _no_update(limit_s: float) -> Hint:
+def _no_update(limit_s: float | None, num_steps: int, elapsed_s: float) -> Hint:
+    steps = "a step" if num_steps == 1 else f"{num_steps} steps"
     return Hint(
         "no_update",
-        f"no update was finished within {limit_s:g} s: give more time, or use fewer environments "
-        "(--num-envs); entity-env check measures how long a step of the game takes",
+        f"no update was finished within {limit_s:g} s: {steps} of all environments took "
+        f"{elapsed_s:.3g} s; give more time, or use fewer environments (--num-envs); entity-env "
+        "check measures how long a step of the game takes",
     )
 
 

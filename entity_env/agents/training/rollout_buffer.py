@@ -59,6 +59,12 @@ class Trajectories:
             final_values=np.zeros(shape, dtype=np.float32),
         )
 
+    def first(self, num_steps: int) -> Trajectories:
+        """The first steps, as views."""
+        inputs = (each[: num_steps + 1] for each in (self.is_ready, self.values))
+        results = (self.rewards, self.terminated, self.truncated, self.final_values)
+        return Trajectories(*inputs, *(each[:num_steps] for each in results))
+
     @property
     def done(self) -> NDArray[np.bool_]:
         """`(num_steps, num_rows)`: the episode ended before observation `t + 1`."""
