@@ -47,7 +47,6 @@ from entity_env.replay.training_replays import KINDS, TrainingReplays
 from entity_env.replay.writer import settings_to_json
 from entity_env.vec import VecEnv
 from entity_env.vec.game_training import is_trained_in_arrays, make_training_env
-from entity_env.vec.options import OnError
 
 if TYPE_CHECKING:
     from entity_env.agents.training.network import MakePolicy
@@ -83,12 +82,18 @@ def load_callback(name: str) -> type[Callback]:
 class _RememberRun(Callback):
     """Records a run's folder as created here, so what its `run.json` names counts as named."""
 
+    def __init__(self) -> None:
+        self._file: Path | None = None
+
     def on_start(self, state: TrainState) -> None:
         if state.out is not None and not state.rank:
-            remember(state.out / RUN_FILE)
+            self._file = state.out / RUN_FILE
+            remember(self._file)
 
-    def on_end(self, state: TrainState) -> None:
-        self.on_start(state)  # the file has changed: it now says how the run ended
+    def finish(self) -> None:
+        """Call it when `train` returns: the file has changed, it now says how the run ended."""
+        if self._file is not None:
+            remember(self._file)
 
 
 class _StopAtStep(Callback):
@@ -426,17 +431,21 @@ class PlannedRun(NamedTuple):
             pool = make_pool(self.game, vec, self.opponents, self.config.seed)
             envs = pool.vec
             callbacks.append(pool)
-        return train_ppo(
-            envs,
-            self.config,
-            policy=None if resume else self.origin.make_policy(self.config),
-            out=self.out,
-            resume=resume,
-            on_update=on_update,
-            about=self.about,
-            callbacks=callbacks,
-            recorders=[RECORDERS[name]() for name in self.recorders],
-        )
+        remembering = _RememberRun()  # last: others add to run.json when they start
+        try:
+            return train_ppo(
+                envs,
+                self.config,
+                policy=None if resume else self.origin.make_policy(self.config),
+                out=self.out,
+                resume=resume,
+                on_update=on_update,
+                about=self.about,
+                callbacks=[*callbacks, remembering],
+                recorders=[RECORDERS[name]() for name in self.recorders],
+            )
+        finally:
+            remembering.finish()
 
     def make_env(self, launched: Launched) -> AbstractContextManager[VecEnv]:
         num_envs, num_workers = launched.share(self.num_envs), self.copies.num_workers
@@ -474,7 +483,7 @@ class PlannedRun(NamedTuple):
             has_replays=bool(kinds),
             at_start=self.origin.init_from is not None,
         )
-        return [*found, _RememberRun()]  # last: others add to run.json when they start
+        return found
 
 
 def train_run(run: PlannedRun, launched: Launched, ray: RayOptions) -> tuple[TrainResult, int]:

@@ -44,7 +44,7 @@ from entity_env.agents.training.tracking.progress import (
 )
 from entity_env.agents.training.tracking.provenance import about_training
 from entity_env.agents.training.tracking.recorders import Recorder, require_recorders
-from entity_env.agents.training.tracking.rewards import RandomPlay
+from entity_env.agents.training.tracking.rewards import PolicyScores, RandomPlay
 from entity_env.agents.training.tracking.rollout_figures import RolloutFigures
 from entity_env.agents.training.tracking.run_writer import (
     add_random_play,
@@ -211,7 +211,7 @@ class Run(TrainState):
         return recorded
 
     def end(self, error: BaseException | None = None) -> None:
-        """Completes `run.json`, then calls `on_end` of all callbacks; does nothing the second time.
+        """Calls `on_end` of all callbacks and completes `run.json`; does nothing the second time.
 
         Exceptions of callbacks become notes on `error`. Without `error`, the first exception is
         raised after all calls, with the others as notes.
@@ -221,8 +221,7 @@ class Run(TrainState):
         self._has_ended = True
         self.error = error
         self.interrupt.is_ending = True
-        self._hints = self.history.hints(self.progress, self._advised, *self._stopped_after)
-        self.describe(compiled_from_step=self._compiled_from_step(), **hint_facts(self._hints))
+        self.describe(compiled_from_step=self._compiled_from_step())
         for callback in self.callbacks:
             try:
                 with _naming(callback, "on_end"):
@@ -233,6 +232,9 @@ class Run(TrainState):
                 else:
                     name = f"{type(callback).__name__}.on_end"
                     add_note(self.error, f"{name} failed, too: {text_of(failure)}")
+        scores = PolicyScores.from_json(self._facts.get("evaluated"))
+        self._hints = self.history.hints(self.progress, self._advised, scores, self._stopped_after)
+        self.describe(**hint_facts(self._hints))
         if error is None and self.error is not None:
             raise self.error
 

@@ -61,9 +61,14 @@ class Trajectories:
 
     def first(self, num_steps: int) -> Trajectories:
         """The first steps, as views."""
-        inputs = (each[: num_steps + 1] for each in (self.is_ready, self.values))
-        results = (self.rewards, self.terminated, self.truncated, self.final_values)
-        return Trajectories(*inputs, *(each[:num_steps] for each in results))
+        return Trajectories(
+            is_ready=self.is_ready[: num_steps + 1],
+            values=self.values[: num_steps + 1],
+            rewards=self.rewards[:num_steps],
+            terminated=self.terminated[:num_steps],
+            truncated=self.truncated[:num_steps],
+            final_values=self.final_values[:num_steps],
+        )
 
     @property
     def done(self) -> NDArray[np.bool_]:

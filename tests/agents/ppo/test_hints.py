@@ -206,7 +206,7 @@ class TestHistory:
 
     def test_a_limit_of_time_that_is_over_before_the_first_update(self) -> None:
         limited = replace(_CONFIG, max_train_time_s=15.0)
-        (told,) = RunHistory().hints(_point(0), limited, 1, 20.0)
+        (told,) = RunHistory().hints(_point(0), limited, late=(1, 20.0))
         assert str(told).startswith(
             "no update was finished within 15 s: a step of all environments took 20 s; give more "
         )

@@ -127,7 +127,7 @@ def test_nothing_follows_from_random_play_that_was_too_slow(
     st.sampled_from([None, 1, 32]),
 )
 def test_several_rollouts_fit_in_a_time_limit(
-    is_whole: bool,  # noqa: FBT001 - of hypothesis
+    is_whole: bool,
     name: str,
     num_agents: int,
     most_steps: int,
