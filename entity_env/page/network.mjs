@@ -6,7 +6,7 @@
 //   const {Move: [choice]} = network.choose(observation);
 //
 // `network.greedy` is true if it plays better by its most probable actions, as measured at the end of its training, false if it
-// plays better or as well by sampling, and null if that is unknown.
+// plays better or as well by sampling, and undefined if that is unknown.
 // The file lists operations of `rogue_net/operations.py`. Results are within 1e-5 of numpy's.
 // An observation has
 //
@@ -656,7 +656,7 @@ function memoryOf(given, size) {
   return memory;
 }
 
-function networkOf({spaces, net, operations, greedy: playsGreedily = null}, tensor) {
+function networkOf({spaces, net, operations, greedy: best}, tensor) {
   if (!operations) damaged("it lists no operations");
   const {entities, actions} = spaces;
   const state = {types: new Map(), isVector: "hidden" in net, size: 0, spaceOf: name => named(actions, name), decide};
@@ -737,7 +737,7 @@ function networkOf({spaces, net, operations, greedy: playsGreedily = null}, tens
 
   // A choice per actor, {NAME: choices}: the index of a label or actee, or numbers. By default as it plays better, see
   // `greedy`; a temperature requests samples.
-  function choose(observation, {temperature = 1, greedy = temperature === 1 && playsGreedily === true, random = Math.random} = {}) {
+  function choose(observation, {temperature = 1, greedy = best === true && temperature === 1, random = Math.random} = {}) {
     const {probabilities, means, state: after} = think(observation, {temperature, greedy, random});
     const found = {...probabilities, ...means};
     if (observation.state && Object.values(found).some(rows => rows.length)) Object.assign(observation.state, after);
@@ -745,5 +745,5 @@ function networkOf({spaces, net, operations, greedy: playsGreedily = null}, tens
     return found;
   }
 
-  return {spaces, think, choose, stateSize: state.size, greedy: playsGreedily};
+  return {spaces, think, choose, stateSize: state.size, greedy: best};
 }

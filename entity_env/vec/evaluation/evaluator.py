@@ -272,8 +272,9 @@ class Evaluator(Callback):
         last = partial(self._agent, state)
         has_match = not games.is_alone and self._opponent is RandomAgent
         players = players_of(last, best, greedy=self._greedy, has_match=has_match)
-        num = self._pace.num_in_round(deadline.left_s, len(players), state.progress)
-        if not num:  # the choice of the network matters most
+        # Whether to play greedily matters most, so this may take the time of grace.
+        num = self._pace.num_in_round(deadline.most_s, len(players), state.progress)
+        if not num:
             for name in {*players} & {OTHER_POLICY, BEST_OTHER_POLICY}:
                 del players[name]
             num = self._pace.num_in_round(deadline.left_s, len(players), state.progress)

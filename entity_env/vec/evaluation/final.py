@@ -64,9 +64,14 @@ class Deadline:
             self._grace_s = 0.0
         return self._end - now
 
+    @property
+    def most_s(self) -> float:
+        """Seconds left until everything must stop at once."""
+        return self.left_s + self._grace_s
+
     def __call__(self) -> bool:
         """True if everything must stop at once."""
-        return self.left_s + self._grace_s <= 0
+        return self.most_s <= 0
 
 
 class Player(NamedTuple):
