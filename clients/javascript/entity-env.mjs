@@ -884,9 +884,9 @@ const AGENT_OPTIONS = ["game", "seed", "greedy", "temperature", "index"];
  */
 export async function loadAgent(source, options = {}) {
   requireOptions(options, AGENT_OPTIONS, "loadAgent(source, options)");
-  const { game, seed, greedy, temperature = 1, index = 0 } = options;
+  const { game, seed, greedy: wanted, temperature = 1, index = 0 } = options;
   if (game !== undefined && !(game instanceof Game)) fail(`loadAgent: game must be a Game, got ${shown(game)}`);
-  if (greedy !== undefined && typeof greedy !== "boolean") fail(`loadAgent: greedy must be a boolean, got ${shown(greedy)}`);
+  if (wanted !== undefined && typeof wanted !== "boolean") fail(`loadAgent: greedy must be a boolean, got ${shown(wanted)}`);
   if (!(Number.isFinite(temperature) && temperature >= 1e-6)) fail(`loadAgent: temperature must be a number from 1e-6, got ${shown(temperature)}`);
   if (!Number.isInteger(index) || index < 0) fail(`loadAgent: index must be an integer from 0, got ${shown(index)}`);
   const generator = seed === undefined ? undefined : new Random(seed);
@@ -895,6 +895,7 @@ export async function loadAgent(source, options = {}) {
   const network = readAgent(await contentOf(source));
   const schema = game === undefined ? schemaOf(network.spaces) : game._schema;
   requireSpaces(network.spaces, schema);
+  const greedy = wanted ?? (network.greedy === true && temperature === 1);
   return new NetworkAgent(network, schema, { greedy, temperature, random }, index);
 }
 

@@ -3,7 +3,7 @@
 //   import {readAgent} from "./network.mjs";
 //   const network = readAgent(await (await fetch("snake.agent")).arrayBuffer());
 //   const {probabilities, value} = network.think(observation);
-//   const {Move: [choice]} = network.choose(observation);
+//   const {Move: [choice]} = network.choose(observation, {greedy: network.greedy});
 //
 // `network.greedy` is true if it plays better by its most probable actions, as measured at the end of its training, false if it
 // plays better or as well by sampling, and undefined if that is unknown.
@@ -656,7 +656,7 @@ function memoryOf(given, size) {
   return memory;
 }
 
-function networkOf({spaces, net, operations, greedy: best}, tensor) {
+function networkOf({spaces, net, operations, greedy}, tensor) {
   if (!operations) damaged("it lists no operations");
   const {entities, actions} = spaces;
   const state = {types: new Map(), isVector: "hidden" in net, size: 0, spaceOf: name => named(actions, name), decide};
@@ -735,9 +735,8 @@ function networkOf({spaces, net, operations, greedy: best}, tensor) {
     }));
   }
 
-  // A choice per actor, {NAME: choices}: the index of a label or actee, or numbers. By default as it plays better, see
-  // `greedy`; a temperature requests samples.
-  function choose(observation, {temperature = 1, greedy = best === true && temperature === 1, random = Math.random} = {}) {
+  // A choice per actor, {NAME: choices}: the index of a label or actee, or numbers.
+  function choose(observation, {greedy = false, temperature = 1, random = Math.random} = {}) {
     const {probabilities, means, state: after} = think(observation, {temperature, greedy, random});
     const found = {...probabilities, ...means};
     if (observation.state && Object.values(found).some(rows => rows.length)) Object.assign(observation.state, after);
@@ -745,5 +744,5 @@ function networkOf({spaces, net, operations, greedy: best}, tensor) {
     return found;
   }
 
-  return {spaces, think, choose, stateSize: state.size, greedy: best};
+  return {spaces, think, choose, stateSize: state.size, greedy};
 }

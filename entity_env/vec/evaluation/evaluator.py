@@ -74,9 +74,9 @@ class Evaluator(Callback):
     several agents with random opponents, games between the two networks decide. If there is no
     time, the last network is kept only if it was evaluated and the best one is not clearly better.
     Both networks play greedily and by sampling. The better policy is stored with the network, and
-    agents that load it play so by default: greedily only if that earns more by 2.5 standard errors
-    on the same starts, and does not leave more episodes without an end. Nothing is stored if 20
-    episodes do not show this and there is no time for 100.
+    agents that load it play so by default: greedily only if that earns more on the same starts
+    than chance explains, and does not leave more episodes without an end. Nothing is stored if
+    fewer than 100 episodes do not show this.
     Episodes at the end start within a fifth of the run's time (at least 0.25 s, at most 60 s) and
     stop after twice that, or after 1.5 s if a signal ended the run. The scores are stored in
     `run.json` as "evaluated". If greedy play is much worse than sampled play, its worst episode is

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from entity_env.agents.intervals import mean_interval
 from entity_env.agents.rogue_net.neural_agent import TrainedAgent
 from entity_env.agents.training.callbacks import EvaluationResult, TrainState
 from entity_env.agents.training.tracking.rewards import (
@@ -30,9 +31,9 @@ _TIMES: Final = 5
 """Number of episodes at the end, in evaluations."""
 _STANDARD_ERRORS: Final = 3.0
 _CLEAR_ERRORS: Final = 2.0
-_POLICY_ERRORS: Final = 2.5
-"""Standard errors of the gain of greedy play, which is tested after both rounds."""
-_LEAST_COMPARED: Final = 20
+_POLICY_INTERVALS: Final = 1.2
+"""Gain of greedy play in half-widths of its 95 % interval, since it is tested after both rounds."""
+_LEAST_COMPARED: Final = 8
 """Fewest episodes that can show such a gain; that there is none needs `VERDICT_EPISODES`."""
 _MORE_CUT: Final = 0.05
 """Greedy play that reaches an end less often than sampled play, by this share, is not better."""
@@ -168,7 +169,7 @@ def is_much_worse(one: Played, other: Played) -> bool:
 def plays_greedily(greedy: Played | None, sampled: Played | None) -> bool | None:
     """True if greedy play earns more than sampled play, by more than chance explains.
 
-    Compares them on equal starts, of which 20 can show a gain. False if `VERDICT_EPISODES` show
+    Compares them on equal starts, of which 8 can show a gain. False if `VERDICT_EPISODES` show
     none, or if greedy play reaches an end clearly less often; None = unknown.
     """
     if greedy is None or sampled is None:
@@ -178,7 +179,8 @@ def plays_greedily(greedy: Played | None, sampled: Played | None) -> bool | None
         return None
     gains = np.subtract(greedy.rewards_by_start, sampled.rewards_by_start)
     is_endless = greedy.num_cut > sampled.num_cut + _MORE_CUT * num
-    if not is_endless and gains.mean() > _POLICY_ERRORS * gains.std() / math.sqrt(num):
+    gain = mean_interval(gains.mean(), gains.std(ddof=1), num)
+    if not is_endless and gain.mean > _POLICY_INTERVALS * gain.half:
         return True
     return False if num >= VERDICT_EPISODES else None
 

@@ -134,8 +134,8 @@ def test_greedy_play_must_earn_more_on_equal_starts() -> None:
     # In circles, it plays for ever.
     assert plays_greedily(played([x + 5 for x in sampled], 6), played(sampled)) is False
     assert plays_greedily(played([x + 5 for x in sampled], 5), played(sampled)) is True
-    assert plays_greedily(played([x + 0.5 for x in sampled[:20]]), played(sampled[:20])) is True
-    assert plays_greedily(played([x + 0.5 for x in sampled[:19]]), played(sampled[:19])) is None
+    assert plays_greedily(played([x + 0.5 for x in sampled[:8]]), played(sampled[:8])) is True
+    assert plays_greedily(played([x + 0.5 for x in sampled[:7]]), played(sampled[:7])) is None
     for few in (played(sampled[:99]), None):
         assert plays_greedily(few, few) is None
         assert plays_greedily(few, played(sampled)) is None

@@ -102,5 +102,5 @@ def test_the_end_is_short() -> None:
     assert pace.num_in_round(3.0, 3, at(TOTAL)) == 0  # one second for an episode of both
     assert pace.num_in_round(15.0, 3, at(TOTAL)) == 5
     assert pace.num_in_round(math.inf, 3, at(TOTAL)) == 20
-    assert pace.num_last(at(TOTAL)) == 10
+    assert pace.num_last(at(TOTAL)) == 20
     assert pace.reserve_s(at(TOTAL)) == 20.0
