@@ -66,6 +66,9 @@ ea_agent *ea_load_file(const char *path, char *error, size_t error_size);
 /* Frees an agent, or NULL. No workspace of it may be used afterwards. */
 void ea_free(ea_agent *agent);
 const ea_spaces *ea_spaces_of(const ea_agent *agent);
+/* 1 if the agent plays better by its most probable choices, as measured at the end of its training
+   and stored in the file; 0 if it plays better, or as well, by sampling, or if that is unknown. */
+int ea_plays_greedily(const ea_agent *agent);
 
 /* ------------------------------------------------------------------ decisions */
 
@@ -136,7 +139,8 @@ const float *ea_state(const ea_workspace *workspace);
 
 #ifdef ENTITY_ENV_H
 /* Plays an episode of a game in this program, with the settings in `game->settings`. `agents` has an
-   agent for each of the game's, `random` is as for `ea_choose`, and `scores`, unless it is NULL,
+   agent for each of the game's. `random` is as for `ea_choose`; agents of which `ea_plays_greedily`
+   is 1 always take their most probable choices. `scores`, unless it is NULL,
    receives the final score of each. `watch`, unless it is NULL, is called before each decision.
    Returns NULL, or what went wrong, valid until the next call. Include entity_env.h with its
    implementation before this header. Not thread-safe. */
@@ -662,7 +666,7 @@ struct ea_agent {
     int *answers;                 /* matrices, by action */
     float **deviations;           /* by action */
     unsigned char *is_read;       /* by action: others depend on its choices */
-    int value;
+    int value, is_greedy;
     int state_size;
     int last_mix; /* the last operation of the policy in which entities read others, or -1 */
     int *kept;    /* matrices of entities that are read after it, but made before */
@@ -2608,6 +2612,7 @@ static int ea__read(ea__loader *loader, const unsigned char *bytes, size_t size)
         return 0;
     }
     root = json->nodes;
+    agent->is_greedy = ea__is_true(ea__get(json, root, "greedy"));
     net = ea__get(json, root, "net");
     if (!net || net->type != '{') return ea__damaged(loader, "no sizes of the network", "");
     for (agent->is_vector = 0, translation = NULL; (translation = ea__next(json, net, translation));) {
@@ -3962,6 +3967,8 @@ void ea_choose_numbers(const ea_workspace *w, int action, int actor, uint64_t *r
     }
 }
 
+int ea_plays_greedily(const ea_agent *agent) { return agent->is_greedy; }
+
 const float *ea_value(const ea_workspace *w) { return w->has_value ? &w->value : NULL; }
 
 int ea_state_size(const ea_agent *agent) { return agent->state_size; }
@@ -4160,6 +4167,7 @@ static const char *ea__answer_obs(ea__seat *seat, ee_agent *agent, uint64_t *ran
     obs.visible = agent->obs.has_hidden ? seat->visible : NULL;
     obs.requests = seat->requests;
     obs.state = seat->state;
+    if (seat->agent->is_greedy) random = NULL;
     obs.random = random;
     problem = ea_think(seat->workspace, &obs, 1, 0);
     for (k = 0; k < server->game->num_actions; k++) num_asked += seat->requests[k].num_actors > 0;

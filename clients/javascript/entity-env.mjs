@@ -878,15 +878,16 @@ const AGENT_OPTIONS = ["game", "seed", "greedy", "temperature", "index"];
  *
  * `source` is the path or address of an `.agent` file, or its content, an ArrayBuffer or typed array.
  * With a `game`, an agent of another game is refused at once, and not when it is asked; an agent that
- * selects entities needs it. `greedy`: it takes the most probable action; otherwise it samples, with
- * a `seed` always in the same way. A `temperature` above 1 makes it more random. `index` is its
- * number in a game with several agents.
+ * selects entities needs it. `greedy`: true = it takes the most probable action; false = it samples,
+ * with a `seed` always in the same way. By default it does what plays better, as measured at the end
+ * of its training and stored in the file; it samples if the file does not say so, or if there is a
+ * `temperature`. One above 1 makes it more random. `index` is its number in a game with several agents.
  */
 export async function loadAgent(source, options = {}) {
   requireOptions(options, AGENT_OPTIONS, "loadAgent(source, options)");
-  const { game, seed, greedy = false, temperature = 1, index = 0 } = options;
+  const { game, seed, greedy: wanted, temperature = 1, index = 0 } = options;
   if (game !== undefined && !(game instanceof Game)) fail(`loadAgent: game must be a Game, got ${shown(game)}`);
-  if (typeof greedy !== "boolean") fail(`loadAgent: greedy must be a boolean, got ${shown(greedy)}`);
+  if (wanted !== undefined && typeof wanted !== "boolean") fail(`loadAgent: greedy must be a boolean, got ${shown(wanted)}`);
   if (!(Number.isFinite(temperature) && temperature >= 1e-6)) fail(`loadAgent: temperature must be a number from 1e-6, got ${shown(temperature)}`);
   if (!Number.isInteger(index) || index < 0) fail(`loadAgent: index must be an integer from 0, got ${shown(index)}`);
   const generator = seed === undefined ? undefined : new Random(seed);
@@ -895,6 +896,7 @@ export async function loadAgent(source, options = {}) {
   const network = readAgent(await contentOf(source));
   const schema = game === undefined ? schemaOf(network.spaces) : game._schema;
   requireSpaces(network.spaces, schema);
+  const greedy = wanted ?? (network.greedy === true && temperature === 1);
   return new NetworkAgent(network, schema, { greedy, temperature, random }, index);
 }
 

@@ -199,7 +199,7 @@ def _param(leaf: _Leaf) -> click.Parameter:
         attrs |= {"nargs": -1 if is_repeated else 1, "required": is_needed}
         return click.Argument([field.name], metavar=mark.metavar, **attrs)
     name = mark.name or f"--{field.name.replace('_', '-')}"
-    if Setting.of(item).kinds == (bool,):
+    if {*Setting.of(item).kinds} - {NoneType} == {bool}:
         attrs["is_flag"] = True
         if field.default is True and "/" not in name:
             name = f"{name}/--no-{name[2:]}"

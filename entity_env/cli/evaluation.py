@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 from entity_env.agents import Agent, BatchPolicy, RandomAgent, against
 from entity_env.agents.bots import has_bots
 from entity_env.agents.rogue_net.checkpoints.folder import CONFIG, read_header
-from entity_env.agents.training.tracking.rewards import MeanReward
+from entity_env.agents.training.tracking.rewards import (
+    GREEDY,
+    LAST,
+    OTHER_POLICY,
+    POLICY,
+    MeanReward,
+    PolicyScores,
+)
 from entity_env.agents.training.tracking.runs import TrainingRun
 from entity_env.authoring.game import Game
 from entity_env.cli.command import CliOption
@@ -20,8 +27,8 @@ from entity_env.cli.load_game import AgentLoader, load_opponent, load_player
 from entity_env.cli.options import Count, Number
 from entity_env.core.validation import Range
 from entity_env.errors import EntityEnvError, UsageError
-from entity_env.vec.evaluation.evaluator import GREEDY, Evaluator
-from entity_env.vec.evaluation.final import BEST, LAST, MATCH, OTHER_POLICY
+from entity_env.vec.evaluation.evaluator import Evaluator
+from entity_env.vec.evaluation.final import BEST, MATCH
 from entity_env.vec.evaluation.random_baseline import RandomBaseline
 from entity_env.vec.game_training import is_batch, make_vec_env
 from entity_env.vec.options import OnError
@@ -138,7 +145,7 @@ def evaluation_lines(run: TrainingRun, step: int) -> list[str]:
     except EntityEnvError as error:
         return [f"no evaluation: {error}"]
     facts, last = _evaluated(run), last_evaluation(run, step)
-    policy, best = facts.get("policy", GREEDY), _mean(facts, BEST)
+    policy, best = facts.get(POLICY, GREEDY), MeanReward.from_json(facts.get(BEST))
     lines = [] if last is None else [f"evaluation: mean reward {last.words}, {policy}"]
     if kept is not None:
         place = shlex.quote(str(folder))
@@ -148,10 +155,15 @@ def evaluation_lines(run: TrainingRun, step: int) -> list[str]:
 
 def last_evaluation(run: TrainingRun, step: int) -> MeanReward | None:
     """The mean reward of the final network, if known; `step` is the run's last step."""
-    last, evaluation = _mean(_evaluated(run), LAST), run.final_evaluation
+    last, evaluation = MeanReward.from_json(_evaluated(run).get(LAST)), run.final_evaluation
     if last is None and evaluation is not None and evaluation.step == step:
         return evaluation
     return last
+
+
+def policy_scores(run: TrainingRun) -> PolicyScores:
+    """Scores of the final network by both policies, as far as known."""
+    return PolicyScores.from_json(_evaluated(run))
 
 
 def _evaluated(run: TrainingRun) -> Mapping[str, object]:
@@ -185,30 +197,24 @@ def _best_words(
 
 
 def _policy_lines(facts: Mapping[str, object], out: Path) -> list[str]:
-    """Warns if greedy play is much worse than sampling."""
-    other, last = _mean(facts, OTHER_POLICY), _mean(facts, LAST)
-    if not facts.get("greedy_is_worse") or other is None or last is None:
+    """What greedy and sampled play earn, and by which of them the network plays."""
+    scores = PolicyScores.from_json(facts)
+    if scores.greedy is None or scores.sampled is None:
         return []
-    greedy, drawn = (last, other) if facts.get("policy") == GREEDY else (other, last)
-    words = f"greedy play earns {greedy}, sampled play {drawn}"
-    if _share_cut(facts, LAST if greedy is last else OTHER_POLICY) >= _MANY_CUT:
-        words = f"the greedy policy does not reach an end, as if in a loop: {words}"
+    words = f"greedy play earns {scores.greedy}, sampled play {scores.sampled}"
+    if facts.get("greedy_is_worse"):
+        is_last = facts.get(POLICY, GREEDY) == GREEDY
+        if _share_cut(facts, LAST if is_last else OTHER_POLICY) >= _MANY_CUT:
+            words = f"the greedy policy does not reach an end, as if in a loop: {words}"
+    if scores.plays == GREEDY:
+        words += "; the agent plays greedily unless --sample is given"
+    else:
+        unknown = " (too few episodes to tell which is better)" * (not scores.plays)
+        words += f"{unknown}; the agent samples unless --greedy is given"
     replay = facts.get("replay")
     if isinstance(replay, str):
-        words += f"; watch it: entity-env replay {shlex.quote(str(out / replay))}"
-    return [f"{words}; play and eval sample unless --greedy is given"]
-
-
-def _mean(facts: Mapping[str, object], name: str) -> MeanReward | None:
-    found = facts.get(name)
-    if not isinstance(found, dict):
-        return None
-    names = ("mean_reward", "std_reward", "num_episodes", "step")
-    numbers = [each for each in map(found.get, names) if isinstance(each, int | float)]
-    if len(numbers) < len(names):
-        return None
-    mean, deviation, num_episodes, step = numbers
-    return MeanReward.of(mean, deviation, int(num_episodes), int(step))
+        words += f"; watch greedy play: entity-env replay {shlex.quote(str(out / replay))}"
+    return [words]
 
 
 def _share_cut(facts: Mapping[str, object], name: str) -> float:

@@ -408,7 +408,7 @@ def _of_pettingzoo(env_id: str) -> Game:
 class AgentLoader:
     """Loads an agent by name and seed; the fields are arguments of `load_agent`."""
 
-    greedy: bool = False
+    greedy: bool | None = None
     temperature: float = 1.0
     adapt: bool = False
     names: Mapping[str, str] | None = None

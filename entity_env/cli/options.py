@@ -117,6 +117,14 @@ PresetName: TypeAlias = Annotated[
 LookName: TypeAlias = Annotated[
     str | None, CliOption("Look that draws the game.", metavar="FILE.py|MODULE:NAME")
 ]
+Greedy: TypeAlias = Annotated[
+    bool | None,
+    CliOption(
+        "Trained agents take the most probable action, or sample.",
+        name="--greedy/--sample",
+        default="what plays better, as measured at the end of their training; else --sample",
+    ),
+]
 IsOpened: TypeAlias = Annotated[
     bool,
     CliOption(
@@ -157,8 +165,7 @@ class AgentOptions:
     """random, human, a bot FILE.py:CLASS, the folder of a checkpoint or training run, or an
     exported *.agent file. In a game for several agents, repeat the option once per agent; agents
     that are not given are random."""
-    greedy: bool = False
-    """Trained agents take the most probable action instead of sampling."""
+    greedy: Greedy = None
     temperature: Annotated[float, Range(0, is_above=True)] = 1.0
     """Randomness of trained agents: above 1 closer to uniform, below 1 closer to --greedy."""
     adapt: bool = False

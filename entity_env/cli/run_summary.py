@@ -13,7 +13,7 @@ from entity_env.agents.ppo import TrainResult
 from entity_env.agents.ppo.advice import PAGE
 from entity_env.agents.ppo.hints import command_to_try, hints_of
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX
-from entity_env.agents.training.tracking.rewards import MeanReward, RandomPlay
+from entity_env.agents.training.tracking.rewards import MeanReward, PolicyScores, RandomPlay
 from entity_env.agents.training.tracking.runs import (
     EVALUATED,
     REWARD,
@@ -22,7 +22,7 @@ from entity_env.agents.training.tracking.runs import (
     read_run,
 )
 from entity_env.cli.display.console import Console, echo
-from entity_env.cli.evaluation import evaluation_lines, last_evaluation
+from entity_env.cli.evaluation import evaluation_lines, policy_scores
 from entity_env.errors import EntityEnvError
 from entity_env.views.chart import Series, text_chart
 
@@ -53,8 +53,7 @@ def tell_of_run(result: TrainResult, play_words: str, out: Path, console: Consol
     if curve is not None and curve.steps[0] == 0:  # the initial agent
         echo(f"start {curve.values[0]:.3f} -> end {curve.values[-1]:.3f}")
     if progress.random_play is not None:
-        evaluation = last_evaluation(run, progress.step)
-        echo(random_words(progress.random_play, evaluation, training))
+        echo(random_words(progress.random_play, policy_scores(run), training))
     if result.stop_reason:
         echo(f"stopped: {result.stop_reason}; {resume}")
     if late := _compiled_late(result, out):
@@ -88,26 +87,21 @@ def _compiled_late(result: TrainResult, out: Path) -> str:
     )
 
 
-def random_words(
-    found: RandomPlay, evaluation: MeanReward | None, training: MeanReward | None
-) -> str:
-    """A line about random play; warns if the run is not better.
+def random_words(found: RandomPlay, scores: PolicyScores, training: MeanReward | None) -> str:
+    """A line about random play; warns if the run is shown to be no better.
 
     Args:
-        evaluation: at the end of the run.
-        training: compared if there is no evaluation, and only under equal conditions.
+        scores: at the end of the run.
+        training: compared if there are none, and only under equal conditions.
     """
-    if not found.is_like_training:
-        training = None
-    score = evaluation or training
-    order = math.nan if score is None else score.compared_to(found.reward)
+    score, how = scores.better, " greedily" if scores.better is scores.greedy else " by sampling"
+    if score is None and found.is_like_training:
+        score, how = training, " in training"
+    order = None if score is None else score.compared_to(found.reward)
     if score is None or order not in (0, -1):
         return f"random play: mean reward {found.reward.words}"
     told = "no better than random" if order == 0 else "worse than random"
-    if evaluation is None:
-        return f"{told} ({score.mean:.3f} vs {found.reward})"
-    drawn = "" if training is None else f"; {training.mean:.3f} in training, where it draws"
-    return f"{told} ({score.mean:.3f} played greedily vs {found.reward}{drawn})"
+    return f"{told}: {score}{how}, random {found.reward}"
 
 
 def _read(out: Path) -> tuple[TrainingRun, str]:

@@ -39,7 +39,7 @@ from entity_env.cli.load_game import nearest
 from entity_env.cli.named import remember
 from entity_env.cli.opponents import make_pool
 from entity_env.cli.options import CopyOptions, Failures, RayAddress, Steps, default_workers
-from entity_env.core.validation import Range
+from entity_env.core.validation import Range, num_cores
 from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import CheckpointError, ReplayError, UsageError, shown
 from entity_env.interrupts import INTERRUPTED
@@ -47,7 +47,6 @@ from entity_env.replay.training_replays import KINDS, TrainingReplays
 from entity_env.replay.writer import settings_to_json
 from entity_env.vec import VecEnv
 from entity_env.vec.game_training import is_trained_in_arrays, make_training_env
-from entity_env.vec.options import OnError
 
 if TYPE_CHECKING:
     from entity_env.agents.training.network import MakePolicy
@@ -83,17 +82,26 @@ def load_callback(name: str) -> type[Callback]:
 class _RememberRun(Callback):
     """Records a run's folder as created here, so what its `run.json` names counts as named."""
 
+    def __init__(self) -> None:
+        self._file: Path | None = None
+
     def on_start(self, state: TrainState) -> None:
         if state.out is not None and not state.rank:
-            remember(state.out / RUN_FILE)
+            self._file = state.out / RUN_FILE
+            remember(self._file)
 
-    def on_end(self, state: TrainState) -> None:
-        self.on_start(state)  # the file has changed: it now says how the run ended
+    def finish(self) -> None:
+        """Call it when `train` returns: the file has changed, it now says how the run ended."""
+        if self._file is not None:
+            remember(self._file)
 
 
 class _StopAtStep(Callback):
     def __init__(self, step: int) -> None:
         self._step = step
+
+    def on_start(self, state: TrainState) -> None:
+        state.stop_at(self._step)
 
     def on_update(self, state: TrainState) -> None:
         if self._step <= state.progress.step < state.progress.total:
@@ -193,7 +201,7 @@ class RunEnd:
     """An earlier end of a run, and the times of another run for its schedules."""
 
     until: Annotated[Steps | None, CliOption(metavar="STEP")] = None
-    """End after the update that reaches this step. Schedules still follow --steps."""
+    """End at this step, with an update. Schedules still follow --steps."""
     time_of: Annotated[Path | None, CliOption(metavar="RUN")] = None
     """Follow the times of RUN, a run with --max-time, update by update, as reproduce does."""
 
@@ -347,31 +355,37 @@ def defaults_of(
     game: Game,
     preset: Preset,
     sizes: tuple[int | None, int | None, object],
-    step_timeout_s: float | None = None,
-    on_error: OnError = "raise",
+    copies: CopyOptions | None = None,
     resumed: Path | None = None,
     *,
     remembers: bool = False,
+    max_train_time_s: float | None = None,
 ) -> Defaults:
     """Defaults of a run; may first play the game at random.
 
     Args:
         game: to train on.
         sizes: decisions of the run, environments and steps of a rollout, as far as given.
-        step_timeout_s, on_error: of the run; a game that may crash its process gets a worker.
+        copies: of the run; a game that may crash its process is tried in a worker. None = without
+            limits, in this process.
         resumed: folder of the resumed run, which keeps its settings.
         remembers: the network has a memory.
+        max_train_time_s: of the run; several rollouts are planned to fit.
     """
     total_steps, num_envs, num_steps = sizes
     if resumed is not None:
         return Defaults(num_envs or preset.num_envs, dict(settings_of_run(resumed)))
-    seen = None
-    if preset.is_fitted:
-        num_workers = int(step_timeout_s is not None or on_error == "restart")
-        make = make_training_env(game, PROBE_ENVS, num_workers, step_timeout_s, on_error)
+    seen = most_steps = None
+    if preset.is_fitted or max_train_time_s is not None:
+        limits = (None, "raise") if copies is None else (copies.step_timeout_s, copies.on_error)
+        make = make_training_env(game, PROBE_ENVS, int(limits != (None, "raise")), *limits)
         # A game that fails will do so in training, too, which keeps a replay.
         with suppress(Exception), make as vec:
-            seen = GameFigures.of(vec)
+            seen = GameFigures.of(vec, max_train_time_s=max_train_time_s)
+            workers = 0 if copies is None else copies.num_workers
+            if workers is None:
+                workers = 0 if is_trained_in_arrays(game) else num_cores()
+            most_steps = seen.steps_within(max_train_time_s, workers)
     return preset.defaults_for(
         game.num_agents,
         total_steps,
@@ -379,6 +393,7 @@ def defaults_of(
         num_envs=num_envs,
         num_steps=num_steps if isinstance(num_steps, int) else None,
         remembers=remembers,
+        most_steps=most_steps,
     )
 
 
@@ -416,17 +431,21 @@ class PlannedRun(NamedTuple):
             pool = make_pool(self.game, vec, self.opponents, self.config.seed)
             envs = pool.vec
             callbacks.append(pool)
-        return train_ppo(
-            envs,
-            self.config,
-            policy=None if resume else self.origin.make_policy(self.config),
-            out=self.out,
-            resume=resume,
-            on_update=on_update,
-            about=self.about,
-            callbacks=callbacks,
-            recorders=[RECORDERS[name]() for name in self.recorders],
-        )
+        remembering = _RememberRun()  # last: others add to run.json when they start
+        try:
+            return train_ppo(
+                envs,
+                self.config,
+                policy=None if resume else self.origin.make_policy(self.config),
+                out=self.out,
+                resume=resume,
+                on_update=on_update,
+                about=self.about,
+                callbacks=[*callbacks, remembering],
+                recorders=[RECORDERS[name]() for name in self.recorders],
+            )
+        finally:
+            remembering.finish()
 
     def make_env(self, launched: Launched) -> AbstractContextManager[VecEnv]:
         num_envs, num_workers = launched.share(self.num_envs), self.copies.num_workers
@@ -464,7 +483,7 @@ class PlannedRun(NamedTuple):
             has_replays=bool(kinds),
             at_start=self.origin.init_from is not None,
         )
-        return [*found, _RememberRun()]  # last: others add to run.json when they start
+        return found
 
 
 def train_run(run: PlannedRun, launched: Launched, ray: RayOptions) -> tuple[TrainResult, int]:

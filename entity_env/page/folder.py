@@ -47,6 +47,7 @@ class PageAgent:
         words: what visitors see.
         content: of an exported network or of the file of a bot; empty for the game's own agent.
         file: of a bot, in the folder of the game.
+        greedy: a network takes its most probable action.
     """
 
     name: str
@@ -54,6 +55,7 @@ class PageAgent:
     kind: AgentKind
     content: bytes = b""
     file: str = ""
+    greedy: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +67,6 @@ class PageOptions:
         about: HTML below it.
         seats: who plays at first, a name per agent: "human", "random" or that of an agent.
         clock_s: time per decision of a person if a visitor wants it; None = not offered.
-        greedy: networks take the most probable action.
         send: address to which finished games are sent if the visitor agrees; None = nowhere.
         editable: visitors can edit the file of the game, and play what they wrote.
     """
@@ -74,7 +75,6 @@ class PageOptions:
     about: str = ""
     seats: Sequence[str] = ()
     clock_s: float | None = None
-    greedy: bool = True
     send: str | None = None
     editable: bool = False
 
@@ -120,7 +120,7 @@ def write_page(
         "players": [*([each.name, each.words] for each in agents), [RANDOM, "Random moves"]],
         "seats": options.seats,
         "clock_s": options.clock_s,
-        "start": {"greedy": options.greedy},
+        "start": {"greedy": {each.name: each.greedy for each in agents if each.kind == "network"}},
         "files": {name.removeprefix("game/"): quote(name) for name in in_game},
         "pyodide": pyodide.url,
         "hashes": pyodide.hashes,

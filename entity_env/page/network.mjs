@@ -3,8 +3,10 @@
 //   import {readAgent} from "./network.mjs";
 //   const network = readAgent(await (await fetch("snake.agent")).arrayBuffer());
 //   const {probabilities, value} = network.think(observation);
-//   const {Move: [choice]} = network.choose(observation, {greedy: true});
+//   const {Move: [choice]} = network.choose(observation, {greedy: network.greedy});
 //
+// `network.greedy` is true if it plays better by its most probable actions, as measured at the end of its training, false if it
+// plays better or as well by sampling, and undefined if that is unknown.
 // The file lists operations of `rogue_net/operations.py`. Results are within 1e-5 of numpy's.
 // An observation has
 //
@@ -673,7 +675,7 @@ function memoryOf(given, size) {
   return memory.map(x => limited(x));
 }
 
-function networkOf({spaces, net, operations}, tensor) {
+function networkOf({spaces, net, operations, greedy}, tensor) {
   if (!operations) damaged("it lists no operations");
   const {entities, actions} = spaces;
   const state = {types: new Map(), isVector: "hidden" in net, size: 0, spaceOf: name => named(actions, name), decide};
@@ -762,5 +764,5 @@ function networkOf({spaces, net, operations}, tensor) {
     return found;
   }
 
-  return {spaces, think, choose, stateSize: state.size};
+  return {spaces, think, choose, stateSize: state.size, greedy};
 }

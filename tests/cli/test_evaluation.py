@@ -126,14 +126,42 @@ def figure(step: int, mean: float, cut: float = 0.0) -> dict[str, float]:
                 "last": figure(500, -300.0, cut=1.0),
                 "other_policy": figure(500, -15.0),
                 "greedy_is_worse": True,
+                "plays": "sampled",
                 "replay": "replays/greedy.replay",
             },
             None,
             [
                 "evaluation: mean reward -300.000 ± 0.399 (95 %, 100 episodes), greedy",
                 "the greedy policy does not reach an end, as if in a loop: greedy play earns "
-                "-300.000 ± 0.399, sampled play -15.000 ± 0.399; watch it: entity-env replay "
-                "{out}/replays/greedy.replay; play and eval sample unless --greedy is given",
+                "-300.000 ± 0.399, sampled play -15.000 ± 0.399; the agent samples unless --greedy "
+                "is given; watch greedy play: entity-env replay {out}/replays/greedy.replay",
+            ],
+        ),
+        (
+            {
+                "policy": "sampled",
+                "last": figure(500, 3.0),
+                "other_policy": figure(500, 5.0),
+                "plays": "greedy",
+            },
+            None,
+            [
+                "evaluation: mean reward 3.000 ± 0.399 (95 %, 100 episodes), sampled",
+                "greedy play earns 5.000 ± 0.399, sampled play 3.000 ± 0.399; the agent plays "
+                "greedily unless --sample is given",
+            ],
+        ),
+        (
+            {
+                "policy": "greedy",
+                "last": figure(500, 3.0) | {"num_episodes": 8},
+                "other_policy": figure(500, 5.0) | {"num_episodes": 8},
+            },
+            None,
+            [
+                "evaluation: mean reward 3.000 ± 1.787 (95 %, 8 episodes), greedy",
+                "greedy play earns 3.000 ± 1.787, sampled play 5.000 ± 1.787 (too few episodes to "
+                "tell which is better); the agent samples unless --greedy is given",
             ],
         ),
         ({"policy": "greedy", "last": {"step": "x"}, "match": 3, "best": []}, None, []),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
 
 import pytest
 
 from entity_env.agents.ppo import MeanReward, RandomPlay, read_run
+from entity_env.agents.training.tracking.rewards import UNKNOWN, PolicyScores
 from entity_env.agents.training.tracking.runs import RUN_FILE
 from entity_env.cli.run_summary import random_words
 from tests.cli.test_evaluation import run, train
@@ -16,37 +16,48 @@ from tests.cli.test_evaluation import run, train
 RANDOM = RandomPlay(76.0, 50.0, 30.0, 100)
 
 
-def reward(mean: float, error: float = 9.4) -> MeanReward:
-    return MeanReward(mean, error, 100)
+def reward(mean: float, num_episodes: int = 100, std: float = 50.0) -> MeanReward:
+    return MeanReward.of(mean, std, num_episodes)
+
+
+RANDOM_WORDS = "random play: mean reward 76.000 ± 9.971 (95 %, 100 episodes)"
 
 
 @pytest.mark.parametrize(
-    ("evaluation", "training", "words"),
+    ("greedy", "sampled", "plays", "words"),
     [
-        (reward(79.5), None, "no better than random (79.500 played greedily vs 76.000 ± 9.971)"),
-        (None, reward(79.5), "no better than random (79.500 vs 76.000 ± 9.971)"),
-        (reward(62.4), None, "no better than random (62.400 played greedily vs 76.000 ± 9.971)"),
-        (reward(62.2), None, "worse than random (62.200 played greedily vs 76.000 ± 9.971)"),
-        (reward(89.8), None, "random play: mean reward 76.000 ± 9.971 (95 %, 100 episodes)"),
-        (reward(79.5, math.nan), None, "random play: mean reward 76.000 .*"),
-        (None, None, "random play: mean reward 76.000 .*"),
-        (
-            reward(-1.9, 0.0),
-            reward(331.0),
-            "worse than random (-1.900 played greedily vs 76.000 ± 9.971; 331.000 in training, "
-            "where it draws)",
-        ),
+        (79.5, 70.0, "greedy", "no better than random: 79.500 ± 9.971 greedily, random 76.000"),
+        (70.0, 79.5, "sampled", "no better than random: 79.500 ± 9.971 by sampling, random 76.0"),
+        (62.4, 62.4, "sampled", "no better than random: 62.400 ± 9.971 by sampling, random 76.0"),
+        (62.0, 40.0, "greedy", "worse than random: 62.000 ± 9.971 greedily, random 76.000"),
+        (89.9, 40.0, "greedy", RANDOM_WORDS),
+        (85.0, 40.0, "greedy", "no better than random: 85.000 ± 9.971 greedily, random 76.000"),
+        (89.8, 40.0, "greedy", RANDOM_WORDS),  # neither is shown
+        (40.0, 480.0, "sampled", RANDOM_WORDS),
+        (480.0, 40.0, "greedy", RANDOM_WORDS),
     ],
 )
-def test_a_run_is_compared_with_random_play_within_the_errors(
-    evaluation: MeanReward | None, training: MeanReward | None, words: str
+def test_the_better_policy_is_compared_with_random_play(
+    greedy: float, sampled: float, plays: str, words: str
 ) -> None:
-    found = random_words(RANDOM, evaluation, training)
-    assert re.fullmatch(words.replace("(", r"\(").replace(")", r"\)"), found)
+    found = random_words(RANDOM, PolicyScores(reward(greedy), reward(sampled), plays), None)
+    assert found.startswith(words)
 
 
-def test_the_training_of_self_play_is_not_compared() -> None:
-    found = random_words(RandomPlay(0.0, 0.0, 4.0, 100, False), None, reward(0.01))
+def test_few_episodes_are_no_verdict() -> None:
+    few = RandomPlay(76.0, 50.0, 30.0, 99)
+    assert random_words(few, PolicyScores(reward(10.0), None), None).startswith("random play:")
+    for num_episodes, words in ((99, "random play:"), (100, "worse than random: 10.000")):
+        scores = PolicyScores(reward(10.0, num_episodes), None)
+        assert random_words(RANDOM, scores, None).startswith(words)
+
+
+def test_training_is_compared_without_evaluations_if_it_is_like_random_play() -> None:
+    found = random_words(RANDOM, UNKNOWN, reward(76.0))
+    assert found == "no better than random: 76.000 ± 9.971 in training, random 76.000 ± 9.971"
+    assert random_words(RANDOM, UNKNOWN, None) == RANDOM_WORDS
+    assert random_words(RANDOM, UNKNOWN, reward(76.0)._replace(is_biased=True)) == RANDOM_WORDS
+    found = random_words(RandomPlay(0.0, 0.0, 4.0, 100, False), UNKNOWN, reward(0.01, std=0.0))
     assert found == "random play: mean reward 0.000 ± 0.000 (95 %, 100 episodes)"
 
 

@@ -23,7 +23,7 @@ from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.features import is_flat
 from entity_env.agents.training.schedule import values_of
 from entity_env.agents.training.tracking.progress import TrainProgress
-from entity_env.agents.training.tracking.rewards import MOST_UNFINISHED
+from entity_env.agents.training.tracking.rewards import MOST_UNFINISHED, UNKNOWN, PolicyScores
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
 from entity_env.core.validation import num_cores
 from entity_env.core.vec_obs import VecEnvironment
@@ -125,25 +125,35 @@ class RunHistory:
         self.shown |= {hint.name: hint for hint in news}
         return news
 
-    def hints(self, last: TrainProgress, config: PPOConfig) -> list[Hint]:
-        """Hints at the end of a run.
+    def hints(
+        self,
+        last: TrainProgress,
+        config: PPOConfig,
+        scores: PolicyScores = UNKNOWN,
+        late: tuple[int, float] = (0, 0.0),
+    ) -> list[Hint]:
+        """Hints at the end of a run, with the `scores` of its last network.
 
-        Before the first update, a hint about `max_train_time_s` if it is set. After fewer than
+        Before the first update, a hint about `max_train_time_s` if it is over; `late` has the steps
+        of the rollout and the seconds since the start at that time. After fewer than
         `LEAST_UPDATES` updates, `early_hints`, unless too many episodes are unfinished; otherwise
         `final_hints`.
         """
         if not self._num_updates:
-            return [] if config.max_train_time_s is None else [_no_update(config.max_train_time_s)]
-        run = RunView(self._points, last, config)
+            limit_s = config.max_train_time_s
+            return [_no_update(limit_s, *late)] if limit_s is not None and late[0] else []
+        run = RunView(self._points, last, config, scores)
         is_whole = self._num_updates >= LEAST_UPDATES or last.unfinished > MOST_UNFINISHED
         return final_hints(run) if is_whole else early_hints(run)
 
 
-def _no_update(limit_s: float) -> Hint:
+def _no_update(limit_s: float, num_steps: int, elapsed_s: float) -> Hint:
+    steps = "a step" if num_steps == 1 else f"{num_steps} steps"
     return Hint(
         "no_update",
-        f"no update was finished within {limit_s:g} s: give more time, or use fewer environments "
-        "(--num-envs); entity-env check measures how long a step of the game takes",
+        f"no update was finished within {limit_s:g} s: {steps} of all environments took "
+        f"{elapsed_s:.3g} s; give more time, or use fewer environments (--num-envs); entity-env "
+        "check measures how long a step of the game takes",
     )
 
 

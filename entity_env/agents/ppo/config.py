@@ -217,7 +217,8 @@ class PPOConfig:
         """Settings that suit the environments, overridden by the given ones.
 
         If the preset is fitted (see `Preset.is_fitted`), this resets the environments and plays a
-        few episodes at random, usually for two seconds at most: reset them again before use.
+        few episodes at random, for 20 seconds at most: reset them again before use. With
+        `max_train_time_s`, does so for all presets, so that several rollouts fit in the time.
 
         Args:
             preset: one of `PRESETS`; None = by the spaces. If observations have a fixed size and no
@@ -238,12 +239,22 @@ class PPOConfig:
         # The class refuses values of other types; skip them here.
         sizes = {name: settings.get(name) for name in ("total_steps", "num_steps")}
         given = {name: value for name, value in sizes.items() if isinstance(value, int)}
-        seen = GameFigures.of(vec) if found.is_fitted else None
+        limit_s = settings.get("max_train_time_s")
+        limit_s = limit_s if isinstance(limit_s, int | float) else None
+        seen = most_steps = None
+        if found.is_fitted or limit_s is not None:
+            seen = GameFigures.of(vec, max_train_time_s=limit_s)
+            most_steps = seen.steps_within(limit_s, getattr(vec, "num_workers", 0))
         num_envs = vec.num_rows // num_agents
         net = settings.get("net")
         remembers = isinstance(net, RogueNetConfig | MLPConfig | CNNConfig) and net.memory > 0
         own = found.defaults_for(
-            num_agents, seen=seen, num_envs=num_envs, remembers=remembers, **given
+            num_agents,
+            seen=seen,
+            num_envs=num_envs,
+            remembers=remembers,
+            most_steps=most_steps,
+            **given,
         )
         return cls(**{**own.settings, **settings})
 

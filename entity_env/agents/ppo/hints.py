@@ -14,12 +14,18 @@ from functools import cached_property
 from itertools import count
 from pathlib import Path
 from statistics import median
-from typing import Final, NamedTuple
+from typing import Final
 
 from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.training.schedule import values_of
 from entity_env.agents.training.tracking.progress import TrainProgress
-from entity_env.agents.training.tracking.rewards import MOST_UNFINISHED
+from entity_env.agents.training.tracking.rewards import (
+    MOST_UNFINISHED,
+    UNKNOWN,
+    VERDICT_EPISODES,
+    PolicyScores,
+    Spread,
+)
 
 LEAST_UPDATES: Final = 10
 """Minimum number of updates for judging a run."""
@@ -154,20 +160,6 @@ def _next_folder(folder: Path) -> Path:
     return next(each for each in numbers if not each.exists())
 
 
-class _Rewards(NamedTuple):
-    """Rewards of episodes: mean, standard deviation, number; whether from random play."""
-
-    mean: float
-    std: float
-    num_episodes: int
-    is_random: bool = False
-
-    def is_above(self, other: _Rewards) -> bool:
-        """True if this mean is larger by more than chance explains."""
-        errors = [each.std / math.sqrt(max(1, each.num_episodes)) for each in (self, other)]
-        return self.mean - other.mean > _STANDARD_ERRORS * math.hypot(*errors)
-
-
 @dataclass(frozen=True)
 class RunView:
     """A run so far, as input of the rules.
@@ -175,11 +167,13 @@ class RunView:
     Args:
         points: metrics after some updates since the start, at least one.
         last: metrics after the last update.
+        scores: of the last network, at the end of an evaluated run.
     """
 
     points: Sequence[TrainProgress]
     last: TrainProgress
     config: PPOConfig
+    scores: PolicyScores = UNKNOWN
 
     @cached_property
     def is_whole(self) -> bool:
@@ -197,27 +191,33 @@ class RunView:
         return self.last.step / max(1, self.last.total)
 
     @cached_property
-    def reference(self) -> _Rewards | None:
+    def reference(self) -> Spread | None:
         """Rewards without learning; None if unknown.
 
-        Those of random play, if 20 or more episodes were measured as in training. Otherwise those
+        Those of random play, if 100 or more episodes were measured as in training. Otherwise those
         of the first episode of nearly every row, because the first 20 episodes to end would be the
         shortest ones; in fewer than 20 rows, those of about 20 episodes. None until these have
         ended. Also None if the first episodes of 20 or more rows ended in the second half of the
         run and the reward has not risen since, because they may already show learning.
         """
-        found = self.last.random_play
-        if found is not None and found.is_like_training and found.num_episodes >= _LEAST_EPISODES:
-            return _Rewards(found.mean_reward, found.std_reward, found.num_episodes, is_random=True)
+        if self.is_random_reference and self.last.random_play is not None:
+            return self.last.random_play.reward.spread
         point = self.fair[0] if self.fair else None
         if point is None:
             return None
         seen = point.rollouts
         if not seen.num_rows or seen.num_first < _LEAST_EPISODES:
             return self.rewards(point)
-        first = _Rewards(seen.first_mean, seen.first_std, seen.num_first)
+        first = Spread(seen.first_mean, seen.first_std, seen.num_first)
         is_late = point.step > _LATEST_FIRST * self.last.total
-        return None if is_late and not self.rewards(self.last).is_above(first) else first
+        return None if is_late and not self.is_above(self.rewards(self.last), first) else first
+
+    @property
+    def is_random_reference(self) -> bool:
+        """True if `reference` is random play."""
+        found = self.last.random_play
+        has_many = found is not None and found.num_episodes >= VERDICT_EPISODES
+        return found is not None and found.is_like_training and has_many
 
     @cached_property
     def fair(self) -> list[TrainProgress]:
@@ -229,10 +229,10 @@ class RunView:
             and point.rollouts.num_first >= _MOST_FIRST * point.rollouts.num_rows
         ]
 
-    def rewards(self, point: TrainProgress) -> _Rewards:
+    def rewards(self, point: TrainProgress) -> Spread:
         """Rewards of the last episodes at a point."""
         number = point.window or min(point.num_episodes, self.config.episode_window)
-        return _Rewards(point.mean_reward, point.std_reward, number)
+        return Spread(point.mean_reward, point.std_reward, number)
 
     @cached_property
     def is_comparable(self) -> bool:
@@ -251,17 +251,46 @@ class RunView:
         return self.last.unfinished <= MOST_UNFINISHED and not _is_zero_sum(points)
 
     @cached_property
+    def evaluation(self) -> Spread | None:
+        """Rewards of the last network outside training, by its better policy; None if unknown."""
+        if self.scores.better is not None:
+            return self.scores.better.spread
+        names = ("mean_reward", "std_reward", "num_episodes")
+        found = [self.last.metrics.get(f"evaluation/{name}") for name in names]
+        known = [each for each in found if each is not None]
+        return Spread(known[0], known[1], int(known[2])) if len(known) == len(names) else None
+
+    @cached_property
+    def beats_random(self) -> bool:
+        """True if the last evaluation was better than random play."""
+        found, random = self.evaluation, self.last.random_play
+        return found is not None and random is not None and found.is_above(random.reward.spread)
+
+    @cached_property
     def has_risen(self) -> bool:
         reference = self.reference
-        return reference is not None and self.rewards(self.last).is_above(reference)
+        return reference is not None and self.is_above(self.rewards(self.last), reference)
 
     @cached_property
     def is_stuck(self) -> bool:
-        """True if the reward is known to be flat, after a good part of the run."""
-        if not self.is_comparable or self.reference is None or self.has_risen:
+        """True if the reward is shown to be flat, after a good part of the run."""
+        if self.has_risen or self.beats_random or not self.is_comparable:
+            return False
+        if self.reference is None or not self.rewards(self.last).is_no_better(self.reference):
             return False
         num_first = self.last.rollouts.num_first
         return self.share >= _LEAST_SHARE and self.last.num_episodes >= 2 * num_first
+
+    @property
+    def may_be_stuck(self) -> bool:
+        """True if the reward is flat, or if too few episodes ended to tell."""
+        is_unclear = self.last.unfinished > MOST_UNFINISHED or not self.last.num_episodes
+        return self.is_stuck or (is_unclear and not self.has_risen and not self.beats_random)
+
+    @staticmethod
+    def is_above(one: Spread, other: Spread) -> bool:
+        """True if a mean of training is larger; stricter, because every update asks."""
+        return one.is_above(other, _STANDARD_ERRORS)
 
     def freedom(self, point: TrainProgress) -> float:
         """Entropy as a share of the entropy of equally likely choices.
@@ -488,7 +517,7 @@ def _poor_value(run: RunView) -> Iterator[Hint]:
 def _hidden(run: RunView) -> Iterator[Hint]:
     found = run.last.rollouts
     is_known = found.num_repeated >= _LEAST_REPEATED and found.unexplained > _LEAST_UNEXPLAINED
-    if run.is_stuck and is_known and not run.config.net.memory:
+    if run.may_be_stuck and is_known and not run.config.net.memory:
         yield Hint(
             "hidden",
             f"{found.unexplained:.0%} of the variance of rewards is among equal decisions on equal "
@@ -550,9 +579,10 @@ def early_hints(run: RunView) -> list[Hint]:
 def final_hints(run: RunView) -> list[Hint]:
     """Hints at the end of a run.
 
-    Too many unfinished episodes, or none that ended, come first, followed by `early_hints`. If the
-    reward rose, the only hints are mistakes in the game, and that the reward fell again. If the
-    reward is flat, all rules apply; if this is not known, `early_hints`.
+    Too many unfinished episodes, or none that ended, come first, followed by `early_hints` and the
+    hint on memory. If the reward rose, or the last evaluation is better than random play, the only
+    hints are mistakes in the game, and that the reward fell again. If the reward is flat, all rules
+    apply; if this is not known, `early_hints`.
     """
     found = [hint for rule in _MISTAKES for hint in rule(run)]
     last, scored = run.last, run.scored
@@ -562,21 +592,22 @@ def final_hints(run: RunView) -> list[Hint]:
             "last finished ones, so the mean reward of training is that of short episodes; compare "
             "runs by their evaluations, or train longer"
         )
-        return [Hint("unfinished", told), *early_hints(run)]
+        return [Hint("unfinished", told), *early_hints(run), *_hidden(run)]
     if last.num_episodes == 0:
         told = f"no episode has ended in {last.step:,} steps: let the game truncate its episodes, "
-        return [Hint("no_episode", f"{told}or train longer"), *early_hints(run)]
+        hint = Hint("no_episode", f"{told}or train longer")
+        return [hint, *early_hints(run), *_hidden(run)]
     if run.has_risen and len(scored) > 1 and "rating" not in last.metrics:
         return [*found, *_lost(run)]
     if not run.is_stuck:
-        return early_hints(run)
+        return [*found, *_lost(run)] if run.beats_random else early_hints(run)
     hints = [Hint("no_rise", _no_rise(run)), *early_hints(run)]
     return hints + [hint for rule in _LATE for hint in rule(run)]
 
 
 def _no_rise(run: RunView) -> str:
     reference, reward = run.reference or run.rewards(run.last), run.last.mean_reward
-    if reference.is_random:
+    if run.is_random_reference:
         told = "the reward is no better than random play"
         return f"{told}: {reward:.3g}, random {reference.mean:.3g}"
     grew = reward > reference.mean
@@ -588,7 +619,7 @@ def _lost(run: RunView) -> Iterator[Hint]:
     if not run.fair:
         return
     best, reference = max(run.fair, key=lambda each: each.mean_reward), run.reference
-    if reference is None or not run.rewards(best).is_above(run.rewards(run.last)):
+    if reference is None or not run.is_above(run.rewards(best), run.rewards(run.last)):
         return
     fallen = best.mean_reward - run.last.mean_reward
     if fallen > 0.5 * (best.mean_reward - reference.mean):

@@ -65,8 +65,12 @@ value errors.
 """
 
 
-def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs], None]) -> Rollout:
+def collect(
+    collector: Collector, num_steps: int, after_step: Callable[[VecObs], bool | None]
+) -> Rollout:
     """Plays `num_steps` steps, continuing from the last rollout.
+
+    `after_step` is called after every step; True ends the rollout there.
 
     Raises `TrainingDivergedError` if outputs of the network or returns are not finite,
     `SchemaError` if a reward or feature is not, and `ProtocolError` if the final observation of a
@@ -97,7 +101,9 @@ def collect(collector: Collector, num_steps: int, after_step: Callable[[VecObs],
         collector.require_finite(trajectories, t)
         finals.add(next_obs, t, memory.states)
         memory.restart(next_obs.done)
-        after_step(next_obs)
+        if after_step(next_obs):
+            trajectories, logprobs = trajectories.first(t + 1), logprobs[: t + 1]
+            break
     trajectories.is_ready[-1] = collector.next_obs.is_ready
     if not trajectories.done[-1].all():  # unused if every episode has just ended
         trajectories.values[-1] = net.values(collector.next_obs, **past_argument(memory.past))

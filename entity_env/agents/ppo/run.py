@@ -44,7 +44,7 @@ from entity_env.agents.training.tracking.progress import (
 )
 from entity_env.agents.training.tracking.provenance import about_training
 from entity_env.agents.training.tracking.recorders import Recorder, require_recorders
-from entity_env.agents.training.tracking.rewards import RandomPlay
+from entity_env.agents.training.tracking.rewards import PolicyScores, RandomPlay
 from entity_env.agents.training.tracking.rollout_figures import RolloutFigures
 from entity_env.agents.training.tracking.run_writer import (
     add_random_play,
@@ -130,6 +130,9 @@ class Run(TrainState):
         """True while features are normalized only by the first observations."""
         self._decisions_per_step = 0.0
         """In the last rollout, of all ranks together; below `num_rows` if agents take turns."""
+        self._last_step: int | None = None
+        self._stopped_after = 0, 0.0
+        """Steps of the last rollout, and seconds since the start, when the time was over."""
         self._elapsed_before = 0.0
         self._episodes_before = 0
         self.speed = SpeedMeter()
@@ -144,6 +147,9 @@ class Run(TrainState):
     def stop(self, reason: str = "") -> None:
         self.stop_reason = reason
         self.is_stopping = True
+
+    def stop_at(self, step: int) -> None:
+        self._last_step = step
 
     def reserve_time(self, seconds: float) -> None:
         self.limit.reserve(seconds)
@@ -205,7 +211,7 @@ class Run(TrainState):
         return recorded
 
     def end(self, error: BaseException | None = None) -> None:
-        """Completes `run.json`, then calls `on_end` of all callbacks; does nothing the second time.
+        """Calls `on_end` of all callbacks and completes `run.json`; does nothing the second time.
 
         Exceptions of callbacks become notes on `error`. Without `error`, the first exception is
         raised after all calls, with the others as notes.
@@ -215,8 +221,7 @@ class Run(TrainState):
         self._has_ended = True
         self.error = error
         self.interrupt.is_ending = True
-        self._hints = self.history.hints(self.progress, self._advised)
-        self.describe(compiled_from_step=self._compiled_from_step(), **hint_facts(self._hints))
+        self.describe(compiled_from_step=self._compiled_from_step())
         for callback in self.callbacks:
             try:
                 with _naming(callback, "on_end"):
@@ -227,6 +232,9 @@ class Run(TrainState):
                 else:
                     name = f"{type(callback).__name__}.on_end"
                     add_note(self.error, f"{name} failed, too: {text_of(failure)}")
+        scores = PolicyScores.from_json(self._facts.get("evaluated"))
+        self._hints = self.history.hints(self.progress, self._advised, scores, self._stopped_after)
+        self.describe(**hint_facts(self._hints))
         if error is None and self.error is not None:
             raise self.error
 
@@ -364,38 +372,45 @@ class Run(TrainState):
         """
 
         watching = [each for each in self.callbacks if type(each).on_step is not Callback.on_step]
+        per_step = self._decisions_per_step or self.num_rows
+        steps_left = math.ceil((self.config.total_steps - self.learner.step) / per_step)
+        num_steps = min(self.config.num_steps, steps_left)
+        done_steps = num_decisions = num_next = 0
 
-        def after_step(obs: VecObs) -> None:
+        def after_step(obs: VecObs) -> bool:
+            nonlocal done_steps, num_decisions, num_next
+            done_steps, num_decisions = done_steps + 1, num_decisions + num_next
+            num_next = int(np.count_nonzero(obs.is_ready))
             self.meter.add(obs)
             for callback in watching:
                 with _naming(callback, "on_step"):
                     callback.on_step(self, obs)
-            if self.limit.is_over and not self.is_stopping:
-                self.stop(f"max_train_time_s={self.limit.limit_s:g} is over")
-            if self.is_stopping:
+            is_last = self._is_last_step(done_steps, num_steps, num_decisions)
+            if self.is_stopping and not is_last:
                 raise KeyboardInterrupt
             check()
+            return is_last
 
-        per_step = self._decisions_per_step or self.num_rows
-        steps_left = math.ceil((self.config.total_steps - self.learner.step) / per_step)
-        num_steps = min(self.config.num_steps, steps_left)
         self.meter.start_rollout()
         rollout = None
         try:
             check()
             if not self.is_stopping:
                 self.meter.restart(collector.stagger())
+                num_next = int(np.count_nonzero(collector.next_obs.is_ready))
                 rollout = collect(collector, num_steps, after_step)
         except KeyboardInterrupt:
             self.is_stopping = True
         num_decisions = -1 if rollout is None else len(rollout)
         figures = self.meter.figures().to_json(), [*collector.meter.figures]
-        reports = self.peers.gather_reports((num_decisions, figures, self.stop_reason))
+        stops = self.is_stopping, self.stop_reason
+        reports = self.peers.gather_reports((num_decisions, figures, stops))
         counts = [count for count, *_ in reports]
-        if rollout is None or min(counts) < 0:
+        if any(stops for *_, (stops, _) in reports):
             self.is_stopping = True
-            reasons = (reason for *_, reason in reports if reason is not None)
+            reasons = (reason for *_, (_, reason) in reports if reason is not None)
             self.stop_reason = next(reasons, None)
+        if rollout is None or min(counts) < 0:
             raise KeyboardInterrupt
         if not any(counts):
             raise ProtocolError(
@@ -406,6 +421,25 @@ class Run(TrainState):
         self.rollouts = RolloutFigures.merged([each for _, (_, each), _ in reports])
         self._decisions_per_step = sum(counts) / num_steps
         return rollout, sum(counts)
+
+    def _is_last_step(self, done_steps: int, num_steps: int, num_decisions: int) -> bool:
+        """True if the rollout ends after this step, because the run ends after its update.
+
+        Also stops the run if its time is over. Its last rollout then counts if at least half of it
+        is done, or if there was no update yet and more than one step is done.
+
+        Args:
+            done_steps, num_decisions: of this rollout so far.
+            num_steps: of a whole rollout.
+        """
+        if self.is_stopping:
+            return False
+        if self.limit.is_over:
+            self.stop(f"max_train_time_s={self.limit.limit_s:g} is over")
+            self._stopped_after = done_steps, self.limit.elapsed_s
+            return done_steps > 1 and (2 * done_steps >= num_steps or not self.learner.update)
+        step = None if self.peers.size > 1 else self._last_step
+        return step is not None and self.learner.step + num_decisions >= step
 
     def save_if_due(self, collector: Collector) -> None:
         if time.monotonic() - self._saved >= self.config.checkpoint_interval_s:

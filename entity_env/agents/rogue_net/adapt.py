@@ -110,7 +110,9 @@ def renamed(weights: Weights, names: Mapping[str, str]) -> Weights:
     tensors = {
         new: weights.tensors[old] for old, new in zip(before, after, strict=True)
     }  # both in the order of the spaces
-    return Weights(obs_space, action_space, config, tensors)
+    return replace(
+        weights, obs_space=obs_space, action_space=action_space, config=config, tensors=tensors
+    )
 
 
 def _renamed_config(config: NetConfig, names: Mapping[str, str]) -> NetConfig:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, Final, TypeAlias
 
@@ -51,12 +51,34 @@ class Weights:
 
     Args:
         tensors: parameters and statistics by name; may be read-only.
+        greedy: the network plays better if it takes its most probable actions, by the evaluation at
+            the end of its training; agents that are not told otherwise then do so. False = it plays
+            better, or as well, if it samples; None = unknown.
+        game: name and identity of the game that it was trained on, see `authoring.identity`; empty
+            if unknown.
     """
 
     obs_space: ObsSpace
     action_space: Mapping[ActionName, ActionSpace]
     config: NetConfig
     tensors: Tensors
+    greedy: bool | None = None
+    game: Mapping[str, str | int] = field(default_factory=dict)
+
+    def plays_greedily(
+        self, greedy: bool | None, temperature: float = 1.0, *, if_unknown: bool = False
+    ) -> bool:
+        """Whether an agent takes the most probable actions.
+
+        Args:
+            greedy: as requested; None = what plays better, but a temperature requests samples.
+            if_unknown: the answer if neither is known.
+        """
+        if greedy is not None:
+            return greedy
+        if temperature != 1.0:
+            return False
+        return if_unknown if self.greedy is None else self.greedy
 
     def operations(self) -> tuple[Operation, ...]:
         return operations(self.obs_space, self.action_space, self.config)
@@ -69,7 +91,7 @@ class Weights:
             for name, tensor in self.tensors.items()
             if name.startswith(VALUE_NET)
         }
-        return Weights(self.obs_space, {}, config, tensors)
+        return replace(self, action_space={}, config=config, tensors=tensors)
 
     def without_memory(self) -> Weights:
         """This network without its memory.
@@ -89,7 +111,7 @@ class Weights:
             if not name.startswith((_MEMORY, VALUE_NET + _MEMORY))
         }
         config = replace(self.config, memory=0)
-        return Weights(self.obs_space, self.action_space, config, tensors)
+        return replace(self, config=config, tensors=tensors)
 
     def with_memory_beside(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
         """Tensors of a network without memory, and the memory of this one, which nothing reads."""
@@ -131,7 +153,7 @@ class Weights:
         }
         tensors |= {"auxiliary_heads.value.weight": weight, "auxiliary_heads.value.bias": bias}
         config = replace(config, separate_value=False, value_scale=False)
-        return Weights(self.obs_space, self.action_space, config, tensors)
+        return replace(self, config=config, tensors=tensors)
 
     def rogue_net_config(self) -> RogueNetConfig:
         """The configuration of a RogueNet; raises `SchemaError` for other networks."""
@@ -162,6 +184,22 @@ class Weights:
             more = f", and {len(faults) - _MAX_LISTED} more" if len(faults) > _MAX_LISTED else ""
             listed = "; ".join(faults[:_MAX_LISTED])
             raise CheckpointError(f"{where} does not match {source}: {listed}{more}")
+
+
+def facts_to_json(weights: Weights) -> dict[str, object]:
+    """What is known about a network besides its parameters, as JSON."""
+    found: dict[str, object] = {} if weights.greedy is None else {"greedy": weights.greedy}
+    return found | ({"game": dict(weights.game)} if weights.game else {})
+
+
+def facts_from_json(data: Mapping[str, object]) -> tuple[bool | None, dict[str, str | int]]:
+    """`greedy` and `game` of `Weights`; unknown for other types."""
+    greedy, game = data.get("greedy"), data.get("game")
+    known = game.items() if isinstance(game, dict) else ()
+    return (
+        greedy if isinstance(greedy, bool) else None,
+        {str(name): each for name, each in known if isinstance(each, str | int)},
+    )
 
 
 def value_head(tensors: Tensors) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

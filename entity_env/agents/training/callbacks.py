@@ -78,7 +78,16 @@ class TrainState(ABC):
     def stop(self, reason: str = "") -> None:
         """Ends the run after this step, with a checkpoint, and sets `TrainResult.stop_reason`.
 
-        An unfinished rollout is discarded. All ranks of a process group end.
+        An unfinished rollout is discarded. All ranks of a process group end. When
+        `max_train_time_s` is over, in contrast, the run also learns from half a rollout or more.
+        """
+
+    @abstractmethod
+    def stop_at(self, step: int) -> None:
+        """Ends the run after the update that reaches a step.
+
+        If there is a single rank, its rollout ends at that step, as that of a run whose time was
+        over there. Schedules still follow `total_steps`.
         """
 
     @abstractmethod

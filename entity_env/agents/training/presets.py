@@ -5,6 +5,7 @@ Used by the trainer and the command line.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -22,10 +23,13 @@ from entity_env.errors import UsageError
 PROBE_ENVS: Final = 4
 """Number of environments to play at random, each for several episodes."""
 _PROBE_EPISODES: Final = 4
-_PROBE_STEPS: Final = 8
-"""Minimum number of probe steps, however long they take."""
 _PROBE_DECISIONS: Final = 10_000
-_PROBE_S: Final = 2.0
+_PROBE_S: Final = 20.0
+"""Time limit of random play; if it is over, the episodes so far are not used."""
+_PROBE_SHARE: Final = 0.05
+"""Largest share of a run's time for random play."""
+_LEARNED_PER_S: Final = 2000.0
+"""Decisions per second that a core learns from, for the plan of a run with a time limit."""
 
 
 class GameFigures(NamedTuple):
@@ -35,10 +39,14 @@ class GameFigures(NamedTuple):
         mean_length: mean decisions per agent and episode, over equally many first episodes from
             every row. If a row finished no episode: all decisions, divided by the number of
             finished episodes or the number of rows, whichever is larger.
-        is_cut: True if most episodes were truncated, or none ended.
+        is_cut: True if most episodes were truncated. The running episode of a row that finished
+            none counts as one that was not.
         decisions_per_step: mean decisions of a row per step, 1 unless agents take turns.
         is_continuous: True if any action is continuous.
         num_entities: mean number of entities per decision.
+        is_whole: False if play took too long and was stopped. The number of steps then depends on
+            the machine, so no default may follow from the other figures except `is_continuous`.
+        decisions_per_s: speed of play, without the first step, which may compile the game.
     """
 
     mean_length: float
@@ -46,29 +54,40 @@ class GameFigures(NamedTuple):
     decisions_per_step: float
     is_continuous: bool = False
     num_entities: float = 0.0
+    is_whole: bool = True
+    decisions_per_s: float = math.inf
 
     @classmethod
-    def of(cls, vec: VecEnvironment, seed: int = 0) -> GameFigures:
+    def of(
+        cls, vec: VecEnvironment, seed: int = 0, max_train_time_s: float | None = None
+    ) -> GameFigures:
         """Resets environments and plays them at random.
 
-        Stops after four episodes of every row, after 10,000 decisions, or after two seconds if at
-        least eight steps are done.
+        Stops after four episodes of every row or after 10,000 decisions, however long they take. If
+        they take over 20 seconds, or over a twentieth of `max_train_time_s`, stops earlier, see
+        `is_whole`.
 
         Args:
             vec: a few environments, with autoreset "same_step".
             seed: of the environments and actions.
         """
         rng, space = np.random.default_rng(seed), vec.action_space()
-        obs, began = vec.reset(seed=seed), time.monotonic()
-        num_rows = len(obs)
+        obs, num_rows, now = vec.reset(seed=seed), vec.num_rows, time.monotonic
+        limit_s = min(_PROBE_S, _PROBE_SHARE * (max_train_time_s or math.inf))
         lengths: dict[tuple[int, int], list[int]] = {}
-        steps = decisions = cut = ended = num_entities = 0
+        steps = decisions = cut = ended = num_entities = num_timed = 0
+        began, played_s = now(), 0.0
         while decisions < _PROBE_DECISIONS and not _are_enough(lengths, num_rows):
-            if steps >= _PROBE_STEPS and time.monotonic() - began > _PROBE_S:
+            if steps > 1 and played_s > limit_s:
                 break
-            decisions += int(np.count_nonzero(obs.is_ready))
+            num_ready = int(np.count_nonzero(obs.is_ready))
+            decisions += num_ready
             num_entities += sum(len(each.values) for each in obs.features.values())
             obs = vec.act(random_actions(obs, space, rng))
+            if steps:
+                played_s, num_timed = now() - began, num_timed + num_ready
+            else:
+                began = now()
             steps += 1
             for each in obs.episodes:
                 lengths.setdefault((each.env_id, each.agent_id), []).append(each.length)
@@ -78,11 +97,20 @@ class GameFigures(NamedTuple):
         first = [length for each in lengths.values() for length in each[:whole]]
         return cls(
             sum(first) / len(first) if first else decisions / max(ended, num_rows),
-            2 * cut > ended or not ended,
+            2 * cut > ended + num_rows - len(lengths),
             decisions / (steps * num_rows),
             any(isinstance(each, ContinuousActionSpace) for each in space.values()),
             num_entities / max(decisions, 1),
+            decisions >= _PROBE_DECISIONS or _are_enough(lengths, num_rows),
+            num_timed / played_s if played_s else math.inf,
         )
+
+    def steps_within(self, max_train_time_s: float | None, num_workers: int) -> int | None:
+        """Number of decisions that a run is expected to make in its time; None = no limit."""
+        if max_train_time_s is None:
+            return None
+        decision_s = 1 / self.decisions_per_s / max(1, num_workers) + 1 / _LEARNED_PER_S
+        return max(1, int(max_train_time_s / decision_s))
 
 
 def _are_enough(lengths: Mapping[tuple[int, int], list[int]], num_rows: int) -> bool:
@@ -93,6 +121,7 @@ _STEPS: Final = (16, 128)
 """Range of steps per rollout from which the number of environments follows. With fewer steps, an
 advantage covers few rewards; with more, few environments fit into a rollout.
 """
+_LEAST_ROLLOUTS: Final = 4
 _LEAST_ENVS: Final = 8
 _MOST_ENVS: Final = 128
 _LEAST_EPISODES: Final = 4
@@ -159,6 +188,7 @@ class Preset:
         num_envs: int | None = None,
         num_steps: int | None = None,
         remembers: bool = False,
+        most_steps: int | None = None,
     ) -> Defaults:
         """Number of environments and fields of `PPOConfig` for a game.
 
@@ -170,34 +200,27 @@ class Preset:
             num_steps: None = chosen by this method; used only with `seen` and `is_fitted`.
             remembers: the network has a memory. It learns through the steps of a rollout, which
                 then cover two episodes instead of half of one, with another minibatch size.
+            most_steps: decisions for which the run is expected to have time, see
+                `GameFigures.steps_within`. Rollouts are planned for them, if they are fewer than
+                `total_steps`, so a slow game also has several rollouts.
         """
         of_memory = {"minibatch_size": _MEMORY_MINIBATCH} if remembers else {}
-        num_envs = num_envs or self.own.get("num_envs")
-        num_steps = num_steps or self.own.get("num_steps")
+        sizes = num_envs or self.own.get("num_envs"), num_steps or self.own.get("num_steps")
         kept = {name: x for name, x in self.own.items() if name not in ("total_steps", "num_envs")}
         if seen is None or not self.is_fitted:
-            num_envs = num_envs or self.num_envs
-            settings = self.settings_for(num_envs * num_agents, total_steps)
+            num_envs = sizes[0] or self._num_envs_within(num_agents, most_steps)
+            settings = self.settings_for(num_envs * num_agents, total_steps, most_steps)
             return Defaults(num_envs, settings | of_memory | kept)
         settings = {**self.settings, **of_memory}
-        total = settings["total_steps"] if total_steps is None else total_steps
-        size = self._rollout_size(total)
-        per_step = num_agents * seen.decisions_per_step
-        length = seen.mean_length / seen.decisions_per_step
-        if num_envs is None:
-            covered = 2 * length if remembers else length / 2
-            wanted = num_steps or max(_STEPS[0], min(covered, _STEPS[1]))
-            num_envs = max(_LEAST_ENVS, min(round(size / (wanted * per_step)), _MOST_ENVS))
-        num_steps = num_steps or max(_STEPS[0] // 2, round(size / (num_envs * per_step)))
-        # Less in short runs: a staggered reset interrupts an episode, so fewer episodes end.
-        staggered = min(length, total / (num_envs * per_step) / _LEAST_EPISODES)
-        settings |= {"total_steps": total, "num_steps": num_steps}
-        settings["staggered_steps"] = int(staggered)
-        decisions = round(seen.mean_length)
-        reasons = [
-            f"{num_envs} environments x {num_steps} steps: episodes last about {decisions} "
-            f"decision{'s' * (decisions != 1)}"
-        ]
+        settings["total_steps"] = total = total_steps or settings["total_steps"]
+        if not seen.is_whole:  # the machine determined how far play came
+            seen = GameFigures(math.nan, False, 1.0, seen.is_continuous)
+        planned = min(total, most_steps or total)
+        num_envs, rollouts, reason = self._rollouts(
+            num_agents, planned, seen, sizes, remembers=remembers, is_limited=most_steps is not None
+        )
+        settings |= rollouts
+        reasons = [reason]
         if seen.is_cut and "gamma" not in kept:
             low, high = _CUT_GAMMAS
             settings["gamma"] = round(max(low, min(1 - 1 / seen.mean_length, high)), 4)
@@ -208,26 +231,81 @@ class Preset:
             reasons += why
         return Defaults(num_envs, settings | kept, tuple(reasons))
 
-    def settings_for(self, num_rows: int, total_steps: int | None = None) -> dict[str, Any]:
+    def _rollouts(
+        self,
+        num_agents: int,
+        total_steps: int,
+        seen: GameFigures,
+        sizes: tuple[int | None, int | None],
+        *,
+        remembers: bool,
+        is_limited: bool,
+    ) -> tuple[int, dict[str, int], str]:
+        """Number of environments, settings of the rollouts, and a sentence about them.
+
+        Args:
+            total_steps: number of decisions for which rollouts are planned.
+            seen: with a mean length of NaN if it is unknown.
+            sizes: number of environments and steps, as far as given.
+            is_limited: `total_steps` follows from a time limit and may be very small.
+        """
+        num_envs, num_steps = sizes
+        least_envs, least_steps = (1, 1) if is_limited else (_LEAST_ENVS, _STEPS[0] // 2)
+        size = self._rollout_size(total_steps)
+        per_step = num_agents * seen.decisions_per_step
+        if math.isnan(seen.mean_length):
+            most = self._num_envs_within(num_agents, total_steps if is_limited else None)
+            num_envs = num_envs or most
+            num_steps = num_steps or max(least_steps, round(size / (num_envs * per_step)))
+            why = "random play took too long to measure the length of episodes"
+            rollouts = {"num_steps": num_steps}
+            return num_envs, rollouts, f"{num_envs} environments x {num_steps} steps: {why}"
+        length = seen.mean_length / seen.decisions_per_step
+        if num_envs is None:
+            covered = 2 * length if remembers else length / 2
+            wanted = num_steps or max(_STEPS[0], min(covered, _STEPS[1]))
+            num_envs = max(least_envs, min(round(size / (wanted * per_step)), _MOST_ENVS))
+        num_steps = num_steps or max(least_steps, round(size / (num_envs * per_step)))
+        # Less in short runs: a staggered reset interrupts an episode, so fewer episodes end.
+        staggered = min(length, total_steps / (num_envs * per_step) / _LEAST_EPISODES)
+        rollouts = {"num_steps": num_steps, "staggered_steps": int(staggered)}
+        decisions = round(seen.mean_length)
+        why = f"episodes last about {decisions} decision{'s' * (decisions != 1)}"
+        return num_envs, rollouts, f"{num_envs} environments x {num_steps} steps: {why}"
+
+    def settings_for(
+        self, num_rows: int, total_steps: int | None = None, most_steps: int | None = None
+    ) -> dict[str, Any]:
         """Fields of `PPOConfig` without measurements of random play.
 
         Args:
             num_rows: agents of all environments.
-            total_steps: as in `defaults_for`.
+            total_steps, most_steps: as in `defaults_for`.
         """
         settings = dict(self.settings)
         if total_steps is not None:
             settings["total_steps"] = total_steps
-        if self.rollout_sizes is None:
-            return settings
-        size = self._rollout_size(settings["total_steps"])
-        return {**settings, "num_steps": max(size // num_rows, 8)}
+        if self.rollout_sizes is not None:
+            total = settings["total_steps"]
+            size = self._rollout_size(min(total, most_steps or total))
+            settings["num_steps"] = max(size // num_rows, 8)
+        if most_steps is not None and "num_steps" in settings:
+            most = most_steps // _LEAST_ROLLOUTS // num_rows
+            settings["num_steps"] = max(1, min(settings["num_steps"], most))
+        return settings
+
+    def _num_envs_within(self, num_agents: int, most_steps: int | None) -> int:
+        """The preset's number of environments, or fewer if they could not make a few rollouts."""
+        if most_steps is None:
+            return self.num_envs
+        most = most_steps // _LEAST_ROLLOUTS // (num_agents * _STEPS[0] // 2)
+        return max(1, min(self.num_envs, most))
 
     def _rollout_size(self, total_steps: int) -> int:
         """Number of decisions per rollout, at most a quarter of the run."""
         least, most = self.rollout_sizes or (1, total_steps)
         wanted = max(least, min(total_steps // self.num_rollouts, most))
-        return min(wanted, max(total_steps // 4, 1))
+        return min(wanted, max(total_steps // _LEAST_ROLLOUTS, 1))
 
 
 def _for_entities(

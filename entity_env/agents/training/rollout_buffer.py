@@ -59,6 +59,17 @@ class Trajectories:
             final_values=np.zeros(shape, dtype=np.float32),
         )
 
+    def first(self, num_steps: int) -> Trajectories:
+        """The first steps, as views."""
+        return Trajectories(
+            is_ready=self.is_ready[: num_steps + 1],
+            values=self.values[: num_steps + 1],
+            rewards=self.rewards[:num_steps],
+            terminated=self.terminated[:num_steps],
+            truncated=self.truncated[:num_steps],
+            final_values=self.final_values[:num_steps],
+        )
+
     @property
     def done(self) -> NDArray[np.bool_]:
         """`(num_steps, num_rows)`: the episode ended before observation `t + 1`."""

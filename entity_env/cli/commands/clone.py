@@ -32,6 +32,7 @@ from entity_env.cli.options import (
     Folder,
     GameName,
     GameSettings,
+    Greedy,
     ReadingLimits,
     SeedNumber,
     require_writable,
@@ -72,8 +73,7 @@ class DecisionSource:
     a game for several agents, repeat the option; the others are random."""
     episodes: Count = 100
     """With --play: number of episodes."""
-    greedy: bool = False
-    """With --play: trained agents take the most probable action."""
+    greedy: Greedy = None
     seed: SeedNumber = 1
     """Seed of the episodes and of training."""
     limits: ReadingLimits

@@ -188,7 +188,7 @@ class Evaluate:
             failures=self.failures,
         )
         played = _spread(game, planned.play, planned.num_blocks, self.episodes, self.address)
-        _report_episodes(names, played, players, load.greedy, self.as_json)
+        _report_episodes(names, played, players, self.as_json)
 
     def _run_match(self, game: Game, entrants: Mapping[str, str]) -> None:
         tell_of_changes(game, entrants.values())
@@ -220,7 +220,6 @@ def _report_episodes(
     players: Sequence[str],
     played: Sequence[Episode],
     agents: Sequence[Agent],
-    greedy: bool,
     as_json: bool,
 ) -> None:
     """Prints the figures of each player, and how trained agents chose their actions."""
@@ -233,9 +232,16 @@ def _report_episodes(
         for agent_id in range(len(players))
     ]
     _report(_as_json(figures), _table(players, figures), as_json)
-    if not as_json and any(isinstance(each, TrainedAgent) for each in agents):
-        words = "their most probable actions" if greedy else "sampled actions (see --greedy)"
-        echo(f"trained agents played {words}")
+    ways = {
+        name: "their most probable actions (see --sample)"
+        if agent.greedy
+        else "sampled actions (see --greedy)"
+        for name, agent in zip(players, agents, strict=True)
+        if isinstance(agent, TrainedAgent) and not as_json
+    }
+    for way in dict.fromkeys(ways.values()):
+        names = ", ".join(name for name, each in ways.items() if each == way)
+        echo(f"{'trained agents' if len({*ways.values()}) == 1 else names} played {way}")
 
 
 def _spread(

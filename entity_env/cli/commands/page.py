@@ -57,8 +57,14 @@ class WritePage:
     """Headline."""
     about: Annotated[Path | None, CliOption(metavar="FILE.md")] = None
     """Text below the headline, in Markdown."""
-    sample: bool = False
-    """Trained agents sample their actions instead of taking the most probable ones."""
+    greedy: Annotated[
+        bool | None,
+        CliOption(
+            "Trained agents take the most probable action, or sample.",
+            name="--greedy/--sample",
+            default="what plays better, as measured at the end of their training; else --greedy",
+        ),
+    ] = None
     clock_s: Clock = None
     pyodide: Annotated[
         str | None, CliOption(metavar="FOLDER|cdn", default="the folder in the cache, if it exists")
@@ -83,7 +89,7 @@ class WritePage:
         pyodide = Pyodide.find(self.pyodide)
         about = "" if self.about is None else _html_of(self.about)
         game = load_game(self.game, self.settings.texts)
-        agents, bots = _agents(game, Path(trial_job(game).folder), self.agents)
+        agents, bots = _agents(game, Path(trial_job(game).folder), self.agents, self.greedy)
         # The trial plays the files of bots where they are.
         kinds = {
             f"{bots.get(each.file, '')}{each.name.removeprefix(each.file)}": each.kind
@@ -116,7 +122,6 @@ class WritePage:
             about=about,
             seats=_seats(game, agents),
             clock_s=self.clock_s,
-            greedy=not self.sample,
             send=self.send,
             editable=self.edit,
         )
@@ -136,17 +141,18 @@ def _seats(game: Game, agents: Sequence[PageAgent]) -> list[str]:
 
 
 def _agents(
-    game: Game, folder: Path, texts: Sequence[str]
+    game: Game, folder: Path, texts: Sequence[str], greedy: bool | None
 ) -> tuple[list[PageAgent], dict[str, Path]]:
     """The agents, with different names and labels; and the files of bots, by name in the page.
 
     Args:
         folder: of the game.
+        greedy: as requested for all networks.
     """
     found: list[PageAgent] = []
     bots: dict[str, Path] = {}
     for text in texts:
-        agent, file = _agent(game, text)
+        agent, file = _agent(game, text, greedy)
         if file is not None:
             place = _place(file, folder, bots)
             bots[place] = file
@@ -159,7 +165,7 @@ def _agents(
     return found, bots
 
 
-def _agent(game: Game, text: str) -> tuple[PageAgent, Path | None]:
+def _agent(game: Game, text: str, greedy: bool | None) -> tuple[PageAgent, Path | None]:
     """An agent; for a bot its file, and as its name what follows that of the file."""
     is_whole = "=" not in text or _file(text).exists()
     label, _, source = ("", "", text) if is_whole else text.partition("=")
@@ -179,7 +185,9 @@ def _agent(game: Game, text: str) -> tuple[PageAgent, Path | None]:
         raise CheckpointError(f"--agent {source}: {error}") from error
     words = label or Path(source).resolve().stem
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", Path(source).resolve().stem) or "agent"
-    return PageAgent(f"{name}{SUFFIX}", words, "network", agent_bytes(weights)), None
+    is_greedy = weights.plays_greedily(greedy, if_unknown=True)
+    content = agent_bytes(weights)
+    return PageAgent(f"{name}{SUFFIX}", words, "network", content, greedy=is_greedy), None
 
 
 def _file(source: str) -> Path:

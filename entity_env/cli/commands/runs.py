@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
@@ -14,6 +14,7 @@ from rich.text import Text
 from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX, agent_bytes, write_agent
 from entity_env.agents.rogue_net.checkpoints.reader import read_network
 from entity_env.agents.rogue_net.onnx_net.file import ONNX_SUFFIX, write_onnx
+from entity_env.agents.rogue_net.weights import Weights
 from entity_env.agents.training.tracking.comparison import mixed_rules
 from entity_env.agents.training.tracking.runs import TrainingRun, read_about
 from entity_env.cli.command import Argument, CliOption
@@ -230,13 +231,20 @@ class Export:
     )
     """With --kaggle: the game that the agent was trained for, such as a file with your own adapter.
     Its code is run."""
-    greedy: bool = False
-    """With --kaggle: the agent takes the most probable action instead of sampling."""
+    greedy: Annotated[
+        bool | None,
+        CliOption(
+            "How the agent plays unless whoever loads it chooses: it takes the most probable "
+            "action, or samples.",
+            name="--greedy/--sample",
+            default="what plays better, as measured at the end of its training; else --sample",
+        ),
+    ] = None
 
     def run(self) -> None:
         out = self.out
-        if self.greedy and not self.kaggle:
-            raise UsageError("--greedy is for --kaggle: other files leave the choice to the player")
+        if self.greedy is not None and out.suffix == ONNX_SUFFIX:
+            raise UsageError(f"a file named *{ONNX_SUFFIX} computes logits: the engine chooses")
         if self.game and not self.kaggle:
             raise UsageError("--game is for --kaggle: other files do not contain the game")
         if self.kaggle:
@@ -246,7 +254,7 @@ class Export:
             raise UsageError(f"the file must be named *{SUFFIX} or *{ONNX_SUFFIX}, got {out}")
         if self.has_visible and out.suffix != ONNX_SUFFIX:
             raise UsageError(f"--visible is for a file named *{ONNX_SUFFIX}, got {out}")
-        weights = read_network(self.checkpoint)
+        weights = self._weights()
         ports: tuple[str, ...] = ()
         try:
             if out.suffix == SUFFIX:
@@ -268,17 +276,21 @@ class Export:
         for line in ports:
             echo(line)
 
+    def _weights(self) -> Weights:
+        found = read_network(self.checkpoint)
+        return found if self.greedy is None else replace(found, greedy=self.greedy)
+
     def _write_submission(self) -> None:
         from entity_env.interop.kaggle import ADAPTED, adapted_game
         from entity_env.interop.kaggle.submission import trained_game, write_submission
 
         if self.out.suffix != ".py":
             raise UsageError(f"with --kaggle, the file must be named *.py, got {self.out}")
-        weights = read_network(self.checkpoint)
+        weights = self._weights()
         games = [load_game(self.game)] if self.game else [*map(adapted_game, ADAPTED)]
         game = trained_game((weights.obs_space, weights.action_space), games)
         try:
-            write_submission(self.out, agent_bytes(weights), game, greedy=self.greedy)
+            write_submission(self.out, agent_bytes(weights), game)
         except OSError as error:
             raise UsageError(f"cannot write {self.out}: {error}") from error
         echo(f"{self.out}: an agent for {game.name}, {self.out.stat().st_size / 1024:.0f} KiB")

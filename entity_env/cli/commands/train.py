@@ -260,10 +260,12 @@ class Train:
         shares = opponent_shares(game, self.opponents, resumed)
         game, pooled = against_bots(game, shares)
         sizes = (steps or given.total_steps, copies.num_envs, self.learning.num_steps)
-        limits = (copies.step_timeout_s, copies.on_error)
-        known = {**preset.settings, **origin.network}
-        remembers = state_width(PPOConfig(**given.applied(known)).net) > 0
-        found = defaults_of(game, preset, sizes, *limits, resumed, remembers=remembers)
+        known = PPOConfig(**given.applied({**preset.settings, **origin.network}))
+        limit_s = self.basics.max_train_time_s or known.max_train_time_s
+        remembers = state_width(known.net) > 0
+        found = defaults_of(
+            *(game, preset, sizes, copies, resumed), remembers=remembers, max_train_time_s=limit_s
+        )
         num_envs, start, reasons = found
         compiled = {"compile": os.environ.get(COMPILE_VARIABLE) or "background"}
         default = origin.start(game, compiled | start)

@@ -79,10 +79,10 @@ class Submission:
     Args:
         network: content of an `.agent` file.
         place: `module:NAME` of the game.
-        greedy: takes the most probable decisions.
+        greedy: takes the most probable decisions; None = as for `load_agent`.
     """
 
-    def __init__(self, network: bytes, place: str, *, greedy: bool = False) -> None:
+    def __init__(self, network: bytes, place: str, *, greedy: bool | None = None) -> None:
         self._weights = agent_from_bytes(network, "the submission")
         module, _, name = place.partition(":")
         self._game: KaggleGame = getattr(import_module(module), name)
@@ -107,7 +107,9 @@ class Submission:
         return self._game.adapter(num_players, configuration), agent, player
 
 
-def write_submission(out: Path, network: bytes, game: KaggleGame, *, greedy: bool = False) -> None:
+def write_submission(
+    out: Path, network: bytes, game: KaggleGame, *, greedy: bool | None = None
+) -> None:
     """Writes a file for the runner of kaggle-environments.
 
     Args:

@@ -93,8 +93,8 @@ class PageWorker:
         Args:
             start: "seats", a name per agent: "human", "random", or that of an agent in the
                 configuration. Optional: "id", a number; "seed" of the first run; "clock_s" per
-                decision of a person; "fps", "think", "greedy"; "files", new texts of files of the
-                game.
+                decision of a person; "fps", "think"; "greedy", by name of an agent with a network,
+                whether it takes its most probable action; "files", new texts of files of the game.
         """
         self.send("begun", start.get("id"))
         for name, text in start.get("files", {}).items():
@@ -129,7 +129,7 @@ class PageWorker:
             return RandomPlayer(seed)
         kind = self._config["agents"].get(name)
         if kind == "network":
-            greedy = bool(start.get("greedy", True))
+            greedy = bool(start.get("greedy", {}).get(name, True))
             return NetworkPlayer(lambda given: self._think(name, given), seed, greedy=greedy)
         if kind == "bot" and is_bot_file(name):
             return load_bot(str(self._folder / name))(seed)

@@ -12,9 +12,20 @@ from typing import Final
 import numpy as np
 
 from entity_env.agents.random import RandomAgent
-from entity_env.agents.rogue_net.checkpoints.folder import CONFIG, read_header, require_place
+from entity_env.agents.rogue_net.checkpoints.folder import (
+    CONFIG,
+    SUBFOLDER,
+    note_training,
+    read_header,
+    require_place,
+)
 from entity_env.agents.rogue_net.neural_agent import TrainedAgent
 from entity_env.agents.training.callbacks import Callback, EvaluationResult, TrainState
+from entity_env.agents.training.tracking.rewards import (
+    GREEDY as GREEDY,
+    PLAYS,
+    SAMPLED as SAMPLED,
+)
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import add_note
@@ -23,6 +34,7 @@ from entity_env.replay.play_again import same_random_states
 from entity_env.replay.training_replays import keep_episode
 from entity_env.vec.evaluation.final import (
     BEST as BEST,
+    BEST_OTHER_POLICY,
     LAST,
     MATCH,
     OTHER_POLICY,
@@ -33,6 +45,7 @@ from entity_env.vec.evaluation.final import (
     last_wins,
     play_rounds,
     players_of,
+    plays_greedily,
 )
 from entity_env.vec.evaluation.games import EvaluationGames, Played, quick
 from entity_env.vec.evaluation.pace import Pace
@@ -40,8 +53,6 @@ from entity_env.vec.vec_env import VecEnv
 
 _logger = logging.getLogger(__name__)
 
-GREEDY: Final = "greedy"
-SAMPLED: Final = "sampled"
 _LEAST_LENGTH: Final = 300
 _TIMES_AS_LONG: Final = 10
 """Maximum length, relative to the mean in training, because greedy episodes may never end."""
@@ -58,15 +69,18 @@ class Evaluator(Callback):
     without the optimizer; ties go to the last network, which has trained longest. A resumed run
     keeps the best network found in the folder; a new run's first evaluation replaces it.
 
-    At the end, the best and the last network play up to `5 * episodes` episodes each from fresh
-    starts, on which neither was selected, and the better network is kept. In a game for several
-    agents with random opponents, games between the two networks decide. If there is no time, the
-    last network is kept only if it was evaluated and the best one is not clearly better. The last
-    network also plays with the other policy, greedy or sampled. Episodes at the end start within a
-    tenth of the run's time (at least 0.25 s, at most 20 s) and stop after twice that, or after
-    1.5 s if a signal ended the run. The scores are stored in `run.json` as "evaluated". If greedy
-    play is much worse than sampled play, its worst episode is kept in `replays/greedy.replay`; this
-    needs `replays`, and a game for one agent.
+    At the end, the best and the last network play `5 * episodes` episodes each, at least 100, from
+    fresh starts, on which neither was selected, and the better network is kept. In a game for
+    several agents with random opponents, games between the two networks decide. If there is no
+    time, the last network is kept only if it was evaluated and the best one is not clearly better.
+    Both networks play greedily and by sampling. The better policy is stored with the network, and
+    agents that load it play so by default: greedily only if that earns more on the same starts
+    than chance explains, and does not leave more episodes without an end. Nothing is stored if
+    fewer than 100 episodes do not show this.
+    Episodes at the end start within a fifth of the run's time (at least 0.25 s, at most 60 s) and
+    stop after twice that, or after 1.5 s if a signal ended the run. The scores are stored in
+    `run.json` as "evaluated". If greedy play is much worse than sampled play, its worst episode is
+    kept in `replays/greedy.replay`; this needs `replays`, and a game for one agent.
 
     In a game for several agents the network has one seat, which changes with each episode, and an
     opponent has all others, unless they belong to bots of `against`. Figures are the network's.
@@ -246,6 +260,7 @@ class Evaluator(Callback):
         facts.setdefault("kept", self._best_step)
         if OTHER_POLICY in found:
             facts |= self._compare_policies(state, found)
+            self._note_policies(state, found)
         state.describe(evaluated=facts)
 
     def _final_rounds(self, state: TrainState, deadline: Deadline) -> dict[str, Played]:
@@ -257,9 +272,11 @@ class Evaluator(Callback):
         last = partial(self._agent, state)
         has_match = not games.is_alone and self._opponent is RandomAgent
         players = players_of(last, best, greedy=self._greedy, has_match=has_match)
-        num = self._pace.num_in_round(deadline.left_s, len(players), state.progress)
-        if not num:  # the choice of the network matters most
-            del players[OTHER_POLICY]
+        # Whether to play greedily matters most, so this may take the time of grace.
+        num = self._pace.num_in_round(deadline.most_s, len(players), state.progress)
+        if not num:
+            for name in {*players} & {OTHER_POLICY, BEST_OTHER_POLICY}:
+                del players[name]
             num = self._pace.num_in_round(deadline.left_s, len(players), state.progress)
         if not num:
             return {}
@@ -270,9 +287,9 @@ class Evaluator(Callback):
         """Figures of the other policy, and a replay of greedy play if it is much worse."""
         other = figures(found[OTHER_POLICY], state.progress.step)
         facts: dict[str, object] = {OTHER_POLICY: other}
-        greedy, drawn = found[LAST], found[OTHER_POLICY]
-        if not self._greedy:
-            greedy, drawn = drawn, greedy
+        greedy, drawn = self._by_policy(found, LAST, OTHER_POLICY)
+        if (is_better := plays_greedily(greedy, drawn)) is not None:
+            facts[PLAYS] = GREEDY if is_better else SAMPLED
         if not is_much_worse(greedy, drawn):
             return facts
         facts["greedy_is_worse"] = True
@@ -283,6 +300,23 @@ class Evaluator(Callback):
             if keep_episode(self._replays, agent, worst.seed, path, self._length(state)):
                 facts["replay"] = str(path.relative_to(state.out))
         return facts
+
+    def _by_policy(self, found: dict[str, Played], name: str, other: str) -> tuple[Played, Played]:
+        """Episodes of greedy and of sampled play."""
+        one, two = found[name], found[other]
+        return (one, two) if self._greedy else (two, one)
+
+    def _note_policies(self, state: TrainState, found: dict[str, Played]) -> None:
+        """Stores with the last and the best network which policy plays better, if that is known."""
+        of_last = self._by_policy(found, LAST, OTHER_POLICY)
+        of_best = of_last
+        if self._best_step != state.progress.step and BEST_OTHER_POLICY in found:
+            of_best = self._by_policy(found, BEST, BEST_OTHER_POLICY)
+        checkpoint = None if state.out is None else state.out / SUBFOLDER
+        for folder, played in ((checkpoint, of_last), (self._folder, of_best)):
+            greedy = plays_greedily(*played)
+            if greedy is not None and folder is not None and (folder / CONFIG).is_file():
+                note_training(folder, {"greedy": greedy})
 
     def _keep(self, state: TrainState, mean_reward: float, num_episodes: int) -> None:
         self._best, self._best_step = mean_reward, state.progress.step

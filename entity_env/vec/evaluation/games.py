@@ -16,6 +16,7 @@ from entity_env.agents.rogue_net.config import MLPConfig
 from entity_env.agents.rogue_net.neural_agent import TrainedAgent
 from entity_env.agents.rogue_net.numpy_net.agent import NumpyAgent
 from entity_env.agents.training.callbacks import EvaluationResult
+from entity_env.agents.training.tracking.rewards import Spread
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
 from entity_env.core.episode import Episode
@@ -54,6 +55,15 @@ class Played(NamedTuple):
     @property
     def rewards(self) -> list[float]:
         return [one.reward for one in self.mine]
+
+    @property
+    def spread(self) -> Spread:
+        rewards = self.rewards
+        return Spread(statistics.fmean(rewards), statistics.pstdev(rewards), len(rewards))
+
+    @property
+    def rewards_by_start(self) -> list[float]:
+        return [one.reward for one in sorted(self.mine, key=lambda one: one.number)]
 
     def __add__(self, other: object) -> Played:
         if not isinstance(other, Played):

@@ -22,9 +22,9 @@ _MOST: Final = 0.1
 _LEAST_END_S: Final = 0.25
 _LEAST_LAST_S: Final = 1.0
 """Minimum of the time allowed for the last evaluation."""
-_MOST_END_S: Final = 20.0
+_MOST_END_S: Final = 60.0
 _INTERRUPTED_S: Final = 1.5
-_END: Final = 0.1
+_END: Final = 0.2
 """Share of the run's time for evaluations at its end."""
 _END_EVALUATIONS: Final = 20
 """Limit of the time reserved for the end of a run: the time of this many full evaluations."""

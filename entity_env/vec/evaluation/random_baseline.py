@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import statistics
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -38,8 +39,11 @@ _logger = logging.getLogger(__name__)
 
 _BATCHES: Final = (4, 16, 80)
 """Numbers of episodes that are played together; the draws of each episode depend on the others."""
-_BUDGET_S: Final = 1.0
-_MAX_S: Final = 2.0
+_BUDGET_S: Final = 5.0
+_MOST: Final = 2.0
+"""Largest time of the first episodes, in budgets."""
+_SHARE: Final = 0.05
+"""Largest share of the run's time, if that is limited."""
 
 
 class RandomBaseline(Callback):
@@ -50,9 +54,10 @@ class RandomBaseline(Callback):
     `run.json`, so a resumed run does not measure it again. Does not affect the network or any
     random state of training.
 
-    Takes about a second: 4 episodes, then 16 and 80 more if there is time. If the first four take
-    over two seconds or never end, nothing is measured, because the short episodes alone would be
-    biased. If the game fails, nothing is measured and a warning is logged.
+    Plays 4 episodes, then 16 and 80 more if that takes at most five seconds (or a twentieth of
+    `max_train_time_s`). Runs are judged only by 100 episodes. If the first four take over ten
+    seconds (twice that share) or never end, nothing is measured, because the short episodes alone
+    would be biased. If the game fails, nothing is measured and a warning is logged.
 
     In a game for several agents, random play has one seat, which changes with each episode, and the
     opponent has all others. Against a `RandomAgent`, the reward of an episode is the mean over all
@@ -93,23 +98,26 @@ class RandomBaseline(Callback):
             return
         try:
             with same_random_states():
-                found = self._measure(state.vec)
+                limit_s = state.config.max_train_time_s
+                budget_s = min(_BUDGET_S, _SHARE * (limit_s or math.inf))
+                found = self._measure(state.vec, budget_s)
         except WorkerError as error:
             _logger.warning("random play cannot be measured: %s", error)
             return
         if found is None:
-            _logger.info("random play is not measured: its episodes take over %g s", _MAX_S)
+            most_s = _MOST * budget_s
+            _logger.info("random play is not measured: its episodes take over %g s", most_s)
         else:
             state.add_random_play(found)
 
-    def _measure(self, training: VecEnvironment) -> RandomPlay | None:
-        clock = _Clock()
+    def _measure(self, training: VecEnvironment, budget_s: float) -> RandomPlay | None:
+        clock = _Clock(_MOST * budget_s)
         episodes: list[tuple[float, float]] = []
         is_like_training, cost_s = False, 0.0
         # Whole batches only: when time is up, the episodes that have ended are the short ones.
         for size in _BATCHES:
             starts = range(len(episodes), min(len(episodes) + size, self._episodes))
-            if not starts or cost_s * len(starts) > _BUDGET_S - clock.spent_s:
+            if not starts or cost_s * len(starts) > budget_s - clock.spent_s:
                 break
             with closing(make_disabled(self._source, len(starts))) as vec:
                 is_like_training = asks_one(vec) and _game_of(vec) == _game_of(training)
@@ -117,7 +125,7 @@ class RandomBaseline(Callback):
                     begin_s, before_s = perf_counter(), clock.spent_s
                     episodes += [*self._play(vec, starts, clock)]
                     free_s = perf_counter() - begin_s - (clock.spent_s - before_s)
-                    if not starts.start and free_s > _BUDGET_S:  # it compiled: time it again
+                    if not starts.start and free_s > budget_s:  # it compiled: time it again
                         before_s = clock.spent_s
                         list(self._play(vec, starts, clock))
                 except _TimeIsOver:
@@ -169,8 +177,9 @@ class _TimeIsOver(Exception):
 class _Clock:
     """Seconds of play, without the first step, which may compile the game."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_s: float) -> None:
         self.spent_s = 0.0
+        self._most_s = most_s
         self._num_calls = 0
         self._before_s = 0.0
 
@@ -182,7 +191,7 @@ class _Clock:
             if self._num_calls > 2:
                 self.spent_s += now_s - self._before_s
             self._before_s = now_s
-            if self.spent_s > _MAX_S:
+            if self.spent_s > self._most_s:
                 raise _TimeIsOver
             return decide(obs, starts)
 

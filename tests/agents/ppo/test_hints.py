@@ -205,8 +205,12 @@ class TestHistory:
         assert [hint.name for hint in news] == ["forced"] == [*history.shown]
 
     def test_a_limit_of_time_that_is_over_before_the_first_update(self) -> None:
-        (told,) = RunHistory().hints(_point(0), replace(_CONFIG, max_train_time_s=15.0))
-        assert str(told).startswith("no update was finished within 15 s: give more time")
+        limited = replace(_CONFIG, max_train_time_s=15.0)
+        (told,) = RunHistory().hints(_point(0), limited, late=(1, 20.0))
+        assert str(told).startswith(
+            "no update was finished within 15 s: a step of all environments took 20 s; give more "
+        )
+        assert RunHistory().hints(_point(0), limited) == []  # it was stopped for another reason
         assert RunHistory().hints(_point(0), _CONFIG) == []
 
 

@@ -601,6 +601,45 @@ def test_a_run_whose_time_is_over_at_once_says_how_long_it_took() -> None:
     assert "no update was finished" in result.hints[0]
 
 
+@pytest.mark.parametrize(
+    ("step_s", "limit_s", "num_steps"), [(30, 59, 2), (60, 59, 0), (6, 100, 17), (6, 80, 10)]
+)
+def test_a_run_learns_from_what_fits_in_its_time(
+    monkeypatch: pytest.MonkeyPatch, step_s: int, limit_s: int, num_steps: int
+) -> None:
+    """Of rollouts of 10 steps: the last one counts if half of it, or nothing before it, is done."""
+    vec, clock = VecXor(), Clock()
+    monkeypatch.setattr(ppo_run, "TimeLimit", functools.partial(TimeLimit, clock=clock))
+    config = dataclasses.replace(
+        CONFIG, num_steps=10, total_steps=10**6, max_train_time_s=float(limit_s)
+    )
+
+    class Slow(Callback):
+        def on_step(self, state: TrainState, obs: VecObs) -> None:
+            clock.now += step_s
+
+    result = train(vec, config, callbacks=[Slow()])
+    assert result.progress.step == num_steps * vec.num_rows
+    assert result.stop_reason == f"max_train_time_s={limit_s} is over"
+    if not num_steps:
+        assert "a step of all environments took 60 s" in result.hints[0]
+        return
+
+    class Again(Callback):
+        def on_start(self, state: TrainState) -> None:
+            state.stop_at(num_steps * vec.num_rows)
+
+        def on_update(self, state: TrainState) -> None:
+            ends.append(state.progress.step)
+            if state.progress.step == num_steps * vec.num_rows:
+                state.stop()
+
+    ends: list[int] = []
+    config = dataclasses.replace(config, max_train_time_s=None, anneal_learning_rate=False)
+    train(vec, config, callbacks=[Again()])
+    assert ends[-1] == num_steps * vec.num_rows
+
+
 @pytest.mark.slow
 def test_a_run_ends_after_its_time_and_has_it_anew(tmp_path: Path) -> None:
     config = dataclasses.replace(CONFIG, total_steps=10**9, max_train_time_s=0.5)

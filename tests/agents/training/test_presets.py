@@ -47,7 +47,8 @@ def test_length_and_end_of_episodes(length: int, *, truncated: bool) -> None:
     seen = figures(lasting(length, truncated=truncated))
     assert (seen.mean_length, seen.is_cut) == (length, truncated)
     assert (seen.decisions_per_step, seen.is_continuous) == (1, False)
-    assert figures(lasting(length, truncated=truncated)) == seen
+    again = figures(lasting(length, truncated=truncated))
+    assert again == seen._replace(decisions_per_s=again.decisions_per_s)
 
 
 def test_short_episodes_count_no_more_than_long_ones() -> None:
@@ -74,16 +75,81 @@ def test_turns_and_agents() -> None:
     assert not turns.is_cut
 
 
-@pytest.mark.parametrize(("duration_s", "steps"), [(0.0, 2500), (3.0, 8)])
-def test_an_episode_without_end_ends_the_look(
-    duration_s: float, steps: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Stops after 10,000 decisions of four copies, or after two seconds and eight steps."""
-    clock = itertools.count(0.0, duration_s)
+def clock_of(monkeypatch: pytest.MonkeyPatch, step_s: float) -> None:
+    """Lets every look at the clock of the probe take a time."""
+    clock = itertools.count(0.0, step_s)
     monkeypatch.setattr(presets, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+
+
+def test_an_episode_that_has_not_ended_is_not_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """10,000 decisions of four copies, however long they take."""
+    clock_of(monkeypatch, 0.001)
     seen = figures(lasting(10**9))
-    assert seen.is_cut
-    assert seen.mean_length == steps
+    assert (seen.mean_length, seen.is_cut, seen.is_whole) == (2500, False, True)
+    assert seen.decisions_per_s == pytest.approx(4000)
+
+
+@pytest.mark.parametrize("truncated", [False, True])
+def test_defaults_do_not_depend_on_speed_as_long_as_random_play_is_whole(
+    monkeypatch: pytest.MonkeyPatch, *, truncated: bool
+) -> None:
+    found = []
+    for step_s in (0.0, 0.02, 0.05):
+        clock_of(monkeypatch, step_s)
+        with VecEnv(lasting(20, truncated=truncated), 4) as vec:
+            found.append(PPOConfig.for_env(vec))
+    assert found[0] == found[1] == found[2]
+    assert (found[0].gamma == 0.99) is not truncated
+
+
+@pytest.mark.parametrize("truncated", [False, True])
+def test_nothing_follows_from_random_play_that_was_too_slow(
+    monkeypatch: pytest.MonkeyPatch, *, truncated: bool
+) -> None:
+    found = set()
+    for length, step_s in ((3, 8.0), (9, 3.0), (400, 0.2)):
+        clock_of(monkeypatch, step_s)
+        seen = figures(lasting(length, truncated=truncated))
+        assert not seen.is_whole
+        num_envs, settings, reasons = FITTED.defaults_for(1, 60_000, seen)
+        assert "too long" in reasons[0]
+        found.add((num_envs, PPOConfig(**settings)))
+    [(num_envs, config)] = found
+    assert (num_envs, config.gamma, config.staggered_steps) == (FITTED.num_envs, 0.99, 0)
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+@given(
+    st.sampled_from(["entities", "control", "board"]),
+    st.integers(1, 4),
+    st.integers(1, 10**6),
+    st.floats(1, 10**4),
+    st.sampled_from([None, 1, 32]),
+)
+def test_several_rollouts_fit_in_a_time_limit(
+    is_whole: bool,
+    name: str,
+    num_agents: int,
+    most_steps: int,
+    length: float,
+    given_envs: int | None,
+) -> None:
+    seen = GameFigures(length, False, 1, is_whole=is_whole)
+    num_envs, settings, _ = PRESETS[name].defaults_for(
+        num_agents, seen=seen, num_envs=given_envs, most_steps=most_steps
+    )
+    config = PPOConfig(**settings)
+    assert config.total_steps == PPOConfig(**PRESETS[name].settings).total_steps
+    fewest = num_envs if given_envs else 1
+    assert num_envs * num_agents * config.num_steps <= max(most_steps / 3, fewest * num_agents)
+
+
+def test_a_run_is_planned_for_the_steps_that_fit_in_its_time() -> None:
+    assert GameFigures(1, False, 1, decisions_per_s=10).steps_within(None, 2) is None
+    assert GameFigures(1, False, 1, decisions_per_s=10).steps_within(100, 2) == pytest.approx(
+        2000, rel=0.02
+    )
+    assert GameFigures(1, False, 1).steps_within(100, 0) == 200_000
 
 
 @given(

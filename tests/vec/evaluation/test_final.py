@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import signal
 from pathlib import Path
 
@@ -12,14 +13,21 @@ import pytest
 from entity_env import Game, Obs
 from entity_env.agents import Agent, RandomAgent, ScriptedAgent
 from entity_env.agents.ppo import Callback, EvaluationResult, TrainState, train
-from entity_env.agents.rogue_net import load_checkpoint
+from entity_env.agents.rogue_net import (
+    NumpyAgent,
+    RogueNet,
+    RogueNetConfig,
+    load_checkpoint,
+    read_network,
+    save_checkpoint,
+)
 from entity_env.agents.training.tracking.runs import read_about, read_run
 from entity_env.authoring.action_type import ActionKey
 from entity_env.core.episode import Episode
 from entity_env.replay.replay import Replay
 from entity_env.vec import Evaluator, VecEnv
 from entity_env.vec.evaluation.evaluator import BEST
-from entity_env.vec.evaluation.final import is_clearly_better, is_much_worse
+from entity_env.vec.evaluation.final import is_clearly_better, is_much_worse, plays_greedily
 from entity_env.vec.evaluation.games import Played
 from tests.agents.ppo.small_envs import Clock
 from tests.helpers.tiny_games import Move, ask, dots_game
@@ -66,7 +74,7 @@ def test_fresh_episodes_decide_which_network_is_kept(tmp_path: Path, value: int,
     assert (facts["kept"], len(run.saved)) == (kept, 1 + (kept == 80))
     assert (facts["policy"], facts["last"]["step"], facts["best"]["step"]) == ("greedy", 80, 25)
     assert facts["best"]["mean_reward"] == value
-    assert (facts["last"]["mean_reward"], facts["last"]["num_episodes"]) == (1, 20)
+    assert (facts["last"]["mean_reward"], facts["last"]["num_episodes"]) == (1, 100)
     assert run.results[-1].step == 80
 
 
@@ -78,7 +86,7 @@ def test_networks_of_a_game_for_two_play_each_other(tmp_path: Path, value: int, 
     facts = run.facts["evaluated"]
     wins = {0: 1.0, 1: 0.5, 2: 0.0}[value]
     assert facts["kept"] == kept
-    assert facts["match"] == {"win_rate": wins, "num_episodes": 20}
+    assert facts["match"] == {"win_rate": wins, "num_episodes": 100}
 
 
 def test_after_a_signal_there_is_little_time(tmp_path: Path) -> None:
@@ -102,17 +110,56 @@ def test_without_time_the_last_one_is_kept_unless_the_other_is_clearly_better() 
     assert not is_clearly_better(found(1, 0, 4), found(1, 0, 4))
 
 
-def played(rewards: list[float]) -> Played:
-    return Played([Episode(each, 1, True, False, 0) for each in rewards], [], 0)
+def played(rewards: list[float], num_cut: int = 0) -> Played:
+    episodes = [Episode(each, 1, True, False, 0, number=i) for i, each in enumerate(rewards)]
+    return Played(random.Random(3).sample(episodes, len(episodes)), [], num_cut)
 
 
 def test_greedy_play_is_much_worse_only_by_more_than_chance() -> None:
-    low, high = [-1000.0] * 10, [-20.0, -10.0] * 5
+    low, high = [-1000.0] * 100, [-20.0, -10.0] * 50
     assert is_much_worse(played(low), played(high))
     assert not is_much_worse(played(high), played(low))
-    assert not is_much_worse(played(low[:4]), played(high[:4]))  # too few
-    assert not is_much_worse(played([0.0, 10.0] * 10), played([1.0, 11.0] * 10))
-    assert not is_much_worse(played([100.0] * 20), played([101.0] * 20))
+    assert not is_much_worse(played(low[:99]), played(high[:99]))  # too few
+    assert not is_much_worse(played([0.0, 10.0] * 50), played([1.0, 11.0] * 50))
+    assert not is_much_worse(played([100.0] * 100), played([101.0] * 100))
+
+
+def test_greedy_play_must_earn_more_on_equal_starts() -> None:
+    sampled = [float(i % 10) for i in range(100)]
+    assert plays_greedily(played([x + 0.5 for x in sampled]), played(sampled)) is True
+    assert plays_greedily(played(sampled), played(sampled)) is False
+    assert plays_greedily(played([x - 0.5 for x in sampled]), played(sampled)) is False
+    noise = [x + 0.1 + 2 * (-1) ** i for i, x in enumerate(sampled)]
+    assert plays_greedily(played(noise), played(sampled)) is False
+    # In circles, it plays for ever.
+    assert plays_greedily(played([x + 5 for x in sampled], 6), played(sampled)) is False
+    assert plays_greedily(played([x + 5 for x in sampled], 5), played(sampled)) is True
+    assert plays_greedily(played([x + 0.5 for x in sampled[:8]]), played(sampled[:8])) is True
+    assert plays_greedily(played([x + 0.5 for x in sampled[:7]]), played(sampled[:7])) is None
+    for few in (played(sampled[:99]), None):
+        assert plays_greedily(few, few) is None
+        assert plays_greedily(few, played(sampled)) is None
+
+
+@pytest.mark.parametrize(("last", "sampled", "greedy"), [(2, 1, True), (1, 2, False)])
+def test_networks_are_stored_with_the_better_policy(
+    tmp_path: Path, last: int, sampled: int, *, greedy: bool
+) -> None:
+    net = RogueNet(one.obs_space(), one.action_space(), RogueNetConfig(d_model=4, n_head=1))
+    for folder in ("checkpoint", BEST):
+        save_checkpoint(tmp_path / folder, net, training={"step": 80})
+    run = Run(Always(last), tmp_path)
+    run.sampled = Always(sampled)
+    evaluator = Evaluator(one, episodes=4, interval=80, clock=Clock())
+    evaluator.on_start(run.at(0))
+    evaluator.on_update(run.at(80))
+    evaluator.on_end(run.at(80))
+    assert run.facts["evaluated"]["plays"] == ("greedy" if greedy else "sampled")
+    for folder in ("checkpoint", BEST):
+        found = read_network(tmp_path / folder)
+        assert found.greedy is greedy
+        assert NumpyAgent(found).greedy is greedy
+        assert load_checkpoint(tmp_path / folder).training["step"] == 80
 
 
 class Stuck(ScriptedAgent):
@@ -137,13 +184,13 @@ def test_greedy_play_in_circles_leaves_a_replay(tmp_path: Path) -> None:
     drawn.choose_batch = lambda obs: drawn.decide_batch(obs, game.schema)  # type: ignore[attr-defined]
     run = Run(Stuck(), tmp_path)
     run.sampled = drawn
-    evaluator = Evaluator(game, episodes=10, max_length=40, replays=game, clock=Clock())
+    evaluator = Evaluator(game, episodes=20, max_length=40, replays=game, clock=Clock())
     evaluator.on_start(run.at(0))
     evaluator.on_end(run.at(80))
     facts = run.facts["evaluated"]
     assert facts["greedy_is_worse"]
     assert (facts["last"]["cut"], facts["last"]["mean_reward"]) == (1, -40)
-    assert facts["other_policy"]["num_episodes"] == 10
+    assert facts["other_policy"]["num_episodes"] == 100
     assert facts["replay"] == "replays/greedy.replay"
     assert len(Replay.load(tmp_path / facts["replay"]).lines) >= 40
 

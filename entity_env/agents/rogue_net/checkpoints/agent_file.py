@@ -4,7 +4,8 @@
     4 bytes    version of the format; all numbers are little-endian
     32 bytes   SHA-256 of the rest
     8 bytes    length of the description
-    ...        the description in JSON: `net`, sizes of the network; `spaces`; `operations`
+    ...        the description in JSON: `net`, sizes of the network; `spaces`; `operations`;
+               `greedy` and `game`, see `Weights`, if they are known
     ...        the parameters, in the format of safetensors
 
 `operations` is for readers in other languages: the operations of the network in order, each as
@@ -29,7 +30,7 @@ from entity_env.agents.rogue_net.checkpoints.safetensors import (
     write_safetensors,
 )
 from entity_env.agents.rogue_net.config import MAX_NUMBERS, net_from_json
-from entity_env.agents.rogue_net.weights import Weights
+from entity_env.agents.rogue_net.weights import Weights, facts_from_json, facts_to_json
 from entity_env.core.files import parse_json, read_file, write_file
 from entity_env.core.spaces import spaces_from_json, spaces_to_json
 from entity_env.errors import CheckpointError, EntityEnvError
@@ -71,6 +72,7 @@ def agent_bytes(weights: Weights) -> bytes:
         "net": weights.config.to_json(),
         "spaces": spaces_to_json(weights.obs_space, weights.action_space),
         "operations": [each.to_json() for each in weights.operations()],
+        **facts_to_json(weights),
     }
     text = json.dumps(description, ensure_ascii=False).encode()
     body = len(text).to_bytes(8, "little") + text + write_safetensors(weights.tensors)
@@ -124,7 +126,8 @@ def agent_from_bytes(content: bytes, where: str) -> Weights:
         config = net_from_json(data.get("net"))
     except (ValueError, EntityEnvError) as error:
         raise CheckpointError(f"{where}: {error}") from error
-    weights = Weights(obs_space, action_space, config, read_safetensors(body[8 + length :], where))
+    tensors = read_safetensors(body[8 + length :], where)
+    weights = Weights(obs_space, action_space, config, tensors, *facts_from_json(data))
     weights.require_fit(where, "its description")
     return weights
 

@@ -31,7 +31,14 @@ from pathlib import Path
 from typing import Final
 
 from entity_env.agents.rogue_net.config import NetConfig, net_from_json
-from entity_env.core.files import Descriptor, file_digest, lock_file, parse_json, read_file
+from entity_env.core.files import (
+    Descriptor,
+    file_digest,
+    lock_file,
+    parse_json,
+    read_file,
+    write_file,
+)
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
@@ -245,6 +252,16 @@ def write_checkpoint(path: Path, header: Header, files: Mapping[str, bytes]) -> 
                 _finish(path)  # frees disk space
             raise
         _finish(path)
+
+
+def note_training(path: Path, facts: Mapping[str, object]) -> None:
+    """Adds facts to `training` of the checkpoint in the folder `path`; the network stays."""
+    with _lock(path):
+        _finish(path)
+        header = read_header(path)
+        content = replace(header, training={**header.training, **facts}).to_bytes()
+        _require_readable(content, path / CONFIG)
+        write_file(path / CONFIG, content)
 
 
 def _require_readable(content: bytes, path: Path) -> None:

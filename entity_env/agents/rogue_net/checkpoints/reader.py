@@ -28,7 +28,12 @@ from entity_env.agents.rogue_net.enn_trainer.checkpoint import (
     is_enn_checkpoint,
     read_enn_checkpoint,
 )
-from entity_env.agents.rogue_net.weights import Weights, expected_tensors, num_bytes
+from entity_env.agents.rogue_net.weights import (
+    Weights,
+    expected_tensors,
+    facts_from_json,
+    num_bytes,
+)
 from entity_env.core.files import read_file
 from entity_env.errors import CheckpointError, SchemaError
 
@@ -102,7 +107,8 @@ def read_checkpoint(folder: Path, *names: str) -> tuple[Header, dict[str, bytes]
 def read_model(folder: Path, header: Header, content: bytes) -> Weights:
     """Reads the content of `model.safetensors`, and checks that it fits the header."""
     tensors = read_safetensors(content, str(folder / MODEL))
-    weights = Weights(header.obs_space, header.action_space, header.config, tensors)
+    facts = facts_from_json(header.training)
+    weights = Weights(header.obs_space, header.action_space, header.config, tensors, *facts)
     weights.require_fit(str(folder / MODEL), CONFIG)
     return weights
 

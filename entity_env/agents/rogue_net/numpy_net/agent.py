@@ -48,7 +48,7 @@ class NumpyAgent(TrainedAgent):
 
     Args:
         weights: tensors must fit their description, see `Weights.require_fit`.
-        greedy, temperature: see `Choosing`.
+        greedy, temperature: see `Choosing`; None = as `weights.plays_greedily`.
         adapt: see `TrainedAgent`.
 
     Raises:
@@ -61,14 +61,14 @@ class NumpyAgent(TrainedAgent):
         self,
         weights: Weights,
         *,
-        greedy: bool = False,
+        greedy: bool | None = None,
         temperature: float = 1.0,
         seed: int | None = None,
         adapt: bool = False,
     ) -> None:
         obs_space, action_space = weights.obs_space, weights.action_space
         width = state_width(weights.config)
-        choosing = Choosing(greedy, temperature)
+        choosing = Choosing(weights.plays_greedily(greedy, temperature), temperature)
         super().__init__((obs_space, action_space), choosing, width, adapt=adapt)
         try:
             self._net = NumpyNet(weights)
@@ -96,7 +96,7 @@ class NumpyAgent(TrainedAgent):
         cls,
         weights: Weights,
         *,
-        greedy: bool = False,
+        greedy: bool | None = None,
         temperature: float = 1.0,
         seed: int | None = None,
         adapt: bool = False,

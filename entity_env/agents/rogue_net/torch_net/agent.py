@@ -74,7 +74,7 @@ class NeuralAgent(TrainedAgent):
         cls,
         weights: Weights,
         *,
-        greedy: bool = False,
+        greedy: bool | None = None,
         temperature: float = 1.0,
         seed: int | None = None,
         adapt: bool = False,
@@ -83,6 +83,7 @@ class NeuralAgent(TrainedAgent):
             net = policy_of(weights)
         except SchemaError as error:
             raise CheckpointError(str(error)) from error
+        greedy = weights.plays_greedily(greedy, temperature)
         return cls(net, greedy=greedy, temperature=temperature, seed=seed, adapt=adapt)
 
     @torch.inference_mode()
