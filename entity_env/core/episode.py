@@ -9,6 +9,10 @@ from typing import Final
 MAX_IDLE_EPISODES: Final = 1000
 """Automatic resets give up after this many consecutive episodes that end before an action."""
 
+MAX_STEPS: Final = 10_000
+"""Default of all step limits, in actions of an agent per episode: evaluations, matches, recordings
+and episodes without a person are truncated there, because they may never end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Episode:

@@ -317,8 +317,8 @@ class VecEnv(VecEnvBase):
             mask: `(num_envs,)` bool, True = reset.
             seed: of a new run in those environments; None continues their current runs.
             starts: `(num_envs,)` integers, only with a seed: environment i starts at episode
-                `starts[i]` of environment 0's run. Equal starts give equal episodes in any
-                environment.
+                `starts[i]` of the run that `Game.run` plays with this seed, which never occurs in
+                training. Equal starts give equal episodes in any environment.
 
         Raises:
             ClosedError: after `close`.

@@ -259,7 +259,7 @@ def _direct(game: Game, seconds: float) -> float:
     start_s = time.perf_counter()
     episode = 0
     while time.perf_counter() - start_s < seconds:
-        game.run(*agents, seed=episode, watch=count)
+        game.run(*agents, seed=episode, watch=count, options=RunOptions(max_steps=MAX_STEPS))
         episode += 1
     return num_steps / (time.perf_counter() - start_s)
 
