@@ -21,9 +21,8 @@ from entity_env import Game, Obs, Turn, UsageError
 from entity_env.agents import Agent, RandomAgent as RandomEntities
 from entity_env.cli import main
 from entity_env.cli.commands.eval import split_names
-from entity_env.cli.display.match_tables import match_json, match_table
-from entity_env.vec.evaluation.matches import MatchGames
 from entity_env.cli.display.console import ProgressBar
+from entity_env.cli.display.match_tables import match_json, match_table
 from entity_env.cli.display.terminal_view import TerminalView
 from entity_env.cli.load_game import AgentLoader, load_player, load_players, player_names
 from entity_env.games import tic_tac_toe
@@ -40,6 +39,7 @@ from entity_env.games.azul import (
 )
 from entity_env.games.azul.players.named import PositionAgent, players
 from entity_env.games.tic_tac_toe import Square
+from entity_env.vec.evaluation.matches import MatchGames
 from tests.games.azul.recorded_games import observation_of, states
 from tests.helpers.terminals import Terminal
 
