@@ -33,7 +33,7 @@ TIE: Final = 1e-5
 entities have equal probabilities only up to the order of sums, so rounding would decide."""
 _NUM_KEPT: Final = 64
 """Earlier observations that an agent with memory keeps, to tell which of them matter."""
-_SEATING: Final = threading.Lock()
+_SEATING: Final = threading.RLock()
 """Held while an agent takes a seat."""
 _NOT_COPIED: Final = (type, FunctionType, ModuleType)
 """`deepcopy` returns instances of these types unchanged."""

@@ -514,6 +514,7 @@ class VecEnv(VecEnvBase):
             env_id = np.repeat(rows, self.num_agents)
             agent_id = np.tile(np.arange(self.num_agents), len(rows))
         obs = self._vec_obs(step, env_id, agent_id, previous)
+        obs.source = id(self)
         self._pending.append(PendingBatch(groups, envs, obs, self.num_agents))
         self._clock.end_call()
         self._is_settled = True
