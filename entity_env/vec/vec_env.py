@@ -514,7 +514,6 @@ class VecEnv(VecEnvBase):
             env_id = np.repeat(rows, self.num_agents)
             agent_id = np.tile(np.arange(self.num_agents), len(rows))
         obs = self._vec_obs(step, env_id, agent_id, previous)
-        obs.source = id(self)
         self._pending.append(PendingBatch(groups, envs, obs, self.num_agents))
         self._clock.end_call()
         self._is_settled = True
@@ -531,6 +530,7 @@ class VecEnv(VecEnvBase):
         lost = step.lost
         rows = None if lost is NO_EPISODES else lost_rows(lost, env_id, agent_id, previous)
         obs = step.vec_obs(env_id, agent_id, rows)
+        obs.source = id(self)
         self._num_episodes += len(obs.episodes)
         if self._log is not None:
             self._log.end(step.ended_episodes, step.lost.episodes, self._executor.failures)
