@@ -39,12 +39,12 @@ from entity_env.agents.rogue_net.torch_net.distributions import CategoricalDistr
 from entity_env.agents.training.presets import DEFAULT_OPPONENTS
 from entity_env.agents.training.self_play.pool import OpponentPool
 from entity_env.authoring.schema import Schema
-from entity_env.cli.commands.eval import run_match
-from entity_env.cli.load_game import AgentLoader
+from entity_env.cli.load_game import AgentLoader, load_player
 from entity_env.core.vec_obs import VecActions, VecEnvironment, VecObs
 from entity_env.games import rock_paper_scissors, tic_tac_toe
 from entity_env.games.azul import azul
 from entity_env.vec import VecEnv
+from entity_env.vec.evaluation.matches import MatchGames
 
 _NUM_GAMES: Final = 1000
 _SHIPPED: Final = ROOT / "examples" / "azul" / "azul.agent"
@@ -163,9 +163,13 @@ def azul_vs_mcts_50ms_pct(agent: str | Path, *, num_games: int = 100) -> float:
 
 
 def _azul_win_rate(agent: str | Path, other: str, num_games: int) -> float:
-    names = {"agent": str(agent), "other": other}
-    played = run_match(azul, names, num_games, seed=1, load=AgentLoader(greedy=True))
-    return played.win_rate(*names)[0]
+    paths = {"agent": str(agent), "other": other}
+
+    def make(name: str, seed: int) -> Agent:
+        return load_player(azul, paths[name], seed, AgentLoader(greedy=True))
+
+    played = MatchGames(game=azul, names=tuple(paths), make=make, num_games=num_games, seed=1).run()
+    return played.win_rate(*paths)[0]
 
 
 # ------------------------------------------------------------------ the command line

@@ -112,7 +112,9 @@ coins = Game(play, entities=KINDS, actions=MOVES, num_agents=2, name="coins", tr
 
 async def serve(port: int, name: str) -> None:
     async def join(reader: StreamReader, writer: StreamWriter) -> None:
-        await play_room([Client(reader, writer), Bot(load_agent(name))], random.getrandbits(32))
+        await play_room(
+            [Client(reader, writer), Bot(load_agent(name).for_game())], random.getrandbits(32)
+        )
         writer.close()
 
     async with await asyncio.start_server(join, "localhost", port) as server:

@@ -132,6 +132,6 @@ pong = Game(play, entities=(Ball, Paddle), actions=(Move,), name="pong")
 
 if __name__ == "__main__":
     pygame.display.init()
-    program = PongWithAgent(load_agent(sys.argv[1])) if len(sys.argv) > 1 else Pong()
+    program = PongWithAgent(load_agent(sys.argv[1]).for_game()) if len(sys.argv) > 1 else Pong()
     program.run()
     print("left {}, right {}".format(*program.points))

@@ -956,9 +956,10 @@ function requireSpaces(spaces, schema) {
 
 /** Decides with a network. Its `score` is the last one that it was shown. */
 class NetworkAgent {
-  constructor(network, schema, choosing, index) {
+  constructor(network, schema, choosing, index, isForGame = false) {
     this.index = index;
     this.score = 0;
+    this._isForGame = isForGame;
     this._network = network;
     this._schema = schema;
     this._choosing = choosing;
@@ -966,8 +967,16 @@ class NetworkAgent {
     this._state = new Array(network.stateSize).fill(0);
   }
 
+  /** An agent for one game, with its own state. Several games at the same time need one each. */
+  forGame() {
+    return new NetworkAgent(this._network, this._schema, this._choosing, this.index, true);
+  }
+
   async act(obs, ...actions) {
     const { _schema: schema, _row: row } = this;
+    if (this._state.length && !this._isForGame) {
+      throw new Error(`${schema.where}an agent with memory must know to which game an observation belongs: make an agent for each game, agent.forGame(), and call its act and gameOver`);
+    }
     schema.read(row, obs, actions);
     this.score = obs.score;
     const chosen = this._network.choose(this._observation(), this._choosing);

@@ -9,7 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from entity_env.authoring.agent import Agent as Agent, Pending as Pending
-from entity_env.authoring.local_run import AgentRun as AgentRun
+from entity_env.authoring.local_run import (
+    AgentFailure as AgentFailure,
+    AgentRun as AgentRun,
+    RunOptions as RunOptions,
+)
 from entity_env.lazy_imports import late_names
 
 if TYPE_CHECKING:

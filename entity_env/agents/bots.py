@@ -91,7 +91,7 @@ def _entrant(game: Game, source: str | BotSource) -> tuple[str, MakeAgent]:
             "against does not support human players: use entity-env play --agent human"
         )
     if isinstance(source, str) and not is_bot_file(source):
-        make = partial(_load, game, source)
+        make = partial(load_for, game, source)
         make(0)  # an unknown name fails here
         return source.strip("/").rpartition("/")[2], make
     bot = load_bot(source) if isinstance(source, str) else Bot(source)
@@ -99,7 +99,8 @@ def _entrant(game: Game, source: str | BotSource) -> tuple[str, MakeAgent]:
     return bot.name, bot
 
 
-def _load(game: Game, name: str, seed: int) -> Agent:
+def load_for(game: Game, name: str, seed: int) -> Agent:
+    """One of the game's own agents, or another agent as for `load_agent`."""
     own = game_agents(game)
     agent = own.load(name, seed)
     return own.adapted(load_agent(name, seed=seed)) if agent is None else agent

@@ -9,7 +9,9 @@ from typing import TypeAlias, TypeVar
 from entity_env.agents.ratings import Result
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
-from entity_env.authoring.local_run import Turn
+from entity_env.authoring.local_run import AgentFailure, AgentRun, RunOptions, Turn
+from entity_env.authoring.schema import Schema
+from entity_env.authoring.step_timeout import StepTimeout
 from entity_env.core.observation import Observation
 from entity_env.errors import UsageError
 
@@ -60,20 +62,64 @@ class GameAgents:
         *,
         seed: int,
         step_timeout_s: float | None = None,
+        max_steps: int | None = None,
     ) -> Result:
         """Plays one game of a match; `names` and `agents` have one item per seat.
 
-        The result omits seats that took no part.
+        An agent that raises, hangs or answers with an illegal action loses the game. The result
+        omits seats that took no part.
+
+        Args:
+            seed: of the episode.
+            step_timeout_s: maximum seconds of a step of the game, and of a decision of an agent.
+            max_steps: actions of an agent after which the game is truncated.
         """
-        episodes = game.run(*agents, seed=seed, step_timeout_s=step_timeout_s)
-        return Result(
-            tuple(names[episode.agent_id] for episode in episodes),
-            tuple(episode.reward for episode in episodes),
+        failures, ends = list[AgentFailure](), _Ends()
+        options = RunOptions(
+            max_steps=max_steps, agent_timeout_s=step_timeout_s, on_failure=failures.append
         )
+        episodes = game.play_episode(
+            *agents, seed=seed, watch=ends, step_timeout_s=step_timeout_s, options=options
+        )
+        scores = {episode.agent_id: episode.reward for episode in episodes}
+        if failures:
+            return Result.lost(names, scores, failures[0])
+        return Result(
+            tuple(names[seat] for seat in scores),
+            tuple(scores.values()),
+            seats=tuple(scores),
+            is_cut=ends.is_cut,
+        )
+
+    def match_runs(
+        self,
+        schema: Schema,
+        num_agents: int,
+        agent_timeout_s: float | None,
+        on_failure: Callable[[AgentFailure], None],
+    ) -> list[AgentRun]:
+        """Runs for the agents of a game that `play_match_game` plays without `Game.run`.
+
+        If an agent fails, `on_failure` is called and its `act` returns None. Play within the
+        context `AgentRun.timeout`, which all of them share.
+        """
+        options = RunOptions(agent_timeout_s=agent_timeout_s, on_failure=on_failure)
+        timeout = StepTimeout(None, agent_timeout_s)
+        return [AgentRun(schema, i, timeout=timeout, options=options) for i in range(num_agents)]
 
     def summary(self, names: Sequence[str], ends: Sequence[Turn]) -> str | None:
         """One-line summary of an episode from each agent's last turn; None = the usual summary."""
         return None
+
+
+class _Ends:
+    """Watcher that sees whether the run ended an episode, not the game."""
+
+    takes_plain = True
+    is_cut = False
+
+    def __call__(self, turn: Turn) -> None:
+        self.is_cut |= turn.is_cut
 
 
 def game_agents(game: Game) -> GameAgents:

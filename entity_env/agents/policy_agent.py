@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import sys
+import threading
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,8 @@ TIE: Final = 1e-5
 entities have equal probabilities only up to the order of sums, so rounding would decide."""
 _NUM_KEPT: Final = 64
 """Earlier observations that an agent with memory keeps, to tell which of them matter."""
+_SEATING: Final = threading.RLock()
+"""Held while an agent takes a seat."""
 _NOT_COPIED: Final = (type, FunctionType, ModuleType)
 """`deepcopy` returns instances of these types unchanged."""
 
@@ -39,8 +42,9 @@ _NOT_COPIED: Final = (type, FunctionType, ModuleType)
 class PolicyAgent(Agent):
     """Base class of agents that implement `decide`.
 
-    Works in `Game.run`, which sets the schema, and in direct calls of a game's `play`. In a direct
-    call, pass one object per seat: a single object cannot tell its seats apart.
+    Works in `Game.run`, which sets the schema, and in direct calls of `act` or of a game's `play`.
+    One object plays one game at a time in direct calls, since it cannot tell games and seats apart:
+    for several, make an object for each with `for_game`.
     """
 
     _takes_plain = False
@@ -86,6 +90,11 @@ class PolicyAgent(Agent):
         """
 
     @property
+    def label(self) -> str:
+        """Name of the agent for messages: its class."""
+        return type(self).__name__
+
+    @property
     def schema(self) -> Schema:
         """The schema of the game.
 
@@ -106,10 +115,32 @@ class PolicyAgent(Agent):
     def join(self, run: AgentRun) -> None:
         self._run = run
         self._schema = run.schema
+        run.on_end = self.end_episode
+
+    def end_episode(self) -> None:
+        """Called after every episode; forgets its state. Does nothing by default."""
 
     def take_seat(self, run: AgentRun) -> Agent:
-        agent = self.copy_for_seat() if self._run.is_running else self
-        agent.join(run)
+        with _SEATING:  # other threads may play games with the same agent
+            agent = self.copy_for_seat() if self._run.is_running else self
+            agent.join(run)
+        return agent
+
+    def for_game(self) -> Self:
+        """A copy for one game that is played by direct calls, with its own state.
+
+        A program that plays several games at the same time needs one per game.
+
+        Raises:
+            UsageError: an attribute cannot be copied.
+
+        Example:
+            >>> from entity_env.agents import RandomAgent
+            >>> agent = RandomAgent(seed=1)
+            >>> rooms = [agent.for_game() for _ in range(3)]
+        """
+        agent = self.copy_for_seat()
+        agent.join(AgentRun())
         return agent
 
     def copy_for_seat(self) -> Self:
@@ -137,17 +168,22 @@ class PolicyAgent(Agent):
 
     def act(self, obs: Obs, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
         run = self._run
-        if run.is_stopped:
-            run.stop()
+        if run.is_leaving:
+            run.leave(obs, actions)
             return None
         kinds = run.kinds(actions)
         self._schema = run.schema_of(obs, kinds)
         observation = run.observe(obs, kinds, self._schema, plain=self._takes_plain)
-        decided = self._decided(observation, obs, actions)
+        try:
+            decided = self._decided(observation, obs, actions)
+            answers = None if decided is None else self._answers(obs, kinds, observation, decided)
+        except BaseException as error:
+            if run.failed(error, self.label, obs):
+                return None
+            raise
         if decided is None:
             run.stop()
             return None
-        answers = self._answers(obs, kinds, observation, decided)
         run.acted(observation, decided)
         return answers
 

@@ -10,11 +10,12 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from math import log10, sqrt
 from typing import Final, Generic, TypeVar
 
+from entity_env.authoring.local_run import AgentFailure
 from entity_env.errors import UsageError
 from entity_env.lazy_imports import np
 
@@ -33,14 +34,42 @@ class Result:
         names: agent of each seat; an agent may have several seats. Seats that took no part are
             omitted.
         scores: score of each seat; higher is better.
+        seats: number of each seat; () = from 0 on.
+        is_cut: the game did not end within its step limit; the scores until then count.
+        failure: the failure of an agent, which ended the game: its seat loses, and the other seats
+            tie.
     """
 
     names: tuple[str, ...]
     scores: tuple[float, ...]
+    seats: tuple[int, ...] = field(default=(), kw_only=True)
+    is_cut: bool = field(default=False, kw_only=True)
+    failure: AgentFailure | None = field(default=None, kw_only=True)
+
+    @classmethod
+    def lost(
+        cls, names: Sequence[str], scores: Mapping[int, float], failure: AgentFailure
+    ) -> Result:
+        """Result of a game that the failure of an agent ended.
+
+        Args:
+            names: of all seats.
+            scores: until then, by seat; 0 for others. The agent gets the lowest of all.
+        """
+        found = [scores.get(seat, 0.0) for seat in range(len(names))]
+        found[failure.agent_id] = min(found)
+        return Result(tuple(names), tuple(found), failure=failure)
+
+    @property
+    def seat_numbers(self) -> Sequence[int]:
+        """The seat of each name."""
+        return self.seats or range(len(self.names))
 
     @property
     def ranks(self) -> tuple[tuple[float, ...], ...]:
         """Sort key of each seat: the greatest wins; equal keys are a tie."""
+        if self.failure is not None:
+            return tuple((float(seat != self.failure.agent_id),) for seat in self.seat_numbers)
         return tuple((score,) for score in self.scores)
 
     @property
@@ -56,6 +85,33 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
+class SeatStanding:
+    """How agents did in one seat.
+
+    Attributes:
+        num_games: number of games against others in which they had the seat.
+        win_rate: share of these games that they won in this seat; shared wins count in part.
+        low, high: 95 % confidence interval of the win rate (Wilson 1927).
+        mean_score: mean score of the seat in these games.
+    """
+
+    seat: int
+    num_games: int
+    win_rate: float
+    low: float
+    high: float
+    mean_score: float
+
+    @classmethod
+    def of(cls, seat: int, found: Sequence[tuple[float, float]]) -> SeatStanding:
+        """From the win share and the score of every game in this seat."""
+        wins = sum(share for share, _ in found)
+        count = max(1, len(found))
+        score = sum(score for _, score in found) / count
+        return cls(seat, len(found), wins / count, *wilson(wins, len(found)), score)
+
+
+@dataclass(frozen=True)
 class Standing:
     """Row in the table of a match.
 
@@ -66,6 +122,8 @@ class Standing:
         low, high: 95 % confidence interval of the win rate (Wilson 1927).
         mean_score: mean score of the agent's seats in those games.
         elo: rating; the mean over all agents is 0, and 400 more = 10 times the odds.
+        num_failed: number of games that the agent lost because it failed.
+        seats: its results in each seat.
     """
 
     name: str
@@ -76,6 +134,8 @@ class Standing:
     high: float
     mean_score: float
     elo: float
+    num_failed: int = 0
+    seats: tuple[SeatStanding, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,6 +150,27 @@ class Match(Generic[R]):
         elo = dict(zip(self.names, elo_ratings(self.names, self.games), strict=True))
         rows = [self._standing(name, elo[name]) for name in self.names]
         return sorted(rows, key=lambda row: -row.elo)
+
+    def seats(self, name: str | None = None) -> tuple[SeatStanding, ...]:
+        """Results in each seat, of one agent or of all, in games between different agents."""
+        found: dict[int, list[tuple[float, float]]] = {}
+        for game in self.games:
+            if len(set(game.names)) < 2:
+                continue
+            results = zip(game.seat_numbers, game.names, game.shares, game.scores, strict=True)
+            for seat, sits, share, score in results:
+                if name in (None, sits):
+                    found.setdefault(seat, []).append((share, score))
+        return tuple(SeatStanding.of(seat, found[seat]) for seat in sorted(found))
+
+    def failures(self, name: str) -> list[AgentFailure]:
+        """The failures of an agent, in the order of the games."""
+        return [
+            game.failure
+            for game in self.games
+            if game.failure is not None
+            and game.names[list(game.seat_numbers).index(game.failure.agent_id)] == name
+        ]
 
     def win_rate(self, name: str, other: str) -> tuple[float, float, float]:
         """Rate of games in which an agent was ahead of another, with its 95 % interval.
@@ -139,6 +220,8 @@ class Match(Generic[R]):
             high=high,
             mean_score=sum(score for _, score in seats) / max(1, len(seats)),
             elo=elo,
+            num_failed=len(self.failures(name)),
+            seats=self.seats(name),
         )
 
     def __str__(self) -> str:

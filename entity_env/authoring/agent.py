@@ -151,6 +151,18 @@ class Agent(ABC):
             f"{type(self).__name__} is driven by its environment and cannot be passed to Game.run"
         )
 
+    def for_game(self) -> Agent:
+        """An agent for one game that is played by direct calls of `act`, with its own state.
+
+        A program that plays several games at the same time needs one per game.
+
+        Raises:
+            ProtocolError: as `join`.
+            UsageError: the agent must be copied but cannot be.
+        """
+        self.join(AgentRun())
+        return self
+
     def take_seat(self, run: AgentRun) -> Agent:
         """Joins a run and returns the agent that plays in it; called by `Game.run`.
 

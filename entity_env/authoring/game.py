@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Literal, Protocol, TypeAlias, get_args, runtime_checkable
@@ -13,7 +14,7 @@ from entity_env.authoring.action_type import ActionKey
 from entity_env.authoring.agent import Agent, one_per_seat
 from entity_env.authoring.entity_type import without_aliases
 from entity_env.authoring.game_traceback import add_note, is_a, refuse_exit, text_of
-from entity_env.authoring.local_run import AFTER_NONE, AgentRun, Turn, Watch
+from entity_env.authoring.local_run import AFTER_NONE, AgentRun, RunOptions, Turn, Watch
 from entity_env.authoring.schema import Schema
 from entity_env.authoring.settings import check_setting, is_plain_setting, parse_setting
 from entity_env.authoring.step_timeout import GameHangs, StepTimeout
@@ -215,6 +216,7 @@ class Game:
         episodes: int = 1,
         watch: Watch | None = None,
         step_timeout_s: float | None = None,
+        options: RunOptions | None = None,
         **settings: object,
     ) -> list[Episode]:
         """Plays episodes in this thread.
@@ -229,6 +231,7 @@ class Game:
                 `RunWatcher` such as a `ReplayWriter` is also called when the run starts and ends.
             step_timeout_s: maximum seconds between two calls of `act` before the game counts as
                 hanging; None = no limit. `StepTimeout` lists the hangs that can be interrupted.
+            options: the first episode, and limits of the agents; None = no limits.
             settings: as for `with_settings`.
 
         Returns:
@@ -239,11 +242,13 @@ class Game:
                 missing setting; or an agent that fills several seats and cannot be copied.
             ProtocolError: `play` returned without `game_over`, or continues after `act` returned
                 None.
-            WorkerError: the game hangs, calls `sys.exit()`, or raises another exception that is not
-                an `Exception`. An `Exception` of the game, any exception of an agent, and Ctrl-C
+            WorkerError: the game or an agent hangs, or the game calls `sys.exit()` or raises another
+                exception that is not an `Exception`. An `Exception` of the game, any exception of an agent, and Ctrl-C
                 are raised unchanged.
         """
-        return self._run(agents, EpisodeSeeds(seed), episodes, watch, step_timeout_s, settings)
+        options = RunOptions() if options is None else options
+        seeds = EpisodeSeeds(seed)
+        return self._run(agents, seeds, episodes, watch, step_timeout_s, options, settings)
 
     def play_episode(
         self,
@@ -251,6 +256,7 @@ class Game:
         seed: int,
         watch: Watch | None = None,
         step_timeout_s: float | None = None,
+        options: RunOptions | None = None,
         **settings: object,
     ) -> list[Episode]:
         """Plays the one episode with this seed.
@@ -259,6 +265,7 @@ class Game:
             seed: seed of the episode itself, as in `Episode.seed`; `run` derives it from the seed
                 of the run.
             agents, watch, step_timeout_s, settings: as for `run`.
+            options: as for `run`, without `first_episode`.
 
         Returns:
             The episode of every agent, in the order of the agents.
@@ -266,7 +273,8 @@ class Game:
         Raises:
             UsageError, ProtocolError, WorkerError: as `run`.
         """
-        return self._run(agents, SeedsFrom(seed), 1, watch, step_timeout_s, settings)
+        options = RunOptions() if options is None else replace(options, first_episode=0)
+        return self._run(agents, SeedsFrom(seed), 1, watch, step_timeout_s, options, settings)
 
     def _run(
         self,
@@ -275,6 +283,7 @@ class Game:
         episodes: int,
         watch: Watch | None,
         step_timeout_s: float | None,
+        options: RunOptions,
         settings: Mapping[str, object],
     ) -> list[Episode]:
         game = self.with_settings(**settings) if settings else self
@@ -283,11 +292,13 @@ class Game:
         game.require_settings()
         if len(agents) != game.num_agents:
             raise UsageError(f"{game.name} is for {game.num_agents} agents, got {len(agents)}")
-        timeout = StepTimeout(step_timeout_s)
+        timeout = StepTimeout(step_timeout_s, options.agent_timeout_s)
         runs = [
-            AgentRun(game.schema, i, episodes, seeds, watch, timeout) for i in range(len(agents))
+            AgentRun(game.schema, i, episodes, seeds, watch, timeout, options)
+            for i in range(len(agents))
         ]
         for run in runs:
+            run.seats = runs
             run.match = () if game.respawns else runs
             run.is_running = True
         try:
@@ -320,8 +331,13 @@ class Game:
                     run.number = number
                 try:
                     self._play_once(agents, runs, seeds[number])
+                    is_cut = any(run.is_cut for run in runs)
+                    for run in runs if is_cut else ():
+                        run.returned()
                     if any(run.is_stopped for run in runs):
                         break  # possibly mid-episode, in a multi-agent game
+                    if is_cut:
+                        continue
                     unfinished = [run.agent_id for run in runs if run.is_playing]
                     if unfinished or all(run.number == number for run in runs):
                         raise no_game_over(self.name, unfinished or [0])

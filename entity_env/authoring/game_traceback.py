@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from types import CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
 
-from entity_env.authoring.step_timeout import GameHangs
+from entity_env.authoring.step_timeout import AgentHangs, GameHangs
 from entity_env.errors import EntityEnvError, GameExit, WorkerError, shown
 from entity_env.lazy_imports import late_module
 
@@ -32,6 +32,8 @@ MAX_MESSAGE: Final = 10_000
 """Longer exception messages lose their middle."""
 MAX_TRACE: Final = 50_000
 """Longer tracebacks lose their beginning: the innermost frames stay."""
+SEATS: Final = "agents: "
+"""Start of a note that names the agents of a match, by seat."""
 _MAX_FRAMES: Final = 500
 """Maximum frames of a traceback, counted from the innermost."""
 _MAX_NOTES: Final = 20
@@ -69,6 +71,8 @@ def is_a(error: BaseException, kind: type[E]) -> TypeGuard[E]:
 
 def reason_of(error: BaseException) -> str:
     """Reason of the `WorkerError` for a failed game."""
+    if is_a(error, AgentHangs):
+        return f"{error.agent} hangs: {error}"
     if is_a(error, GameHangs):
         return f"the game hangs: {error}"
     if is_a(error, SystemExit):

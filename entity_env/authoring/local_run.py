@@ -1,12 +1,15 @@
-"""`AgentRun`: score, steps and episodes of an agent in `Game.run`; `Turn`, for watchers."""
+"""`AgentRun`: score, steps and episodes of an agent in `Game.run`; `Turn`, for watchers; the limits
+of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from entity_env.authoring.action_type import ActionKey, ActionType, action_type
+from entity_env.authoring.game_traceback import is_a, is_failure, line_of_error, summary_of
 from entity_env.authoring.obs import (
     Obs,
     actions_at_truncation,
@@ -15,13 +18,18 @@ from entity_env.authoring.obs import (
 )
 from entity_env.authoring.relations.relations import Relations, class_of
 from entity_env.authoring.schema import Schema
-from entity_env.authoring.step_timeout import StepTimeout
+from entity_env.authoring.step_timeout import (
+    AgentHangs,
+    GameHangs,
+    StepTimeout,
+    require_timeout,
+)
 from entity_env.authoring.to_observation import to_observation
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, Observation
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import ActionName
-from entity_env.core.validation import metric_problem
+from entity_env.core.validation import checked_count, metric_problem
 from entity_env.errors import GameExit, ProtocolError, SchemaError
 from entity_env.lazy_imports import np
 
@@ -32,6 +40,8 @@ AFTER_NONE: Final = (
     "act had returned None before, as it does when the program closes the game: play must return"
 )
 """Note added to an error of a game that ignored the None."""
+HANGS: Final = "hangs"
+"""Start of the reason of an agent that takes too long."""
 _MAX_IGNORED: Final = 100
 
 
@@ -92,6 +102,7 @@ class Turn:
         thoughts: outputs of the agent's network, if computed.
         number: index of the episode in its run.
         is_async: requested by `act_async`, so other agents may decide simultaneously.
+        is_cut: the run ended the episode, not the game; see `RunOptions`.
     """
 
     agent_id: int
@@ -103,6 +114,7 @@ class Turn:
     thoughts: Thoughts | None = None
     number: int = 0
     is_async: bool = False
+    is_cut: bool = False
 
 
 Watch: TypeAlias = Callable[[Turn], None]
@@ -117,6 +129,11 @@ class EpisodesSeen:
         self.ends: list[Turn] = []
         self._playing: set[int] = set()
 
+    @property
+    def num_cut(self) -> int:
+        """Number of episodes that the run ended, not the game."""
+        return len({turn.number for turn in self.ends if turn.is_cut})
+
     def __call__(self, turn: Turn) -> None:
         self._playing.add(turn.agent_id)
         if turn.episode is not None:
@@ -126,6 +143,57 @@ class EpisodesSeen:
     def is_left(self, episodes: int) -> bool:
         """True if fewer than `episodes` have ended, or an agent is in the middle of an episode."""
         return bool(self._playing) or len({turn.number for turn in self.ends}) < episodes
+
+
+@dataclass(frozen=True)
+class AgentFailure:
+    """A decision of an agent that failed, and ended the episode.
+
+    Args:
+        number, seed: of the episode.
+        step: number of the agent's previous actions.
+        reason: class and message of the exception, or that the agent hangs; one line.
+        place: the agent's innermost line, as "bot.py:12 in choose"; "" if unknown.
+    """
+
+    agent_id: int
+    number: int
+    seed: int
+    step: int
+    reason: str
+    place: str
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Which episodes `Game.run` plays, and what ends them early.
+
+    An episode that ends early is truncated for all agents with their score so far, and `act`
+    returns None until `play` returns; then the next episode begins.
+
+    Args:
+        first_episode: index of the first episode of the run.
+        max_steps: actions of an agent in an episode; if it is asked for another one, the episode
+            ends. None = no limit.
+        agent_timeout_s: maximum seconds per decision of an agent; None = no limit. `StepTimeout`
+            lists what can be interrupted.
+        on_failure: called if an agent raises, hangs or answers with an illegal action, which then
+            ends only the episode; None = its error is raised.
+
+    Raises:
+        UsageError: an invalid number.
+    """
+
+    first_episode: int = 0
+    max_steps: int | None = None
+    agent_timeout_s: float | None = None
+    on_failure: Callable[[AgentFailure], None] | None = None
+
+    def __post_init__(self) -> None:
+        checked_count("first_episode", self.first_episode, 0)
+        if self.max_steps is not None:
+            checked_count("max_steps", self.max_steps)
+        require_timeout(self.agent_timeout_s, "agent_timeout_s")
 
 
 class AgentRun:
@@ -144,7 +212,9 @@ class AgentRun:
         seeds: EpisodeSeeds | None = None,
         watch: Watch | None = None,
         timeout: StepTimeout | None = None,
+        options: RunOptions | None = None,
     ) -> None:
+        options = RunOptions() if options is None else options
         self.agent_id = agent_id
         self.is_running = False
         self.is_stopped = False
@@ -157,23 +227,32 @@ class AgentRun:
         """The agent or the watcher is running, not the game."""
         self.is_over = False
         """Its episode has ended, but other agents of the match still play."""
+        self.is_cut = False
+        """The episode ended early, and `play` has not returned yet."""
         self.match: Sequence[AgentRun] = ()
         """Runs of all agents; empty in a game that `respawns`, where agents do not wait."""
+        self.seats: Sequence[AgentRun] = (self,)
+        """Runs of all agents."""
+        self.on_end: Callable[[], None] = _nothing
+        """Called after every episode, also if the run ended it."""
         self.episodes: list[Episode] = []
-        self.number = 0
+        self.number = options.first_episode
         """Index of the current or next episode; earlier ones may have been skipped."""
         self.num_steps = 0
         """Actions taken in this episode."""
         self.schema = schema
-        self._limit = episodes
+        self.max_steps: float = inf if options.max_steps is None else options.max_steps
+        self._on_failure = options.on_failure
+        self._limit = None if episodes is None else options.first_episode + episodes
         self._seeds = EpisodeSeeds(0) if seeds is None else seeds
         self._watch = watch
         self._takes_plain = watch is None or getattr(watch, "takes_plain", False)
         self._is_plain = self._takes_plain
-        self._timeout = StepTimeout(None) if timeout is None else timeout
+        self.timeout = StepTimeout(None) if timeout is None else timeout
+        """Of the steps of the game and the decisions of agents."""
         self._asked: tuple[ActionType[Any], ...] = ()
         self._first_score: float | None = None
-        self.last_score = 0.0
+        self.last_score = self._score_before = 0.0
         self._num_ignored = 0
 
     @property
@@ -185,6 +264,60 @@ class AgentRun:
     def is_playing(self) -> bool:
         """Whether the agent has observed anything since its last episode ended."""
         return self._first_score is not None
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether `act` must not ask the agent again."""
+        return self.is_stopped or self.num_steps >= self.max_steps
+
+    def leave(self, obs: Obs, actions: Sequence[ActionKey]) -> None:
+        """Lets `act` return None; ends the episode early, unless the run has stopped."""
+        if self.is_stopped:
+            self.stop()
+        else:
+            self.cut(obs, actions)
+
+    def cut(self, obs: Obs, actions: Sequence[ActionKey]) -> None:
+        """Ends the episode of all agents early, when this one is asked; `act` returns None."""
+        kinds = self.kinds(actions)
+        _require_sound(obs)
+        self._asked = tuple(kinds)
+        self._cut(obs)
+
+    def failed(self, error: BaseException, agent: str, obs: Obs) -> bool:
+        """Handles an error of the agent after it has observed; True if `act` returns None.
+
+        `agent` is its class, for messages.
+        """
+        if is_a(error, AgentHangs):
+            error.agent = f"agent {self.agent_id} ({agent})"
+        if self._on_failure is None or not is_failure(error):
+            return False
+        self.timeout.stop()
+        reason = f"{HANGS}: {error}" if is_a(error, GameHangs) else summary_of(error)
+        place = line_of_error(error)
+        failure = AgentFailure(
+            self.agent_id, self.number, self.seed, self.num_steps, " ".join(reason.split()), place
+        )
+        self._on_failure(failure)
+        self.last_score = self._score_before
+        self._cut(obs)
+        return True
+
+    def _cut(self, final: Obs) -> None:
+        """Ends the episode of all agents; `final` is the last observation of this one."""
+        self._end(final, truncated=True, is_cut=True)
+        for run in self.seats:
+            if run.is_playing:
+                run._end(Obs(run.last_score), truncated=True, is_cut=True)
+        for run in self.seats:
+            run.is_cut = run.is_stopped = run.has_refused = True
+
+    def returned(self) -> None:
+        """Continues after an episode that ended early: `play` has returned."""
+        self.is_cut = self.has_refused = self.is_left = False
+        self._num_ignored = 0
+        self.is_stopped = self._limit is not None and self.number >= self._limit
 
     def stop(self) -> None:
         """Makes `act` return None from now on; GameExit if the game keeps ignoring that."""
@@ -239,6 +372,7 @@ class AgentRun:
         _require_sound(obs)
         if self._first_score is None:
             self._first_score = self.last_score = obs.score
+        self._score_before = self.last_score
         reward, self.last_score = obs.score - self.last_score, obs.score
         self._asked = tuple(kinds)
         self._is_plain = plain and self._takes_plain
@@ -270,6 +404,9 @@ class AgentRun:
         self._pause_game()
         final = Obs(self.last_score) if obs is None else obs
         _require_sound(final)
+        self._end(final, truncated=truncated)
+
+    def _end(self, final: Obs, *, truncated: bool, is_cut: bool = False) -> None:
         if self._first_score is None:  # no action in this episode: the return is 0
             self._first_score = self.last_score = final.score
         offered = actions_at_truncation(final, self._asked) if truncated else ()
@@ -290,7 +427,7 @@ class AgentRun:
             seed=self.seed,
             number=self.number,
             agent_id=self.agent_id,
-            metrics=dict(final.metrics or {}),
+            metrics={} if is_cut else dict(final.metrics or {}),
         )
         if self._watch is not None:
             turn = Turn(
@@ -300,6 +437,7 @@ class AgentRun:
                 observation,
                 episode=episode,
                 number=self.number,
+                is_cut=is_cut,
             )
             self._watch(turn)
         self.episodes.append(episode)
@@ -307,21 +445,26 @@ class AgentRun:
         self.num_steps = 0
         self._first_score, self.last_score, self._asked = None, 0.0, ()
         end_episode(self, self.match)
+        self.on_end()
         if self._limit is not None and self.number >= self._limit:
             self.is_stopped = True
         self._resume_game()
 
     def _pause_game(self) -> None:
-        self._timeout.stop()
+        self.timeout.start_agent()
         self.is_deciding = True
 
     def _resume_game(self) -> None:
         self.is_deciding = False
-        self._timeout.start()
+        self.timeout.start()
 
     def _require_not_over(self, what: str) -> None:
         if self.is_over and not any(run.is_stopped and run.is_playing for run in self.match):
             raise ProtocolError(still_played(f"agent {self.agent_id} was {what}"))
+
+
+def _nothing() -> None:
+    pass
 
 
 class Player(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from functools import cache
 from time import monotonic, sleep
 from types import FrameType, TracebackType
 from typing import Final, Protocol
@@ -29,19 +30,32 @@ class GameHangs(BaseException):
     stack = ""
 
 
+class AgentHangs(GameHangs):
+    """Raised in an agent that exceeds its timeout.
+
+    Attributes:
+        agent: the agent in words; set by its run.
+    """
+
+    agent = "an agent"
+
+
 class StepTimeout:
     """Context that raises `GameHangs` in the main thread when a step takes too long.
 
-    A step begins with `start`, which entering the context calls, and ends with `stop`. Uses
+    A step begins with `start`, which entering the context calls, and ends with `stop`, or with
+    `start_agent`, which begins a decision of an agent and raises `AgentHangs` after `agent_s`. Uses
     SIGALRM, and restores its previous handler and timer on exit. On systems without this signal
     (Windows) it uses a watchdog thread, which cannot interrupt a game that sleeps. Does nothing
     outside the main thread. It cannot interrupt a game that hangs in C or catches `BaseException`;
     run such a game in a worker process, which can be killed.
     """
 
-    def __init__(self, timeout_s: float | None) -> None:
+    def __init__(self, timeout_s: float | None, agent_s: float | None = None) -> None:
         require_timeout(timeout_s)
-        self._timer = None if timeout_s is None else _timer_of(timeout_s)
+        require_timeout(agent_s, "agent_timeout_s")
+        self._timeout_s, self._agent_s = timeout_s, agent_s
+        self._timer = None if timeout_s is None and agent_s is None else _new_timer()
         self._open: _Timer | None = None
         """The timer between enter and exit."""
 
@@ -66,8 +80,17 @@ class StepTimeout:
 
     def start(self) -> None:
         """Begins a step and starts its timeout."""
+        self._start(self._timeout_s, GameHangs)
+
+    def start_agent(self) -> None:
+        """Begins a decision of an agent, which is not part of a step, and starts its timeout."""
+        self._start(self._agent_s, AgentHangs)
+
+    def _start(self, seconds: float | None, kind: type[GameHangs]) -> None:
         if self._open is not None:
-            self._open.start()
+            self._open.stop()
+            if seconds is not None:
+                self._open.start(seconds, kind)
 
     def stop(self) -> None:
         """Ends a step: no timeout until the next `start`."""
@@ -76,21 +99,21 @@ class StepTimeout:
 
 
 class _Timer(Protocol):
-    """Raises `GameHangs` in the main thread one timeout after `start`, unless stopped before."""
+    """Raises an exception in the main thread one timeout after `start`, unless stopped before."""
 
     def open(self) -> None: ...
 
-    def start(self) -> None: ...
+    def start(self, timeout_s: float, kind: type[GameHangs]) -> None: ...
 
     def stop(self) -> None: ...
 
     def close(self) -> None: ...
 
 
-def _timer_of(timeout_s: float) -> _Timer:
+def _new_timer() -> _Timer:
     if sys.platform != "win32" and hasattr(signal, "setitimer"):
-        return _Alarm(timeout_s)
-    return _Watchdog(timeout_s)
+        return _Alarm()
+    return _Watchdog()
 
 
 if sys.platform != "win32":
@@ -98,8 +121,9 @@ if sys.platform != "win32":
     class _Alarm:
         """Timer of SIGALRM; replaces its handler between `open` and `close`."""
 
-        def __init__(self, timeout_s: float) -> None:
-            self._timeout_s = timeout_s
+        def __init__(self) -> None:
+            self._timeout_s = 0.0
+            self._kind = GameHangs
             self._is_running = False
             self._num_ticks = 0
             self._handler: signal._HANDLER = signal.SIG_DFL
@@ -119,10 +143,11 @@ if sys.platform != "win32":
                 left_s = max(left_s - (monotonic() - self._opened), 1e-6)
                 signal.setitimer(signal.ITIMER_REAL, left_s, interval_s)
 
-        def start(self) -> None:
+        def start(self, timeout_s: float, kind: type[GameHangs]) -> None:
+            self._timeout_s, self._kind = timeout_s, kind
             self._num_ticks = 0
             self._is_running = True
-            tick_s = self._timeout_s / _TICKS
+            tick_s = timeout_s / _TICKS
             signal.setitimer(signal.ITIMER_REAL, tick_s, tick_s)
 
         def stop(self) -> None:
@@ -136,7 +161,7 @@ if sys.platform != "win32":
             self._num_ticks += 1
             if self._num_ticks >= _TICKS:
                 self._num_ticks = 0  # a restarted game gets the full time
-                raise GameHangs(f"no answer for {self._timeout_s:g} s")
+                raise self._kind(f"no answer for {self._timeout_s:g} s")
 
 
 class _Watchdog:
@@ -146,13 +171,9 @@ class _Watchdog:
     nothing, because a game may be played again soon.
     """
 
-    def __init__(self, timeout_s: float) -> None:
-        class Hang(GameHangs):  # the interpreter raises a class, without arguments
-            def __init__(self) -> None:
-                super().__init__(f"no answer for {timeout_s:g} s")
-
-        self._kind = Hang
-        self._tick_s = timeout_s / _TICKS
+    def __init__(self) -> None:
+        self._kind: type[GameHangs] = GameHangs
+        self._tick_s = 0.0
         self._lock = threading.Lock()
         self._is_running = False
         self._has_fired = False
@@ -165,8 +186,9 @@ class _Watchdog:
     def close(self) -> None:
         pass
 
-    def start(self) -> None:
+    def start(self, timeout_s: float, kind: type[GameHangs]) -> None:
         with self._lock:
+            self._kind, self._tick_s = _hang_of(kind, timeout_s), timeout_s / _TICKS
             self._num_ticks = 0
             self._is_running = True
             if self._thread is None:
@@ -208,6 +230,17 @@ class _Watchdog:
                     return
                 self._has_fired = True
                 raise_in(_main_ident(), self._kind)
+
+
+@cache
+def _hang_of(kind: type[GameHangs], timeout_s: float) -> type[GameHangs]:
+    """A class with the timeout in its message: the interpreter raises it without arguments."""
+
+    class Hang(kind):  # type: ignore[misc, valid-type]  # one of two classes
+        def __init__(self) -> None:
+            super().__init__(f"no answer for {timeout_s:g} s")
+
+    return Hang
 
 
 def _main_ident() -> int:

@@ -238,7 +238,7 @@ class DirectPlay:
             begun = f" of an episode that act after game_over began at {agent.first_line}"
             self._violations.add(
                 f"no game_over within {self._plan.max_steps} steps{begun * agent.has_ended}: end "
-                "the episode, truncate it, or pass a larger max_steps"
+                "the episode, truncate it, or pass a larger max_steps (--max-steps)"
             )
             self._close()
             return None

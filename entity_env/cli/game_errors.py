@@ -17,6 +17,7 @@ import click
 from entity_env.agents import ScriptedAgent
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import (
+    SEATS,
     add_note,
     is_a,
     line_of_error,
@@ -40,8 +41,6 @@ from entity_env.errors import (
 
 _PLACE: Final = re.compile(r"\bseed (\d+), episode \d|\bepisode \d+ \(seed (\d+)\)")
 """Place in errors of games that are played, trained on, or checked."""
-SEATS: Final = "agents: "
-"""Start of a note that names the agents of a match, by seat."""
 AGAIN: Final = "play this episode again: "
 """Start of a note with a command."""
 

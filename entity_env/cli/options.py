@@ -20,11 +20,11 @@ from entity_env.agents.human.keyboard import Keyboard
 from entity_env.agents.human.prompt import HUMAN
 from entity_env.agents.training.presets import PRESETS
 from entity_env.authoring.game import Game, Transport
-from entity_env.authoring.local_run import Watch
+from entity_env.authoring.local_run import RunOptions, Watch
 from entity_env.cli.command import Argument, CliOption
 from entity_env.cli.game_errors import game_errors
 from entity_env.cli.load_game import AgentLoader
-from entity_env.core.episode import Episode
+from entity_env.core.episode import MAX_STEPS, Episode
 from entity_env.core.validation import OneOf, Range, num_cores
 from entity_env.errors import UsageError
 from entity_env.replay.new_process import PLAY_LIMITS, PlayLimits
@@ -57,6 +57,17 @@ StepTimeout: TypeAlias = Annotated[
         name="--step-timeout",
         metavar="SECONDS",
         make=lambda seconds: seconds or None,
+    ),
+]
+MaxSteps: TypeAlias = Annotated[
+    int | None,
+    Range(0, 10**15),
+    CliOption(
+        "Actions of an agent after which an episode counts as truncated, because it may never end; "
+        "0 = no limit.",
+        name="--max-steps",
+        metavar="N",
+        make=lambda steps: steps or None,
     ),
 ]
 OnErrorChoice: TypeAlias = Annotated[
@@ -197,26 +208,53 @@ class PlayOptions:
     """Play the episode with this seed, as shown by play and in errors."""
     clock_s: Clock = None
     step_timeout_s: StepTimeout = 30
+    max_steps: Annotated[
+        int | None,
+        Range(0, 10**15),
+        CliOption(metavar="N", default=f"{MAX_STEPS}; without a limit if a person plays"),
+    ] = None
+    """Actions of an agent after which an episode is truncated, because it may never end; 0 = no
+    limit."""
+
+    def limit(self, names: Sequence[str]) -> int | None:
+        """The step limit for these agents."""
+        if self.max_steps is None:
+            return None if HUMAN in names else MAX_STEPS
+        return self.max_steps or None
 
     def require(self, names: Sequence[str]) -> None:
         if self.clock_s is not None and HUMAN not in names:
             raise UsageError("--clock is for human players: add --agent human")
 
     def play(
-        self, game: Game, agents: Sequence[Agent], watch: Watch, episodes: int = 1
+        self,
+        game: Game,
+        agents: Sequence[Agent],
+        watch: Watch,
+        episodes: int = 1,
+        *,
+        names: Sequence[str],
     ) -> list[Episode]:
+        """Plays episodes with agents of these names."""
         start = partial(game.run, seed=self.seed, episodes=episodes)
         if self.episode_seed is not None:
             start = partial(game.play_episode, seed=self.episode_seed)
-        return start(*agents, watch=watch, step_timeout_s=self.step_timeout_s)
+        options = RunOptions(max_steps=self.limit(names))
+        return start(*agents, watch=watch, step_timeout_s=self.step_timeout_s, options=options)
 
     def play_in_terminal(
-        self, game: Game, agents: Sequence[Agent], watch: Watch, episodes: int = 1
+        self,
+        game: Game,
+        agents: Sequence[Agent],
+        watch: Watch,
+        episodes: int = 1,
+        *,
+        names: Sequence[str],
     ) -> list[Episode]:
         """Like `play`; with a clock, the terminal does not echo keys between questions."""
         keys = nullcontext() if self.clock_s is None else Keyboard(sys.stdin).single_keys()
         with game_errors(game), keys:
-            return self.play(game, agents, watch, episodes)
+            return self.play(game, agents, watch, episodes, names=names)
 
     @property
     def seeds(self) -> str:

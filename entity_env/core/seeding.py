@@ -11,11 +11,18 @@ Item = TypeVar("Item")
 
 SEEDS_PER_BLOCK: Final = 64
 EVALUATED_ENV: Final = 2**31 - 1
-"""Environment index for evaluation. No training environment has this index, so seeds differ."""
+"""Environment index for evaluations during training. No training environment has this index, so
+seeds differ."""
+PLAYED: Final = 2**31 - 2
+"""Environment index for everything that plays outside training: `Game.run`, evaluations, matches,
+recordings. Their episodes never occur in training, not even with the same seed."""
 
 
 class EpisodeSeeds:
     """Seeds of one environment's episodes, by episode number.
+
+    Without an environment's index, those of a run outside training: all ways of playing take the
+    seed of episode `n` from here, so with the same seed, all agents play the same episodes.
 
     The seed of episode `n` depends only on the run's seed, the environment's index and `n`: the
     upper 63 bits of a 64-bit word of numpy's `SeedSequence(seed, spawn_key=(env_id, n // 64))`,
@@ -23,7 +30,7 @@ class EpisodeSeeds:
     `UsageError` for seeds that `checked_seed` refuses.
     """
 
-    def __init__(self, seed: int, env_id: int = 0) -> None:
+    def __init__(self, seed: int, env_id: int = PLAYED) -> None:
         self.seed = checked_seed(seed)
         self.run_seed: int | None = self.seed
         """The seed of the run; None if the episodes do not belong to a run."""

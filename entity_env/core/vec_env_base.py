@@ -134,7 +134,8 @@ def reset_runs(
 ) -> dict[int, Run]:
     """New runs of the environments to reset; empty without a seed, so current runs continue.
 
-    With `starts`, every environment uses the seeds of environment 0, from its own start number on.
+    With `starts`, every environment uses the seeds of `EpisodeSeeds(seed)`, like `Game.run`, from
+    its own start number on.
 
     Raises:
         UsageError: `starts` without a seed, or an invalid seed.

@@ -332,6 +332,8 @@ class VecObs(EntityBatch):
         begins: `(num_rows,)` bool, only after a reset: rows that begin an episode without being
             done. Includes rows that were done in the batch before a partial reset. None = none, or
             unknown, as in batches of environments that cannot tell.
+        source: identity of the `VecEnv`, by which agents with memory tell the episodes of several
+            `VecEnv`s apart; None = unknown.
     """
 
     features: dict[EntityName, RaggedArray[np.float32]]
@@ -346,6 +348,7 @@ class VecObs(EntityBatch):
     metrics: dict[str, Metric] = field(default_factory=dict)
     episodes: Sequence[Episode] = ()
     begins: NDArray[np.bool_] | None = None
+    source: int | None = field(default=None, compare=False)
 
     @property
     def done(self) -> NDArray[np.bool_]:
@@ -501,6 +504,7 @@ class VecObs(EntityBatch):
             flat(self.env_id),
             flat(self.agent_id),
             begins=None if self.begins is None else flat(self.begins),
+            source=self.source,
             **rest,
         )
 

@@ -430,7 +430,7 @@ class _GameEnv(TrainAgentEnv):
         self._seeds = None
         self._ends.ended.clear()
         self._observations = []
-        self._host.restart(seed, number)
+        self._host.restart(EpisodeSeeds(seed), number)
         return self._observe_all()[0]
 
 

@@ -72,6 +72,7 @@ class End:
 
     Args:
         reward, length, terminated, truncated, metrics: as in `Episode`, but only finite metrics.
+        cut: the run ended the episode, not the game, for example at its step limit.
     """
 
     reward: float
@@ -79,9 +80,10 @@ class End:
     terminated: bool
     truncated: bool
     metrics: Mapping[str, float] = field(default_factory=dict)
+    cut: bool = False
 
     @classmethod
-    def of(cls, episode: Episode) -> End:
+    def of(cls, episode: Episode, *, cut: bool = False) -> End:
         """The end of an episode."""
         metrics = {
             name: json_number(value)
@@ -89,7 +91,7 @@ class End:
             if math.isfinite(value)
         }
         flags = episode.terminated, episode.truncated
-        return cls(json_number(episode.reward), episode.length, *flags, metrics)
+        return cls(json_number(episode.reward), episode.length, *flags, metrics, cut)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,9 @@ def decision_line(decision: Decision) -> str:
     if decision.value is not None:
         line["v"] = decision.value
     if decision.end is not None:
-        line["end"] = {each.name: getattr(decision.end, each.name) for each in fields(End)}
+        line["end"] = end = {each.name: getattr(decision.end, each.name) for each in fields(End)}
+        if not decision.end.cut:
+            del end["cut"]
     return _dumps(line)
 
 
@@ -412,9 +416,11 @@ def _end(data: Json, where: str) -> End:
         "metrics": lambda value: (
             isinstance(value, dict) and all(map(is_json_number, value.values()))
         ),
+        "cut": lambda value: isinstance(value, bool),
     }
+    optional: Mapping[str, Json] = {"metrics": {}, "cut": False}
     for key, check in checks.items():
-        if not isinstance(data, dict) or not check(data.get(key, {} if key == "metrics" else None)):
+        if not isinstance(data, dict) or not check(data.get(key, optional.get(key))):
             raise ReplayError(f"{where}: 'end' needs a valid {key!r}, got {shown(data)}")
     return End(**{key: data[key] for key in checks if key in data})
 

@@ -13,7 +13,7 @@ from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game, RunWatcher
 from entity_env.authoring.game_traceback import is_a
-from entity_env.authoring.local_run import AgentRun, Turn, Watch
+from entity_env.authoring.local_run import AgentRun, RunOptions, Turn, Watch
 from entity_env.core.action_request import Question
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, Observation
@@ -109,6 +109,12 @@ class Script:
         self._left[agent_id].pop()
         self.num_played += 1
         return actions
+
+    def is_cut(self, agent_id: int) -> bool:
+        """Whether the recorded run ended the episode when this agent was asked next."""
+        line = self._next_line(agent_id)
+        is_end = line is not None and line.end is not None and line.end.cut
+        return is_end and self.divergence is None
 
     def end(self, turn: Turn, episode: Episode) -> None:
         line = self._next_line(turn.agent_id)
@@ -221,6 +227,9 @@ class ReplayAgent(PolicyAgent):
         self._script.has_left |= self._run.is_stopped
         if self._script.is_over and self._then is not None:
             return self._then.act(obs, *actions)
+        if self._script.is_cut(self._agent_id) and not self._run.is_stopped:
+            self._run.cut(obs, actions)
+            return None
         answer = super().act(obs, *actions)
         if self._debug and self._script.is_over and answer is not None:
             import pdb
@@ -292,6 +301,7 @@ def play_again(
     step_timeout_s: float | None = None,
     stops: bool = False,
     debug: bool = False,
+    max_steps: int | None = None,
 ) -> tuple[Divergence | None, list[Episode]]:
     """Plays a replay in its game, from its seed.
 
@@ -305,6 +315,7 @@ def play_again(
             replay that hangs; else no limit.
         stops: end the game before it receives the last of these decisions, which may crash it.
         debug: stop in `pdb` in the game after the last of these decisions.
+        max_steps: as for `RunOptions`.
 
     Returns:
         The first difference, or None; and the ended episodes, none if the game did not return.
@@ -324,8 +335,11 @@ def play_again(
     observer = _Observer(script, watch, is_taken_over=then is not None, stops=stops)
     limit_s = _timeout_of(replay) if step_timeout_s is None and not debug else step_timeout_s
     seed = replay.header.episode_seed
+    options = RunOptions(max_steps=max_steps)
     try:
-        episodes = game.play_episode(*agents, seed=seed, watch=observer, step_timeout_s=limit_s)
+        episodes = game.play_episode(
+            *agents, seed=seed, watch=observer, step_timeout_s=limit_s, options=options
+        )
     except _StopsHere:
         return script.divergence, []
     except Exception as error:

@@ -289,6 +289,7 @@ class Replay:
                 metrics=end.metrics,
             ),
             Thoughts(probabilities, line.value) if has_thoughts else None,
+            is_cut=end is not None and end.cut,
         )
 
     def animation(

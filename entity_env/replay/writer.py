@@ -213,7 +213,7 @@ class ReplayWriter:
 
     def _line(self, game: Game, turn: Turn) -> Decision:
         observation, obs_space = turn.observation, game.obs_space()
-        end = None if turn.episode is None else End.of(turn.episode)
+        end = None if turn.episode is None else End.of(turn.episode, cut=turn.is_cut)
         thoughts = turn.thoughts
         if thoughts is None and self._think and end is None:
             think = getattr(self._agents[turn.agent_id], "think", None)

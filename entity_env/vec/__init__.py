@@ -26,12 +26,17 @@ from entity_env.vec.statistics import (
 from entity_env.vec.vec_env import VecEnv as VecEnv
 
 if TYPE_CHECKING:
+    from entity_env.vec.evaluation.evaluate import (
+        AgentScores as AgentScores,
+        evaluate as evaluate,
+    )
     from entity_env.vec.evaluation.evaluator import Evaluator as Evaluator
     from entity_env.vec.evaluation.random_baseline import RandomBaseline as RandomBaseline
     from entity_env.vec.external.game import ExternalGame as ExternalGame
     from entity_env.vec.game_training import GameTraining as GameTraining
 
 _LATE = {
+    **dict.fromkeys(("AgentScores", "evaluate"), "evaluation.evaluate"),
     "Evaluator": "evaluation.evaluator",
     "ExternalGame": "external.game",
     "GameTraining": "game_training",

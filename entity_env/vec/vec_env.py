@@ -316,8 +316,8 @@ class VecEnv(VecEnvBase):
             mask: `(num_envs,)` bool, True = reset.
             seed: of a new run in those environments; None continues their current runs.
             starts: `(num_envs,)` integers, only with a seed: environment i starts at episode
-                `starts[i]` of environment 0's run. Equal starts give equal episodes in any
-                environment.
+                `starts[i]` of the run that `Game.run` plays with this seed, which never occurs in
+                training. Equal starts give equal episodes in any environment.
 
         Raises:
             ClosedError: after `close`.
@@ -528,6 +528,7 @@ class VecEnv(VecEnvBase):
         lost = step.lost
         rows = None if lost is NO_EPISODES else lost_rows(lost, env_id, agent_id, previous)
         obs = step.vec_obs(env_id, agent_id, rows)
+        obs.source = id(self)
         self._num_episodes += len(obs.episodes)
         if self._log is not None:
             self._log.end(step.ended_episodes, step.lost.episodes, self._executor.failures)

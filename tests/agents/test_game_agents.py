@@ -43,9 +43,9 @@ def test_without_any_everything_is_as_it_is() -> None:
     assert own.summary(["a"], []) is None
 
 
-def test_a_game_of_a_match_is_a_run() -> None:
+def test_a_game_of_a_match_is_an_episode() -> None:
     agents = [RandomAgent(seed=seed) for seed in range(2)]
     result = game_agents(tic_tac_toe).play_match_game(tic_tac_toe, ["a", "b"], agents, seed=5)
-    again = tic_tac_toe.run(*[RandomAgent(seed=seed) for seed in range(2)], seed=5)
+    again = tic_tac_toe.play_episode(*[RandomAgent(seed=seed) for seed in range(2)], seed=5)
     assert result.names == ("a", "b")
     assert result.scores == tuple(episode.reward for episode in again)

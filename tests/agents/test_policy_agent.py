@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -19,7 +22,9 @@ from entity_env import (
     SchemaError,
     SelectEntityAction,
 )
-from entity_env.agents import Agent, PolicyAgent
+from entity_env.agents import Agent, PolicyAgent, RunOptions
+from entity_env.vec import VecEnv
+from tests.agents.rogue_net.test_memory import SIGNS, TURN, Sign, make_agents
 from tests.helpers.strategies import (
     CALL,
     EAT,
@@ -158,3 +163,76 @@ def test_an_agent_of_its_own_kind_cannot_join_a_game() -> None:
 
     with pytest.raises(ProtocolError, match="Driven is driven by its environment"):
         Game(lambda agent, *, seed: None, entities=(), actions=()).run(Driven())
+
+
+# ------------------------------------------------------------------ several games at once
+
+
+def in_rooms(players: Sequence[Agent], seeds: Sequence[int]) -> list[list[object]]:
+    """The answers of direct calls, with all rooms taking turns."""
+    rngs = [random.Random(seed) for seed in seeds]
+    answers: list[list[object]] = [[] for _ in seeds]
+    for step in range(6):
+        for player, rng, mine in zip(players, rngs, answers, strict=True):
+            obs = Obs(float(step)).entities([Sign(rng.uniform(-2, 2))])
+            mine.append(player.act(obs, TURN))
+    for player in players:
+        player.game_over(Obs(0.0))
+    return answers
+
+
+@pytest.mark.parametrize("kind", [0, 1], ids=["numpy", "torch"])
+def test_rooms_with_agents_for_each_game_are_kept_apart(kind: int) -> None:
+    agent = make_agents()[kind]
+    alone = [in_rooms([agent.for_game()], [seed])[0] for seed in range(4)]
+    assert in_rooms([agent.for_game() for _ in range(4)], range(4)) == alone
+    assert len({tuple(each) for each in alone}) > 1
+    again = [agent.for_game()]
+    assert [in_rooms(again, [seed])[0] for seed in range(4)] == alone  # one game after the other
+
+
+@pytest.mark.parametrize("kind", [0, 1], ids=["numpy", "torch"])
+def test_a_direct_call_of_an_agent_with_memory_must_say_which_game_it_is(kind: int) -> None:
+    agent = make_agents()[kind]
+    with pytest.raises(ProtocolError, match=r"agent with memory .* player = agent.for_game\(\)"):
+        agent.act(Obs(0.0).entities([Sign(1.0)]), TURN)
+    with pytest.raises(ProtocolError, match="agent with memory"):
+        agent.act_async(Obs(0.0).entities([Sign(1.0)]), TURN)
+
+
+def test_one_agent_with_memory_plays_in_several_threads() -> None:
+    [agent, _] = make_agents()
+    seeds = range(12)
+    alone = [SIGNS.play_episode(agent, seed=seed)[0].reward for seed in seeds]
+    with ThreadPoolExecutor(6) as pool:
+        found = [pool.submit(SIGNS.play_episode, agent, seed=seed) for seed in seeds]
+        assert [each.result()[0].reward for each in found] == alone
+
+
+def test_one_agent_with_memory_plays_several_batches_in_turn() -> None:
+    [agent, _] = make_agents()
+
+    def played(seeds: Sequence[int]) -> list[list[float]]:
+        """Rewards in one `VecEnv` per seed, which take turns."""
+        with ExitStack() as stack:
+            vecs = [stack.enter_context(VecEnv(SIGNS, 3)) for _ in seeds]
+            batches = [vec.reset(seed) for vec, seed in zip(vecs, seeds, strict=True)]
+            found: list[list[float]] = [[] for _ in seeds]
+            for _ in range(25):
+                for i, vec in enumerate(vecs):
+                    batches[i] = vec.act(agent.decide_batch(batches[i], SIGNS.schema))
+                    found[i] += [episode.reward for episode in batches[i].episodes]
+        return found
+
+    assert played([1, 2]) == [played([1])[0], played([2])[0]]
+
+
+@pytest.mark.parametrize("kind", [0, 1], ids=["numpy", "torch"])
+def test_an_agent_forgets_an_episode_that_was_cut(kind: int) -> None:
+    agent = make_agents()[kind]
+    options = RunOptions(max_steps=3)
+    played = SIGNS.run(agent, seed=4, episodes=8, options=options)
+    assert any(each.truncated for each in played)
+    for each in played:
+        [alone] = SIGNS.play_episode(agent, seed=each.seed, options=options)
+        assert alone.reward == each.reward

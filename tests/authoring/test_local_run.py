@@ -1,20 +1,33 @@
-"""AgentRun: score, steps and episodes."""
+"""AgentRun: score, steps and episodes; episodes that a run ends early."""
 
 from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from entity_env import (
+    Game,
     GameExit,
     GlobalCategorical,
     Obs,
+    ProtocolError,
     Schema,
     SchemaError,
     Turn,
+    UsageError,
+    WorkerError,
 )
-from entity_env.authoring.local_run import AgentRun
+from entity_env.agents import Agent, RandomAgent, ScriptedAgent
+from entity_env.authoring.action_type import ActionKey
+from entity_env.authoring.local_run import AgentFailure, AgentRun, RunOptions
 from entity_env.core.seeding import EpisodeSeeds
+from entity_env.games import tic_tac_toe
+from entity_env.replay import ReplayWriter
 from tests.helpers.strategies import EAT, MOVE, SCHEMA, Food, Move, Rock, Stance, World
+from tests.helpers.tiny_games import ask, dots_game
 
 MOVES = Schema((), (Move,))
 KINDS = [GlobalCategorical(Move)]
@@ -111,3 +124,228 @@ def test_without_a_schema_anything_goes() -> None:
     assert list(schema.action_space()) == ["eat", "Stance", "Move", "move"]
     assert schema.globals is not None
     assert AgentRun(SCHEMA).schema_of(obs, kinds) is SCHEMA
+
+
+# ------------------------------------------------------------------ episodes that end early
+
+
+class First(ScriptedAgent):
+    def __init__(self) -> None:
+        self.num_begun = 0
+
+    def begin_episode(self) -> None:
+        self.num_begun += 1
+
+    def choose(self, obs: Obs, *actions: ActionKey) -> object:
+        return obs.allowed(actions[0])[0]
+
+
+class Raising(First):
+    def choose(self, obs: Obs, *actions: ActionKey) -> object:
+        if len(obs.allowed(actions[0])) < 7:
+            raise IndexError("no square left")
+        return super().choose(obs, *actions)
+
+
+class Hanging(First):
+    def choose(self, obs: Obs, *actions: ActionKey) -> object:
+        while True:
+            time.sleep(0.01)
+
+
+class Wrong(First):
+    def choose(self, obs: Obs, *actions: ActionKey) -> object:
+        return "no square"
+
+
+class Exiting(First):
+    def choose(self, obs: Obs, *actions: ActionKey) -> object:
+        raise SystemExit(3)
+
+
+def play_endless(agent: Agent, *, seed: int) -> None:
+    score = 0
+    while ask(agent, score=score) is not None:
+        score += 1
+
+
+def play_endless_episodes(agent: Agent, *, seed: int) -> None:
+    while True:
+        for score in range(3 + 100 * (agent.seed % 2)):
+            if ask(agent, score=score) is None:
+                return
+        agent.game_over(Obs(3))
+
+
+def play_pair(agents: Sequence[Agent], *, seed: int) -> None:
+    score = 0
+    while True:
+        for agent in agents:
+            if ask(agent, score=score) is None:
+                return
+            score += 1
+
+
+ENDLESS = dots_game(play_endless)
+
+
+def test_an_endless_episode_is_truncated_at_the_step_limit() -> None:
+    played = ENDLESS.run(First(), seed=3, episodes=2, options=RunOptions(max_steps=5))
+    seeds = EpisodeSeeds(3)
+    assert [(each.reward, each.length, each.seed) for each in played] == [
+        (5, 5, seeds[0]),
+        (5, 5, seeds[1]),
+    ]
+    assert all(each.truncated and not each.terminated for each in played)
+
+
+def test_an_episode_that_ends_in_its_last_step_is_not_cut() -> None:
+    def play(agent: Agent, *, seed: int) -> None:
+        for _ in range(5):
+            if ask(agent) is None:
+                return
+        agent.game_over(Obs(1))
+
+    turns: list[Turn] = []
+    [played] = dots_game(play).run(First(), watch=turns.append, options=RunOptions(max_steps=5))
+    assert played.terminated
+    assert not any(turn.is_cut for turn in turns)
+
+
+def test_a_run_can_begin_with_any_episode() -> None:
+    seeds, agent = EpisodeSeeds(7), RandomAgent(1)
+    played = ENDLESS.run(
+        agent, seed=7, episodes=2, options=RunOptions(first_episode=40, max_steps=1)
+    )
+    assert [(each.number, each.seed) for each in played] == [(40, seeds[40]), (41, seeds[41])]
+
+
+def test_a_game_that_loops_over_episodes_continues_after_a_cut() -> None:
+    game = dots_game(play_endless_episodes)
+    played = game.run(First(), seed=1, episodes=8, options=RunOptions(max_steps=10))
+    assert [each.length for each in played] == [10 if each.seed % 2 else 3 for each in played]
+    assert [each.truncated for each in played] == [bool(each.seed % 2) for each in played]
+    assert [each.number for each in played] == list(range(8))
+    assert {each.truncated for each in played} == {True, False}
+
+
+def test_a_cut_ends_the_episode_of_every_agent() -> None:
+    game = dots_game(play_pair, num_agents=2)
+    played = game.run(First(), First(), episodes=2, options=RunOptions(max_steps=3))
+    assert [(each.agent_id, each.number, each.length, each.reward) for each in played] == [
+        *((0, 0, 3, 6), (0, 1, 3, 6), (1, 0, 3, 4), (1, 1, 3, 4)),
+    ]
+
+
+def test_agents_are_told_of_episodes_that_are_cut() -> None:
+    agent = First()
+    ENDLESS.run(agent, episodes=3, options=RunOptions(max_steps=2))
+    assert agent.num_begun == 3
+
+
+@pytest.mark.parametrize("see", [True, False])
+def test_a_recording_that_was_cut_verifies(see: bool) -> None:
+    for game, agents in ((ENDLESS, [First()]), (dots_game(play_pair, num_agents=2), [First()] * 2)):
+        writer = ReplayWriter(see=see)
+        game.run(*agents, episodes=2, watch=writer, options=RunOptions(max_steps=4))
+        for replay in writer.replays:
+            assert replay.is_whole
+            assert replay.verify(game) is None
+            assert [turn.is_cut for turn in replay.turns(game) if turn.episode] == [True] * len(
+                agents
+            )
+
+
+def test_a_recording_that_was_cut_differs_from_a_game_that_ends_there() -> None:
+    writer = ReplayWriter()
+    ENDLESS.run(First(), watch=writer, options=RunOptions(max_steps=4))
+
+    def play(agent: Agent, *, seed: int) -> None:
+        for score in range(4):
+            if ask(agent, score=score) is None:
+                return
+        agent.game_over(Obs(4))
+
+    found = writer.replays[0].verify(dots_game(play))
+    assert found is not None
+    assert found.kind in ("end", "observation")
+
+
+@pytest.mark.parametrize(
+    ("bot", "reason"),
+    [
+        (Raising, "IndexError: no square left"),
+        (Hanging, "hangs: no answer for 0.05 s"),
+        (Wrong, "AnswerError: "),
+        (Exiting, "SystemExit: 3"),
+    ],
+)
+def test_an_agent_that_fails_ends_only_its_episode(bot: type[First], reason: str) -> None:
+    failures: list[AgentFailure] = []
+    options = RunOptions(agent_timeout_s=0.05, on_failure=failures.append)
+    played = tic_tac_toe.run(bot(), RandomAgent(1), seed=2, episodes=3, options=options)
+    assert [each.number for each in failures] == [0, 1, 2]
+    assert [each.seed for each in failures] == [EpisodeSeeds(2)[number] for number in range(3)]
+    assert all(each.agent_id == 0 and reason in each.reason for each in failures)
+    assert all(each.truncated for each in played)
+    assert all("test_local_run.py" in each.place for each in failures if bot is not Wrong)
+
+
+def test_a_recording_that_a_failing_agent_ended_verifies() -> None:
+    writer = ReplayWriter()
+    options = RunOptions(on_failure=lambda failure: None)
+    tic_tac_toe.run(First(), Raising(), seed=2, episodes=2, watch=writer, options=options)
+    assert len(writer.replays) == 2
+    for replay in writer.replays:
+        assert replay.is_whole
+        assert replay.verify(tic_tac_toe) is None
+
+
+def test_without_a_handler_a_failing_agent_ends_the_run() -> None:
+    with pytest.raises(IndexError, match="no square left"):
+        tic_tac_toe.run(Raising(), RandomAgent(1))
+    with pytest.raises(WorkerError, match=r"agent 0 .*Hanging\) hangs: no answer for 0.05 s"):
+        tic_tac_toe.run(Hanging(), RandomAgent(1), options=RunOptions(agent_timeout_s=0.05))
+
+
+def test_the_time_of_an_agent_is_not_that_of_the_game() -> None:
+    class Slow(First):
+        def choose(self, obs: Obs, *actions: ActionKey) -> object:
+            time.sleep(0.06)
+            return super().choose(obs, *actions)
+
+    def play(agent: Agent, *, seed: int) -> None:
+        ask(agent)
+        agent.game_over(Obs(1))
+
+    [played] = dots_game(play).run(Slow(), step_timeout_s=0.05)
+    assert played.terminated
+
+
+def test_a_game_that_ignores_a_cut_is_named() -> None:
+    def play(agent: Agent, *, seed: int) -> None:
+        while True:
+            ask(agent)
+
+    with pytest.raises(ProtocolError, match="play continues after act returned None"):
+        dots_game(play).run(First(), options=RunOptions(max_steps=3))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_steps": 0}, {"first_episode": -1}, {"agent_timeout_s": 0}, {"max_steps": 1.5}]
+)
+def test_invalid_options_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        RunOptions(**wrong)
+
+
+def test_a_setting_of_the_game_may_be_called_max_steps() -> None:
+    def play(agent: Agent, *, seed: int, max_steps: int = 3) -> None:
+        for _ in range(max_steps):
+            if ask(agent) is None:
+                return
+        agent.game_over(Obs(1))
+
+    game: Game = dots_game(play)
+    [played] = game.run(First(), max_steps=5)
+    assert played.length == 5

@@ -8,7 +8,6 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,11 +16,11 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, strategies as st
 
+from entity_env import Game
 from entity_env.agents import RandomAgent
 from entity_env.agents.ppo import PPOConfig, train
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.cli import main
-from entity_env.cli.commands.eval import run_match
 from entity_env.cluster.matches import chunks, play_blocks
 from entity_env.cluster.session import Portable, connect
 from entity_env.errors import UsageError, WorkerError
@@ -29,6 +28,7 @@ from entity_env.games import snake, tic_tac_toe
 from entity_env.games.azul import azul
 from entity_env.vec import VecEnv
 from entity_env.vec.evaluation.episodes import block_seed
+from entity_env.vec.evaluation.matches import MatchGames
 
 slow = pytest.mark.slow
 with_ray = pytest.mark.timeout(300)
@@ -66,20 +66,15 @@ def test_the_first_block_has_the_seed_of_the_run() -> None:
 @pytest.mark.parametrize(
     "game", [tic_tac_toe, azul.with_settings(max_rounds=1)], ids=["tic_tac_toe", "azul"]
 )
-def test_a_match_is_its_blocks(game: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_match_is_its_blocks(game: Game) -> None:
     """Blocks played one at a time, in reverse order, equal the match."""
-    options = {"seed": 3, "load": lambda name, seed: RandomAgent(seed)}
-    names = {name: name for name in "abc"}
-    whole = run_match(game, names, 24, **options)  # type: ignore[arg-type]
-
-    def backwards(
-        play: Callable[[range], Sequence[object]], count: int, **_: object
-    ) -> list[object]:
-        found = [list(play(range(i, i + 1))) for i in reversed(range(count))]
-        return [result for part in reversed(found) for result in part]
-
-    monkeypatch.setattr("entity_env.cluster.matches.play_blocks", backwards)
-    assert run_match(game, names, 24, **options, address="x") == whole  # type: ignore[arg-type]
+    games = MatchGames(
+        game=game, names="abc", make=lambda name, seed: RandomAgent(seed), num_games=24, seed=3
+    )
+    whole = games.run()
+    count = len(games.blocks)
+    found = [games.play(range(i, i + 1), lambda _: None) for i in reversed(range(count))]
+    assert tuple(result for part in reversed(found) for result in part) == whole.games
     assert len(whole.games) == 72
     assert len({game.scores for game in whole.games}) > 1
 

@@ -205,12 +205,12 @@ def test_agents_of_pettingzoo_have_it_too() -> None:
     parallel, turns = GameParallelEnv(rock_paper_scissors), GameAECEnv(rock_paper_scissors)
     _, infos = parallel.reset(seed=2)
     turns.reset(seed=2)
-    expected = EpisodeSeeds(0)[2 * 2**31]
+    expected = EpisodeSeeds(2**62)[2 * 2**31]
     assert {info["episode_seed"] for info in [*infos.values(), *turns.infos.values()]} == {expected}
     *_, infos = parallel.step(dict.fromkeys(parallel.agents, 1))
     assert {info["episode_seed"] for info in infos.values()} == {expected}
     turns.reset()
-    assert turns.infos["player_1"]["episode_seed"] == EpisodeSeeds(0)[2 * 2**31 + 1]
+    assert turns.infos["player_1"]["episode_seed"] == EpisodeSeeds(2**62)[2 * 2**31 + 1]
 
 
 def test_a_batch_has_none() -> None:

@@ -23,7 +23,7 @@ from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy, pas
 from entity_env.agents.training.network import MakePolicy, new_policy, torch_device, torch_threads
 from entity_env.agents.training.process import HeldInterrupt
 from entity_env.agents.training.rollout_buffer import Rollout, Segments, evaluate
-from entity_env.agents.training.run_folder import run_folder
+from entity_env.agents.training.run_folder import require_new_run, run_folder
 from entity_env.agents.training.tracking.progress import Losses, TrainProgress, TrainResult
 from entity_env.agents.training.tracking.run_writer import curve_writer, end_run, write_run
 from entity_env.agents.training.tracking.runs import TrainingRun
@@ -104,8 +104,8 @@ def clone(
         config: None = `CloneConfig()`.
         policy: the network to fit, or a function that makes one from an observation space and an
             action space; None = `config.net`.
-        out: folder for `checkpoint`, `run.json` and `curves.jsonl`, which replace those of an
-            earlier run; `load_agent` reads it. None = writes nothing.
+        out: folder for `checkpoint`, `run.json` and `curves.jsonl`, without a trained agent;
+            `load_agent` reads it. None = writes nothing.
         on_update: called after every epoch. In its argument, `metrics` has the fields of `HeldOut`,
             with names such as "held_out/nll", and `losses.policy_loss` is the mean nll of the
             epoch.
@@ -113,7 +113,7 @@ def clone(
 
     Raises:
         UsageError: no decisions; a single episode, unless `held_out` is 0; a network for other
-            spaces; a folder in which another run trains, or with other files.
+            spaces; a folder with a trained agent, in which another run trains, or with other files.
         StoppedBySignal: as in `train`.
         TrainingDivergedError: a loss or the network is not finite.
     """
@@ -132,6 +132,7 @@ def _fit(
     with run_folder(run.out), HeldInterrupt() as interrupt:
         described = TrainingRun(Path())
         if run.out is not None:
+            require_new_run(run.out, can_resume=False)
             described = write_run(run.out, run.config, 0, {**run.about(), **about})
         with curve_writer(run.out) as write_curves, torch.random.fork_rng(devices=[]):
             torch.manual_seed(run.config.seed)  # for dropout

@@ -64,31 +64,42 @@ class Past:
 class RowStates:
     """States of a network in the running episodes of all agents of some environments.
 
+    Keeps those of the last 64 `VecEnv`s apart.
+
     Args:
         width: how many numbers it remembers.
     """
 
     def __init__(self, width: int) -> None:
         self.width = width
-        self._states: NDArray[np.float32] = np.zeros((0, 0, width), np.float32)
-        """By environment and agent; 0 at the start of an episode."""
+        self._by_source: dict[int | None, NDArray[np.float32]] = {}
+        """By `VecObs.source`: by environment and agent; 0 at the start of an episode."""
 
     def past(self, obs: VecObs) -> Past:
         """The states before the observations of a batch; forgets episodes that ended before."""
-        envs, agents, _ = self._states.shape
+        states = self._states(obs)
+        envs, agents, _ = states.shape
         need = int(obs.env_id.max(initial=-1)) + 1, int(obs.agent_id.max(initial=-1)) + 1
         if need[0] > envs or need[1] > agents:
             grown = np.zeros((max(need[0], envs), max(need[1], agents), self.width), np.float32)
-            grown[:envs, :agents] = self._states
-            self._states = grown
+            grown[:envs, :agents] = states
+            self._by_source[obs.source] = states = grown
         is_new = obs.done if obs.begins is None else obs.done | obs.begins
-        self._states[obs.env_id[is_new], obs.agent_id[is_new]] = 0
-        return Past(self._states[obs.env_id, obs.agent_id])
+        states[obs.env_id[is_new], obs.agent_id[is_new]] = 0
+        return Past(states[obs.env_id, obs.agent_id])
 
     def advance(self, obs: VecObs, states: Floats) -> None:
         """Stores the states after decisions on a batch, for the rows that were asked for one."""
         is_ready = obs.is_ready
-        self._states[obs.env_id[is_ready], obs.agent_id[is_ready]] = states[is_ready]
+        self._states(obs)[obs.env_id[is_ready], obs.agent_id[is_ready]] = states[is_ready]
+
+    def _states(self, obs: VecObs) -> NDArray[np.float32]:
+        """The states of the batch's environments."""
+        if obs.source not in self._by_source:
+            if len(self._by_source) >= _MAX_SOURCES:  # those of `VecEnv`s that were closed
+                del self._by_source[next(iter(self._by_source))]
+            self._by_source[obs.source] = np.zeros((0, 0, self.width), np.float32)
+        return self._by_source[obs.source]
 
 
 class StepOrder(NamedTuple):
@@ -234,5 +245,6 @@ def write_biases(width: int) -> Floats:
     return -np.log(steps - 1).astype(np.float32)
 
 
+_MAX_SOURCES: Final = 64
 _SHORTEST: Final = 2.0
 _LONGEST: Final = 128.0

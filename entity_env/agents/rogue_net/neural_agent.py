@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ from entity_env.core.observation import (
 from entity_env.core.ragged import Floats
 from entity_env.core.spaces import ActionName, ObsSpace, Spaces, differences
 from entity_env.core.vec_obs import VecActions, VecObs, VecSelectEntityActionMask
-from entity_env.errors import CheckpointError, UsageError
+from entity_env.errors import CheckpointError, ProtocolError, UsageError
 
 _MIN_TEMPERATURE: Final = 1e-6
 """Logits divided by a lower temperature would overflow in single precision."""
@@ -103,6 +103,8 @@ class TrainedAgent(PolicyAgent):
         """Source of the network, for messages."""
         self._spaces = spaces
         self._is_declared = False
+        self._is_seated = False
+        """Whether the agent knows in which game it plays."""
         self._checked: Schema | None = None
         self._adaptor: FeatureAdaptor | None = None
         """None = the game's spaces equal the network's."""
@@ -198,8 +200,7 @@ class TrainedAgent(PolicyAgent):
             after, has_actor = self.states_after(batch, past), bool(batch.is_ready[0])
             self._memory.add(observation, after, has_actor=has_actor)
 
-    def game_over(self, obs: Obs | None = None, *, truncated: bool = False) -> None:
-        super().game_over(obs, truncated=truncated)
+    def end_episode(self) -> None:
         self._memory.begin()
 
     def _past(self, observation: Observation | None = None) -> Past | None:
@@ -226,7 +227,8 @@ class TrainedAgent(PolicyAgent):
 
     def join(self, run: AgentRun) -> None:
         super().join(run)
-        self._is_declared = True
+        self._is_declared = run.schema is not None
+        self._is_seated = True
         self._memory.begin()
 
     def copy_for_seat(self) -> Self:
@@ -234,6 +236,15 @@ class TrainedAgent(PolicyAgent):
         copied = copy.copy(self)
         copied.forget()
         return copied
+
+    def act(self, obs: Obs, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
+        if self._width and not self._is_seated:
+            raise ProtocolError(
+                "an agent with memory must know to which game an observation belongs, and a plain "
+                "act does not say it: make an agent for each game, player = agent.for_game(), and "
+                "call player.act and player.game_over; Game.run does this itself"
+            )
+        return super().act(obs, *actions)
 
     def decide(self, observation: Observation) -> Mapping[ActionName, Action]:
         if self.schema is not self._checked:

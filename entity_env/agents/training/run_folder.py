@@ -47,15 +47,19 @@ def run_folder(out: Path | None) -> Iterator[None]:
             del _held[key]
 
 
-def require_new_run(out: Path) -> None:
-    """Raises `UsageError` if a folder has a checkpoint, which a new run would overwrite."""
+def require_new_run(out: Path, *, can_resume: bool = True) -> None:
+    """Raises `UsageError` if a folder has a checkpoint, which a new run would overwrite.
+
+    `can_resume`: the message offers `resume=True`.
+    """
     try:
         found = find_checkpoint(out)
     except CheckpointError:
         return
     raise UsageError(
-        f"{found} holds a trained agent: resume=True continues training it, or choose another "
-        "folder"
+        f"{found} holds a trained agent: "
+        + "resume=True continues training it, or " * can_resume
+        + "choose another folder"
     )
 
 

@@ -66,7 +66,7 @@ def play_in_browser(
                 ]
                 watch = page.begin_run(names, agents, source)
                 with game_errors(game):
-                    start.play(game, agents, watch, episodes)
+                    start.play(game, agents, watch, episodes, names=names)
                 is_interrupted = False
             is_left = page.seen.is_left(episodes)
             if is_left:

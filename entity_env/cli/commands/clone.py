@@ -19,11 +19,11 @@ from entity_env.agents.ppo import PPOConfig
 from entity_env.agents.training.tracking.settings_file import parse_setting_text
 from entity_env.authoring.game import Game
 from entity_env.authoring.identity import about_game, changed_rules, identity_of
-from entity_env.authoring.local_run import Turn
+from entity_env.authoring.local_run import EpisodesSeen, RunOptions, Turn
 from entity_env.cli.command import Argument, CliOption, Section
 from entity_env.cli.commands.replay import game_of
 from entity_env.cli.commands.train import require_text, require_unused
-from entity_env.cli.display.console import ProgressBar, echo
+from entity_env.cli.display.console import ProgressBar, cut_words, echo
 from entity_env.cli.game_errors import game_errors
 from entity_env.cli.load_game import AgentLoader, load_game, load_players, player_names
 from entity_env.cli.options import (
@@ -33,10 +33,12 @@ from entity_env.cli.options import (
     GameName,
     GameSettings,
     Greedy,
+    MaxSteps,
     ReadingLimits,
     SeedNumber,
     require_writable,
 )
+from entity_env.core.episode import MAX_STEPS
 from entity_env.core.spaces import differences
 from entity_env.errors import UsageError
 from entity_env.interrupts import INTERRUPTED
@@ -76,6 +78,7 @@ class DecisionSource:
     greedy: Greedy = None
     seed: SeedNumber = 1
     """Seed of the episodes and of training."""
+    max_steps: MaxSteps = MAX_STEPS
     limits: ReadingLimits
 
     @property
@@ -166,20 +169,24 @@ class DecisionSource:
         if not ids:
             raise UsageError(f"--agent is not one of the agents that play: {', '.join(names)}")
         agents = load_players(game, names, self.seed, AgentLoader(self.greedy))
-        with ProgressBar(self.episodes) as bar, game_errors(game):
+        seen = EpisodesSeen()
+        with ProgressBar(self.episodes, max_steps=self.max_steps) as bar, game_errors(game):
 
-            def count(turn: Turn) -> None:
-                if turn.episode is not None and not turn.agent_id:
-                    bar.count()
+            def watch(turn: Turn) -> None:
+                seen(turn)
+                bar.watch(turn)
 
-            recorder = DatasetRecorder(watch=count, agents=names)
+            recorder = DatasetRecorder(watch=watch, agents=names)
             game.run(
                 *agents,
                 seed=self.seed,
                 episodes=self.episodes,
                 watch=recorder,
                 step_timeout_s=self.limits.step_timeout_s,
+                options=RunOptions(max_steps=self.max_steps),
             )
+        if seen.num_cut:
+            echo(cut_words(seen.num_cut, self.episodes, self.max_steps), err=True)
         return self._chosen(recorder.dataset(), ids)
 
     def _chosen(self, dataset: Dataset, ids: Sequence[int]) -> Dataset:

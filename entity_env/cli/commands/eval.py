@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import json
-import shlex
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeAlias, TypeVar, cast, get_args
+from typing import Annotated, Final, TypeAlias, TypeVar, cast, get_args
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 
-from entity_env.agents import Agent, BatchPolicy
-from entity_env.agents.game_agents import game_agents
+from entity_env.agents import Agent
 from entity_env.agents.human.prompt import HUMAN
-from entity_env.agents.intervals import mean_of
-from entity_env.agents.ratings import Match, Result, Standing, match_groups, seatings
+from entity_env.agents.ratings import Match, Result
 from entity_env.agents.rogue_net.neural_agent import TrainedAgent
 from entity_env.agents.training.tracking.runs import read_about
 from entity_env.authoring.game import Game, Transport
-from entity_env.authoring.game_traceback import add_note
 from entity_env.cli.command import CliOption
-from entity_env.cli.display.console import Console, ProgressBar, echo, plain_table
-from entity_env.cli.game_errors import SEATS, game_errors
+from entity_env.cli.display.console import Console, ProgressBar, cut_words, echo, plain_table
+from entity_env.cli.display.match_tables import (
+    failure_lines,
+    failures_json,
+    match_json,
+    match_table,
+)
+from entity_env.cli.game_errors import game_errors
 from entity_env.cli.load_game import (
     Load,
     load_game,
@@ -42,6 +42,7 @@ from entity_env.cli.options import (
     Failures,
     GameName,
     GameSettings,
+    MaxSteps,
     OnErrorChoice,
     RayAddress,
     SeedNumber,
@@ -50,17 +51,18 @@ from entity_env.cli.options import (
     Workers,
     default_workers,
 )
-from entity_env.core.episode import Episode
-from entity_env.core.seeding import SeedsFrom
+from entity_env.core.episode import MAX_STEPS
 from entity_env.errors import UsageError
-from entity_env.vec.evaluation.episodes import Episodes, block_seed
+from entity_env.interrupts import INTERRUPTED
+from entity_env.vec.evaluation.episodes import Episodes, PlayedEpisode, block_seed
+from entity_env.vec.evaluation.evaluate import AgentScores, is_batched
+from entity_env.vec.evaluation.matches import MatchGames
+from entity_env.vec.evaluation.starts import OnStep
 from entity_env.vec.in_process.base import ERROR_METRIC
 
-T = TypeVar("T")
+T = TypeVar("T", PlayedEpisode, Result)
 _Play: TypeAlias = Callable[[range, Callable[[T], None]], list[T]]
 """Plays blocks, and passes every result on immediately."""
-_SETS: Final = 10
-_NUM_GAMES: Final = 100
 _GAP: Final = 3
 
 
@@ -75,57 +77,21 @@ def _transport_of(agents: Sequence[str]) -> Transport | None:
     return None
 
 
-@dataclass(frozen=True)
-class Figures:
-    """Statistics over episodes of an agent.
-
-    Args:
-        mean_reward, std_reward: mean and sample standard deviation; 0 deviation for one episode.
-        ci95: half of the mean's 95 % confidence interval, by Student's t; None for fewer than two
-            episodes.
-        mean_length: number of actions.
-        episodes: number of episodes.
-        rewards, seeds: of every episode, in order.
-    """
-
-    mean_reward: float
-    std_reward: float
-    ci95: float | None
-    mean_length: float
-    episodes: int
-    rewards: Sequence[float] = ()
-    seeds: Sequence[int] = ()
-
-    @classmethod
-    def of(cls, episodes: Sequence[Episode]) -> Figures:
-        """Statistics over these episodes; zeros without episodes."""
-        rewards = [episode.reward for episode in episodes]
-        if not rewards:
-            return cls(0.0, 0.0, None, 0.0, 0)
-        mean = mean_of(rewards)
-        return cls(
-            mean_reward=mean.value,
-            std_reward=statistics.stdev(rewards) if len(rewards) > 1 else 0.0,
-            ci95=mean.half if mean.is_known else None,
-            mean_length=statistics.fmean(episode.length for episode in episodes),
-            episodes=len(rewards),
-            rewards=rewards,
-            seeds=[episode.seed for episode in episodes],
-        )
-
-
 @dataclass(frozen=True, kw_only=True)
 class Evaluate:
     """Measure the rewards of an agent over many episodes.
 
-    Prints the mean reward with half of its 95 % confidence interval, the standard deviation and
-    the mean length. --json adds the reward and the seed of every episode. In a game for several
-    agents, its object holds the figures of the first agent, and those of all agents under `agents`.
+    Prints the mean reward with half of its 95 % confidence interval, the standard deviation, the
+    mean length, and how many episodes were truncated: these count with their reward until then.
+    --json adds the reward and the seed of every episode. In a game for several agents, its object
+    holds the figures of the first agent, and those of all agents under `agents`. After Ctrl-C, the
+    figures are those of the first episodes, as far as all of them have ended.
 
     With --agents, agents play matches against each other, and the command prints win rates with
-    95 % confidence intervals, and Elo ratings. If there are fewer agents than seats, each agent
-    takes several seats. An agent named twice (A,A) plays against its own copy. Agents that come
-    with a game can take part: `entity-env games` lists them.
+    95 % confidence intervals, Elo ratings, and win rates by seat. If there are fewer agents than
+    seats, each agent takes several seats. An agent named twice (A,A) plays against its own copy. An
+    agent that raises, or takes longer than --step-timeout, loses the game. Agents that come with a
+    game can take part: `entity-env games` lists them.
     """
 
     game: GameName
@@ -137,10 +103,12 @@ class Evaluate:
     num_games: Annotated[Count | None, CliOption(name="--games", default="about 100")] = None
     """With --agents: number of games per group of opponents."""
     seed: SeedNumber = 0
-    """Seed of the run. With the same seed, all agents play the same episodes."""
+    """Seed of the run. With the same seed, all agents play the same episodes, which do not occur in
+    training."""
     num_workers: Annotated[Workers | None, CliOption(default="one per core")] = None
     """Number of worker processes; 0 = none. Games for several agents are played one at a time,
     without workers."""
+    max_steps: MaxSteps = MAX_STEPS
     step_timeout_s: StepTimeout = 30
     on_error: OnErrorChoice = "raise"
     transport: TransportChoice = None
@@ -166,9 +134,6 @@ class Evaluate:
                 "eval does not support human players: use entity-env play --agent human"
             )
         players = load_players(game, names, self.seed, load)
-        is_batched = isinstance(players[0], BatchPolicy) and len(players) == 1
-        if not is_batched:
-            self._require_raise()
         if self.address is not None and self.num_workers:
             raise UsageError(
                 "--num-workers cannot be combined with --ray, whose tasks have one process each"
@@ -181,80 +146,133 @@ class Evaluate:
             players=lambda block: load_players(game, names, block_seed(self.seed, block), load),
             count=self.episodes,
             seed=self.seed,
-            is_batched=is_batched,
+            is_batched=is_batched(players),
             num_workers=num_workers,
+            max_steps=self.max_steps,
             step_timeout_s=self.step_timeout_s,
             on_error=self.on_error,
             failures=self.failures,
         )
-        played = _spread(game, planned.play, planned.num_blocks, self.episodes, self.address)
-        _report_episodes(names, played, players, self.as_json)
+        played, is_whole = self._spread(
+            game,
+            lambda at: replace(planned, on_step=at).play,
+            planned.num_blocks,
+            self.episodes,
+        )
+        played = played if is_whole else _first(played)
+        scores = [AgentScores.of(played, agent_id) for agent_id in range(game.num_agents)]
+        failures = [each.failure for each in played if each.failure is not None]
+        more = {"failures": failures_json(failures)} if failures else {}
+        _report(_as_json(scores) | more, _table(names, scores), self.as_json)
+        for line in self._notes(played):
+            echo(line, err=self.as_json)
+        if not self.as_json:
+            for line in _policies(names, players):
+                echo(line)
+        _end(is_whole, len(played), self.episodes, "episodes")
+
+    def _notes(self, played: Sequence[PlayedEpisode]) -> Iterator[str]:
+        """What ended episodes other than the game."""
+        num_cut = sum(each.is_cut and each.failure is None for each in played)
+        if num_cut:
+            yield cut_words(num_cut, len(played), self.max_steps)
+        num_failed = sum(
+            any(ERROR_METRIC in episode.metrics for episode in each.episodes) for each in played
+        )
+        if num_failed:
+            failed = f"{num_failed} of {len(played)} episodes failed"
+            yield f"{failed}, and count with their reward until then"
+        failures = [each.failure for each in played if each.failure is not None]
+        yield from (f"an agent ended {line}" for line in failure_lines(failures))
 
     def _run_match(self, game: Game, entrants: Mapping[str, str]) -> None:
         tell_of_changes(game, entrants.values())
         if self.agents.agents:
             raise UsageError("--agents lets agents play against each other: leave out --agent")
-        self._require_raise()
         if self.failures is not None:
             raise UsageError("--failures is for episodes of --agent, not for matches")
-        match = run_match(
-            game,
-            entrants,
-            self.num_games,
+        games = MatchGames(
+            game=game,
+            names=tuple(entrants),
+            make=partial(_entrant, game, entrants, self.agents.load),
+            num_games=self.num_games,
             seed=self.seed,
-            load=self.agents.load,
             step_timeout_s=self.step_timeout_s,
-            address=self.address,
+            max_steps=self.max_steps,
+            on_error=self.on_error,
+            words=entrants,
         )
+        games.members(games.names, self.seed)  # refuses unknown ones first
+        total = games.num_games_of_all
+        played, is_whole = self._spread(game, lambda _: games.play, len(games.blocks), total)
+        match = Match(tuple(entrants), tuple(played))
         _report(match_json(match), match_table(match), self.as_json)
+        num_cut = sum(each.is_cut for each in played)
+        if num_cut:
+            echo(cut_words(num_cut, len(played), self.max_steps), err=self.as_json)
+        _end(is_whole, len(played), total, "games")
 
-    def _require_raise(self) -> None:
-        if self.on_error != "raise":
-            raise UsageError(
-                "--on-error restart is for one agent that decides for batches (random or trained); "
-                "all other games are played one at a time"
-            )
+    def _spread(
+        self, game: Game, play: Callable[[OnStep], _Play[T]], num_blocks: int, total: int
+    ) -> tuple[list[T], bool]:
+        """Results of all blocks, played in this process or by tasks on a Ray cluster.
+
+        After Ctrl-C, the results so far, and False.
+        """
+        found: list[T] = []
+        with ProgressBar(total, max_steps=self.max_steps) as progress:
+
+            def count(result: T) -> None:
+                found.append(result)
+                progress.count()
+
+            try:
+                if self.address is None:
+                    return _play_here(game, play(progress.at), range(num_blocks), count), True
+                from entity_env.cluster.matches import play_blocks
+
+                there = partial(_play_here, game, play(_nothing))
+                address = self.address
+                return play_blocks(there, num_blocks, address=address, on_result=count), True
+            except KeyboardInterrupt:
+                if not found:
+                    raise
+                return found, False
 
 
-def _report_episodes(
-    players: Sequence[str],
-    played: Sequence[Episode],
-    agents: Sequence[Agent],
-    as_json: bool,
-) -> None:
-    """Prints the figures of each player, and how trained agents chose their actions."""
-    num_failed = sum(ERROR_METRIC in episode.metrics for episode in played)
-    if num_failed:
-        failed = f"{num_failed} of {len(played)} episodes failed"
-        echo(f"{failed}, and count with their reward until then", err=True)
-    figures = [
-        Figures.of([episode for episode in played if episode.agent_id == agent_id])
-        for agent_id in range(len(players))
-    ]
-    _report(_as_json(figures), _table(players, figures), as_json)
+def _policies(players: Sequence[str], agents: Sequence[Agent]) -> Iterator[str]:
+    """How trained agents chose their actions."""
     ways = {
         name: "their most probable actions (see --sample)"
         if agent.greedy
         else "sampled actions (see --greedy)"
         for name, agent in zip(players, agents, strict=True)
-        if isinstance(agent, TrainedAgent) and not as_json
+        if isinstance(agent, TrainedAgent)
     }
     for way in dict.fromkeys(ways.values()):
         names = ", ".join(name for name, each in ways.items() if each == way)
-        echo(f"{'trained agents' if len({*ways.values()}) == 1 else names} played {way}")
+        yield f"{'trained agents' if len({*ways.values()}) == 1 else names} played {way}"
 
 
-def _spread(
-    game: Game, play: _Play[T], num_blocks: int, total: int, address: str | None
-) -> list[T]:
-    """Results of all blocks, played in this process or by tasks on a Ray cluster."""
-    with ProgressBar(total) as progress:
-        if address is None:
-            return _play_here(game, play, range(num_blocks), progress.count)
-        from entity_env.cluster.matches import play_blocks
+def _entrant(game: Game, entrants: Mapping[str, str], load: Load, name: str, seed: int) -> Agent:
+    return load_player(game, entrants[name], seed, load)
 
-        there = partial(_play_here, game, play)
-        return play_blocks(there, num_blocks, address=address, on_result=progress.count)
+
+def _first(played: Sequence[PlayedEpisode]) -> list[PlayedEpisode]:
+    """The first episodes, up to one that has not ended: of all, most that have ended are short."""
+    ended = sorted(played, key=lambda each: each.number)
+    return [each for i, each in enumerate(ended) if each.number == i]
+
+
+def _end(is_whole: bool, num: int, total: int, what: str) -> None:
+    """Ends the command after Ctrl-C."""
+    if not is_whole:
+        echo(f"interrupted: these are the first {num} of {total} {what}", err=True)
+        raise SystemExit(INTERRUPTED)
+
+
+def _nothing(episode: int, step: int) -> None:
+    pass
 
 
 def _play_here(
@@ -274,21 +292,23 @@ def _report(figures: Mapping[str, object], table: RenderableType, as_json: bool)
         Console().print(table)
 
 
-def _as_json(figures: Sequence[Figures]) -> dict[str, object]:
-    first: dict[str, object] = dict(vars(figures[0]))
-    return first if len(figures) == 1 else {**first, "agents": [vars(each) for each in figures]}
+def _as_json(scores: Sequence[AgentScores]) -> dict[str, object]:
+    first: dict[str, object] = dict(vars(scores[0]))
+    return first if len(scores) == 1 else {**first, "agents": [vars(each) for each in scores]}
 
 
-def _table(names: Sequence[str], figures: Sequence[Figures]) -> Table:
-    table = plain_table("agent", "mean reward", "ci95", "std", "mean length", "episodes", gap=_GAP)
-    for name, each in zip(names, figures, strict=True):
+def _table(names: Sequence[str], scores: Sequence[AgentScores]) -> Table:
+    columns = ["mean reward", "ci95", "std", "mean length", "episodes", "truncated"]
+    table = plain_table("agent", *columns, gap=_GAP)
+    for name, each in zip(names, scores, strict=True):
         numbers = [
             f"{each.mean_reward:.3f}",
             "-" if each.ci95 is None else f"{each.ci95:.3f}",
             f"{each.std_reward:.3f}",
             f"{each.mean_length:.1f}",
         ]
-        table.add_row(name, *(numbers if each.episodes else "----"), str(each.episodes))
+        counts = str(each.episodes), str(each.truncated)
+        table.add_row(name, *(numbers if each.episodes else "----"), *counts)
     return table
 
 
@@ -311,149 +331,3 @@ def split_names(text: str) -> dict[str, str]:
         f"{name}#{number}" if number > 1 else name: name
         for name, number in zip(given, numbers, strict=True)
     }
-
-
-def run_match(
-    game: Game,
-    agents: Mapping[str, str],
-    num_games: int | None,
-    *,
-    seed: int,
-    load: Load,
-    step_timeout_s: float | None = None,
-    address: str | None = None,
-) -> Match[Any]:
-    """Plays every group of agents, one per seat; each plays every seat equally often.
-
-    `agents` maps names in the tables to names for `load`. If there are fewer agents than seats,
-    each takes several seats: see `match_groups`. `num_games` is per group; None = 100, rounded up
-    to a multiple of the seats. Agents are reloaded every 10 sets of games, so games on the Ray
-    cluster at `address` equal games played here. `address` is None without Ray.
-    """
-    seats, names = game.num_agents, tuple(agents)
-    if seats == 1:
-        raise UsageError(
-            f"{game.name} is for 1 agent, and --agents lets several play against each other: "
-            "measure one after the other with --agent"
-        )
-    if len(names) < 2:
-        raise UsageError(
-            f"--agents needs at least two agents, got {names[0]}; to play an agent "
-            f"against itself: --agents {names[0]},{names[0]}"
-        )
-    num_games = -(-_NUM_GAMES // seats) * seats if num_games is None else num_games
-    if num_games % seats:
-        raise UsageError(
-            f"--games must be a multiple of {seats} so that every agent plays each seat equally "
-            f"often: got {num_games}"
-        )
-    groups, sets = match_groups(names, seats), range(num_games // seats)
-    blocks = [
-        (group, sets[first : first + _SETS])
-        for group in groups
-        for first in range(0, len(sets), _SETS)
-    ]
-    games = _MatchGames(game, agents, seed, load, step_timeout_s, blocks)
-    games.members(names, seed)  # refuses unknown ones first
-    total = len(groups) * num_games
-    played = _spread(game, games.play, len(blocks), total, address)
-    return Match(names, tuple(played))
-
-
-@dataclass(frozen=True)
-class _MatchGames:
-    """Games of a match, in blocks with reloaded agents.
-
-    Args:
-        blocks: a group of agents, and numbers of sets of its games; in a set, each agent has every
-            seat once.
-    """
-
-    game: Game
-    agents: Mapping[str, str]
-    seed: int
-    load: Load
-    step_timeout_s: float | None
-    blocks: Sequence[tuple[tuple[str, ...], range]]
-
-    def play(self, numbers: range, on_result: Callable[[Result], None]) -> list[Result]:
-        results, seeds, rules = list[Result](), SeedsFrom(self.seed), game_agents(self.game)
-        for number in numbers:
-            group, sets = self.blocks[number]
-            members = self.members(group, block_seed(self.seed, number))
-            for seated, index in seatings(members, len(group), len(sets) * len(group)):
-                names, players = zip(*seated, strict=True)
-                try:
-                    result = rules.play_match_game(
-                        self.game,
-                        names,
-                        players,
-                        seed=seeds[sets[index]],
-                        step_timeout_s=self.step_timeout_s,
-                    )
-                except Exception as error:
-                    add_note(error, f"{SEATS}{shlex.join(self.agents[name] for name in names)}")
-                    raise
-                results.append(result)
-                on_result(result)
-        return results
-
-    def members(self, group: Sequence[str], seed: int) -> list[tuple[str, Agent]]:
-        """Name and agent of each place of a group; seeds depend on the places among all names."""
-        names, found = list(self.agents), list[tuple[str, Agent]]()
-        for i, name in enumerate(group):
-            place = names.index(name) + len(names) * group[:i].count(name)
-            agent = load_player(self.game, self.agents[name], seed + place, self.load)
-            found.append((name, agent))
-        return found
-
-
-def match_table(match: Match[Any]) -> RenderableType:
-    """Ratings and win rates, best first; for more than two agents also the win rate per pair."""
-    table = plain_table("agent", "Elo", "win rate", "95 %", "mean score", "games", gap=_GAP)
-    rows, short = match.table(), distinct_ends(match.names)
-    for row in rows:
-        table.add_row(
-            short[row.name],
-            f"{row.elo:+.0f}",
-            f"{row.win_rate:.1%}",
-            f"{row.low:.1%} to {row.high:.1%}",
-            f"{row.mean_score:.2f}",
-            str(row.num_games),
-        )
-    return table if len(rows) < 3 else Group(table, "", _duels(match, rows, short))
-
-
-def distinct_ends(names: Sequence[str]) -> dict[str, str]:
-    """Paths without leading folders, as short as possible but distinct, to fit a table."""
-    found = {name: name for name in names}
-    for count in reversed(range(1, max(name.count("/") for name in names) + 1)):
-        ends = ["/".join(name.split("/")[-count:]) for name in names]
-        found |= {name: end for name, end in zip(names, ends, strict=True) if ends.count(end) == 1}
-    return found
-
-
-def match_json(match: Match[Any]) -> dict[str, object]:
-    """`match_table` as numbers."""
-    return {
-        "agents": [vars(row) for row in match.table()],
-        "duels": [
-            {"name": name, "other": other, "win_rate": rate, "low": low, "high": high}
-            for name, other in combinations(match.names, 2)
-            if match.has_met(name, other)
-            for rate, low, high in [match.win_rate(name, other)]
-        ],
-        "num_games": len(match.games),
-    }
-
-
-def _duels(match: Match[Any], rows: Sequence[Standing], short: Mapping[str, str]) -> Table:
-    names = [row.name for row in rows]
-    table = plain_table("ahead of", *(short[name] for name in names), gap=_GAP)
-    for name in names:
-        rates = [
-            f"{match.win_rate(name, other)[0]:.1%}" if match.has_met(name, other) else ""
-            for other in names
-        ]
-        table.add_row(short[name], *rates)
-    return table

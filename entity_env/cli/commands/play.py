@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -13,7 +14,7 @@ from entity_env.agents.human.prompt import HUMAN
 from entity_env.agents.policy_agent import thoughts_to_show
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import EpisodesSeen, Turn, Watch
-from entity_env.cli.display.console import Console, echo
+from entity_env.cli.display.console import Console, ProgressBar, cut_words, echo
 from entity_env.cli.display.terminal_view import TerminalView
 from entity_env.cli.load_game import (
     ENVIRONMENTS,
@@ -87,15 +88,24 @@ class Play:
         humans = tuple(i for i, name in enumerate(names) if name == HUMAN)
         called, seen = shown_names(names, humans), EpisodesSeen()
         # In real time the clock alone sets the pace.
-        start = self.start
+        start, limit = self.start, self.start.limit(names)
         is_real_time = start.clock_s is not None and start.clock_s <= REAL_TIME_S
         fps = None if is_real_time else self.fps
-        with TerminalView(game, Console(), fps=fps, humans=humans, names=called, look=look) as view:
+        console = Console()
+        is_drawn = self.render and console.is_terminal
+        bar = nullcontext() if is_drawn or humans else ProgressBar(self.episodes, max_steps=limit)
+        with (
+            bar as progress,
+            TerminalView(game, console, fps=fps, humans=humans, names=called, look=look) as view,
+        ):
             players = load_players(game, names, start.seed, self.agents.load, view, start.clock_s)
             draw = _thinking(players, view) if self.think else view
-            watch = partial(_watch, draw if self.render else None, seen)
-            played = start.play_in_terminal(game, players, watch, self.episodes)
+            watches = [draw if self.render else None, seen, progress and progress.watch]
+            watch = partial(_watch, [each for each in watches if each is not None])
+            played = start.play_in_terminal(game, players, watch, self.episodes, names=names)
         _report(played, seen.ends, called, game)
+        if seen.num_cut:
+            echo(cut_words(seen.num_cut, self.episodes, limit))
         if seen.is_left(self.episodes):
             echo("left before the end")
         echo(start.seeds)
@@ -130,10 +140,9 @@ def _report(
             echo(f"episode {episode.number + 1}: {words}{_again(episode)}")
 
 
-def _watch(draw: Watch | None, seen: EpisodesSeen, turn: Turn) -> None:
-    seen(turn)
-    if draw is not None:
-        draw(turn)
+def _watch(watches: Sequence[Watch], turn: Turn) -> None:
+    for each in watches:
+        each(turn)
 
 
 def _thinking(players: Sequence[Agent], draw: Watch) -> Watch:

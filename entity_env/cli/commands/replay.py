@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Final, TypeAlias
@@ -17,9 +17,9 @@ from entity_env.agents.human.prompt import HUMAN
 from entity_env.agents.training.tracking.runs import REPLAY_FOLDERS, RUN_FILE, read_about
 from entity_env.authoring.game import Game
 from entity_env.authoring.identity import package_versions
-from entity_env.authoring.local_run import Turn
+from entity_env.authoring.local_run import Turn, Watch
 from entity_env.cli.command import Argument, CliOption
-from entity_env.cli.display.console import Console, LiveDisplay, echo
+from entity_env.cli.display.console import Console, LiveDisplay, ProgressBar, cut_words, echo
 from entity_env.cli.display.terminal_view import Frames, Moment, TerminalView
 from entity_env.cli.game_errors import GameFailed, game_errors
 from entity_env.cli.load_game import (
@@ -40,12 +40,14 @@ from entity_env.cli.options import (
     GameSettings,
     LimitOptions,
     LookName,
+    MaxSteps,
     Number,
     PlayOptions,
     SeedNumber,
     any_seed,
     require_writable,
 )
+from entity_env.core.episode import MAX_STEPS
 from entity_env.core.validation import Range
 from entity_env.errors import EntityEnvError, ReplayError, UsageError
 from entity_env.games import GAMES
@@ -188,29 +190,34 @@ class RecordEpisode:
         self.start.require(names)
         # The writer finds a file's path relative to this folder.
         source = self.game if self.game.partition(":")[0] in ENVIRONMENTS else ""
-        with _view_for_humans(game, names, self.look) as view:
+        limit = self.start.limit(names)
+        with _view_for_humans(game, names, self.look, limit) as (view, watch):
             seed, clock_s = self.start.seed, self.start.clock_s
             players = load_players(game, names, seed, self.agents.load, view, clock_s)
             writer = ReplayWriter(
-                out, see=self.see, think=self.think, agents=names, source=source, watch=view
+                out, see=self.see, think=self.think, agents=names, source=source, watch=watch
             )
-            self.start.play_in_terminal(game, players, writer)
-        _describe_written(writer, out)
+            self.start.play_in_terminal(game, players, writer, names=names)
+        _describe_written(writer, out, limit)
 
 
+@contextmanager
 def _view_for_humans(
-    game: Game, names: Sequence[str], look: str | None
-) -> AbstractContextManager[TerminalView | None]:
-    """Draws the game if people play."""
+    game: Game, names: Sequence[str], look: str | None, max_steps: int | None
+) -> Iterator[tuple[TerminalView | None, Watch]]:
+    """A view of the game if people play, and a watcher that draws it, or shows progress."""
     humans = tuple(i for i, name in enumerate(names) if name == HUMAN)
     if not humans:
-        return nullcontext()
+        with ProgressBar(1, max_steps=max_steps) as bar:
+            yield None, bar.watch
+        return
     called = shown_names(names, humans)
     drawn_by = find_look(game, look)
-    return TerminalView(game, Console(), humans=humans, names=called, look=drawn_by)
+    with TerminalView(game, Console(), humans=humans, names=called, look=drawn_by) as view:
+        yield view, view
 
 
-def _describe_written(writer: ReplayWriter, out: Path) -> None:
+def _describe_written(writer: ReplayWriter, out: Path, max_steps: int | None) -> None:
     if not writer.replays:
         echo("left before the first decision: nothing was written")
         return
@@ -218,6 +225,8 @@ def _describe_written(writer: ReplayWriter, out: Path) -> None:
     replay = writer.replays[0]
     rewards = ", ".join("-" if each is None else describe_number(each) for each in replay.rewards)
     echo(f"{out}: {replay.num_decisions} decisions, reward {rewards}, {out.stat().st_size} bytes")
+    if any(line.end is not None and line.end.cut for line in replay.lines):
+        echo(cut_words(1, 1, max_steps))
     echo(f"see it again: entity-env replay {shlex.quote(str(out))}")
 
 
@@ -241,6 +250,7 @@ class ShowReplay:
     """With --take-over: file for the new replay."""
     seed: SeedNumber = field(default_factory=any_seed)
     """With --take-over: seed of the agents."""
+    max_steps: MaxSteps = MAX_STEPS
     debug: Annotated[int | None, Range(-(10**15), 10**15), CliOption(metavar="N")] = None
     """Stop in the game, in pdb, after decision N; -1 = the last one."""
     look: LookName = None
@@ -280,16 +290,20 @@ class ShowReplay:
         verify_in_new_process(game, [found], **_of_playing(self.limits.limits))
         names = player_names(game, self.agents.agents)
         parent = {"sha": found.sha, "at": at}
-        with _view_for_humans(game, names, self.look) as view:
+        limit = None if self.max_steps is None or HUMAN in names else at + self.max_steps
+        with _view_for_humans(game, names, self.look, limit) as (view, watch):
             players = load_players(game, names, self.seed, self.agents.load, view)
+            source = found.header.source
             writer = ReplayWriter(
-                out, think=True, agents=names, source=found.header.source, parent=parent, watch=view
+                out, think=True, agents=names, source=source, parent=parent, watch=watch
             )
             with game_errors(game):
-                diverged, _ = play_again(found, game, until=at, then=players, watch=writer)
+                diverged, _ = play_again(
+                    found, game, until=at, then=players, watch=writer, max_steps=limit
+                )
         if diverged is not None:
             raise ReplayError(f"{found.name} cannot be continued: {diverged}")
-        _describe_written(writer, out)
+        _describe_written(writer, out, limit)
 
 
 def _show(

@@ -26,8 +26,12 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from entity_env.authoring.local_run import Turn
+
 _PATIENCE_S: Final = 1.0
 _REFRESH_S: Final = 0.1
+_LINE_S: Final = 10.0
+"""Seconds between two lines of progress, without a terminal."""
 _FILE_WIDTH: Final = 200
 _CONTROLS: Final = re.compile(
     "[\0-\x08\x0b-\x1f\x7f-\x9f"  # C0 and C1, such as ESC and CSI
@@ -155,17 +159,79 @@ class _PatientBar:
 
 
 class ProgressBar(_PatientBar):
-    """Counts up to `total`."""
+    """Counts up to `total`; without a terminal, a line every ten seconds on stderr.
 
-    def __init__(self, total: int, what: str = "playing") -> None:
+    Args:
+        what: what it counts.
+        max_steps: the step limit of an episode, for the lines; None = no limit.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        what: str = "playing",
+        *,
+        max_steps: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         columns = what, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-        super().__init__(*columns, total=total)
+        super().__init__(*columns, "{task.description}", total=total)
+        self._what, self._total, self._clock = what, total, clock
+        self._limit = "" if max_steps is None else f" of at most {max_steps:,} (--max-steps)"
+        self._start_s = clock()
+        self._next_line_s = math.inf if self._bar.console.is_terminal else clock() + _LINE_S
+        self._next_at_s = clock() + _LINE_S
+        self._num_done = 0
+        self._place = ""
+        self._seen: set[int] = set()
+        """Episodes that `watch` has counted."""
 
     def count(self, done: object = None) -> None:
+        self._num_done += 1
         self._bar.advance(self._task)
         if time.monotonic() > self._next_s:
             self._bar.start()
             self._next_s = math.inf
+        self._show()
+
+    def at(self, episode: int, step: int) -> None:
+        """Shows the step of an episode, if it takes long."""
+        now_s = self._clock()
+        if now_s >= self._next_at_s:
+            self._next_at_s = now_s + (_LINE_S if self._next_line_s < math.inf else 1)
+            self._place = f"episode {episode} is at step {step:,}{self._limit}"
+            if time.monotonic() > self._next_s:
+                self._bar.start()
+                self._next_s = math.inf
+            self._bar.update(self._task, description=self._place)
+            self._show()
+
+    def watch(self, turn: Turn) -> None:
+        """A watcher of `Game.run` that counts its episodes."""
+        if turn.episode is None:
+            self.at(turn.number, turn.step)
+        elif turn.number not in self._seen:
+            self._seen.add(turn.number)
+            self.count()
+
+    def _show(self) -> None:
+        """Prints a line, if one is due."""
+        now_s = self._clock()
+        if now_s < self._next_line_s:
+            return
+        self._next_line_s = now_s + _LINE_S
+        place = f"; {self._place}" if self._place else ""
+        seconds = f"after {now_s - self._start_s:.0f} s"
+        echo(f"{self._what}: {self._num_done} of {self._total} {seconds}{place}", err=True)
+        self._place = ""
+
+
+def cut_words(num_cut: int, num_episodes: int, max_steps: int | None) -> str:
+    """Says how many episodes did not end within the step limit."""
+    which = "the episode" if num_episodes == 1 else f"{num_cut} of {num_episodes} episodes"
+    what = "counts as truncated, with its" if num_cut == 1 else "count as truncated, with their"
+    steps = f"{max_steps or 0:,} steps"
+    return f"{which} did not end in {steps} and {what} score until then (--max-steps)"
 
 
 class StageDisplay(_PatientBar):

@@ -53,7 +53,7 @@ target over legal actions. An illegal choice raises `SchemaError`. For agents th
 `Composite` are several actions. A mask that depends on an earlier part raises `SchemaError`,
 because these masks cannot show it.
 
-**Seeds**: `reset(seed=s)` starts at episode `s * 2**31` of the run with seed 0; later resets
+**Seeds**: `reset(seed=s)` starts at episode `s * 2**31` of the run with seed `2**62`; later resets
 continue from there. `info["episode_seed"]` is the seed of the current episode. `Game.play_episode`
 and `entity-env play --episode-seed` start that episode again.
 """

@@ -28,6 +28,7 @@ from entity_env.interop.gymnasium.room import Room, measured, padded
 from entity_env.interop.gymnasium.vector_env import (
     MODES,
     RENDER_FPS,
+    RUN_SEED,
     BatchVectorEnv,
     EntityVectorEnv,
     Infos,
@@ -233,7 +234,9 @@ class OneGame:
 
     def begin(self, seed: int | None) -> None:
         """Starts the first episode of a seed; None continues with the next episode."""
-        starts: dict[str, Any] = {} if seed is None else {"seed": 0, "starts": [start_of(seed)]}
+        starts: dict[str, Any] = {}
+        if seed is not None:
+            starts = {"seed": RUN_SEED, "starts": [start_of(seed)]}
         self.was_reset = True
         self._read(self._past_idle(self.vec.reset(**starts)))
         seeds = self.vec.episode_seeds()

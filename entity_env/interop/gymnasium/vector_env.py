@@ -217,6 +217,9 @@ MODES: Final[Mapping[Autoreset, AutoresetMode]] = {
 }
 RENDER_FPS: Final = 10
 
+RUN_SEED: Final = 2**62
+"""Run that holds the episodes of all seeds; not that of seed 0, whose episodes `VecEnv` and
+`Game.run` play."""
 _EPISODES_A_SEED: Final = 2**31
 
 
@@ -242,10 +245,10 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
     of a few episodes.
 
     A seed gives the same episodes in every environment and in a `GameEnv`: seed s starts at episode
-    `s * 2**31` of the run with seed 0. If `vec.reset` takes no `starts`, an integer seeds the whole
-    run, and a list of seeds that are not consecutive raises an error. `infos["episode_seed"]`,
-    `(num_envs,)` int64, has the `Episode.seed` of every current episode, unless `vec` wraps a batch
-    environment or another library.
+    `s * 2**31` of the run with seed `2**62`. If `vec.reset` takes no `starts`, an integer seeds the
+    whole run, and a list of seeds that are not consecutive raises an error.
+    `infos["episode_seed"]`, `(num_envs,)` int64, has the `Episode.seed` of every current episode,
+    unless `vec` wraps a batch environment or another library.
 
     Args:
         vec: the environments, with one agent each; closed by this object.
@@ -321,7 +324,7 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
     def _reset(self, mask: Flags | None, seeds: list[int] | None) -> VecObs:
         starts: dict[str, Any] = {}
         if seeds is not None and self._takes_starts:
-            starts = {"seed": 0, "starts": [start_of(seed) for seed in seeds]}
+            starts = {"seed": RUN_SEED, "starts": [start_of(seed) for seed in seeds]}
         elif seeds is not None:
             if seeds != list(range(seeds[0], seeds[0] + len(seeds))):
                 raise UsageError(
@@ -417,7 +420,7 @@ def vector_info(info: Infos, mask: Flags) -> Infos:
 
 
 def start_of(seed: int) -> int:
-    """Index of a seed's first episode in the run with seed 0."""
+    """Index of a seed's first episode in the run with seed `RUN_SEED`."""
     return _folded(seed, np.uint32) * _EPISODES_A_SEED
 
 

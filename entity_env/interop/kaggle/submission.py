@@ -87,24 +87,22 @@ class Submission:
         module, _, name = place.partition(":")
         self._game: KaggleGame = getattr(import_module(module), name)
         self._greedy = greedy
-        self._seat: tuple[KaggleAdapter, Agent, int] | None = None
-        self._step = 0
+        self._seats: dict[int, tuple[KaggleAdapter, Agent, int]] = {}
+        """By player, because one function may play several seats: its last step is the third."""
 
     def __call__(self, observation: Raw, configuration: Raw) -> Any:  # noqa: ANN401 - of any game
         """The action for a turn; an observation of an earlier step begins another episode."""
         step = int(observation["step"])
-        if self._seat is None or step <= self._step:
-            self._seat = self._begun(observation, configuration)
-        self._step = step
-        seats, agent, player = self._seat
+        player, num_players = self._game.adapter.seat_of(observation)
+        if player not in self._seats or step <= self._seats[player][2]:
+            agent: Agent = RogueNetAgent.of(self._weights, greedy=self._greedy)
+            agent.join(AgentRun(self._game.schema, player))
+            seats = self._game.adapter(num_players, configuration)
+        else:
+            seats, agent, _ = self._seats[player]
+        self._seats[player] = seats, agent, step
         obs = seats.show(observation, player)
         return seats.moves(agent.act(obs, *seats.actions), player) if has_actors(obs) else []
-
-    def _begun(self, observation: Raw, configuration: Raw) -> tuple[KaggleAdapter, Agent, int]:
-        player, num_players = self._game.adapter.seat_of(observation)
-        agent = RogueNetAgent.of(self._weights, greedy=self._greedy)
-        agent.join(AgentRun(self._game.schema, player))
-        return self._game.adapter(num_players, configuration), agent, player
 
 
 def write_submission(

@@ -11,7 +11,6 @@ from typing import Any, Final, TypeAlias
 
 from entity_env.agents.policy_agent import TIE, EpisodeMemory, PolicyAgent, past_steps
 from entity_env.authoring.local_run import AgentRun, PastStep, Thoughts
-from entity_env.authoring.obs import Obs
 from entity_env.core.action_request import Question, choose_in_order
 from entity_env.core.observation import Action, Observation
 from entity_env.core.spaces import ActionName, ContinuousActionSpace, SelectEntityActionSpace
@@ -73,8 +72,7 @@ class NetworkPlayer(PolicyAgent):
         super().join(run)
         self._memory.begin()
 
-    def game_over(self, obs: Obs | None = None, *, truncated: bool = False) -> None:
-        super().game_over(obs, truncated=truncated)
+    def end_episode(self) -> None:
         self._memory.begin()
 
     def watch(self, observation: Observation) -> None:

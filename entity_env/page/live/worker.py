@@ -23,7 +23,8 @@ from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import game_traceback, line_of_error, summary_of
 from entity_env.authoring.load_module import import_named, load_module
-from entity_env.authoring.local_run import AgentRun
+from entity_env.authoring.local_run import AgentRun, RunOptions
+from entity_env.core.episode import MAX_STEPS
 from entity_env.errors import UsageError
 from entity_env.page.live.game_page import BrowserAgent, GamePage
 from entity_env.page.live.last_replay import LastReplay
@@ -117,7 +118,9 @@ class PageWorker:
         while self._start is None:
             agents = [self._agent(page, name, seed + i, start) for i, name in enumerate(seats)]
             self._last = page.begin_run(seats, agents, self._config["source"])
-            game.run(*agents, seed=seed, watch=self._last, step_timeout_s=None)
+            limit = None if HUMAN in seats else MAX_STEPS
+            options = RunOptions(max_steps=limit)
+            game.run(*agents, seed=seed, watch=self._last, step_timeout_s=None, options=options)
             if self._start is None:
                 page.wants_more()
             seed += 1

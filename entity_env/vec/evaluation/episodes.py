@@ -2,69 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
-from entity_env.authoring.local_run import Turn, Watch
-from entity_env.core.episode import Episode
+from entity_env.authoring.local_run import AgentFailure, RunOptions, Turn
+from entity_env.core.episode import MAX_STEPS, Episode
 from entity_env.core.seeding import SeedsFrom
 from entity_env.replay.failures import FailureWriter
 from entity_env.vec.evaluation.games import for_all, opponent_choice
-from entity_env.vec.evaluation.starts import play_starts
+from entity_env.vec.evaluation.starts import OnStep, play_starts
 from entity_env.vec.options import OnError
 from entity_env.vec.vec_env import VecEnv
 
-_MAX_COPIES: Final = 64
+MAX_COPIES: Final = 64
 _BATCHED: Final = 500
 """Number of episodes per block: at its end, few environments play, which costs little with this
 many episodes."""
 _ONE_BY_ONE: Final = 100
 
 
+@dataclass(frozen=True)
+class PlayedEpisode:
+    """An episode that measured agents.
+
+    Args:
+        number: index of the episode in its run.
+        episodes: one per agent that took part, by agent.
+        is_cut: it did not end within the step limit, or an agent failed.
+        failure: the agent's failure, if one ended it.
+    """
+
+    number: int
+    episodes: Sequence[Episode]
+    is_cut: bool = False
+    failure: AgentFailure | None = None
+
+
+OnEpisode = Callable[[PlayedEpisode], None]
+"""Called once per episode when it ends, in any order."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Episodes:
     """Episodes that measure agents, in blocks that depend only on their numbers.
+
+    Episode `i` has the seed `EpisodeSeeds(seed)[i]`, so all agents play the same episodes.
 
     Args:
         players: makes the agents of a block. Agents that sample must play a block the same way,
             whatever was played before.
         count: number of episodes.
-        seed: of the run. If one agent decides for batches, episode `i` has the seed
-            `EpisodeSeeds(seed)[i]`, so all agents play the same episodes; otherwise each block
-            starts a run with its `block_seed`.
+        seed: of the run.
         is_batched: one agent decides for batches; otherwise episodes are played one by one.
         num_envs, num_workers: environments per batch, and processes.
-        step_timeout_s, on_error, failures: as for `VecEnv`.
+        max_steps: actions of an agent after which an episode is truncated; None = no limit.
+        step_timeout_s, on_error, failures: as for `VecEnv`. The timeout is also that of decisions
+            of agents that are asked one by one, and "restart" also truncates episodes in which such
+            an agent fails.
+        on_step: called while episodes are played, see `OnStep`.
     """
 
     game: Game
-    players: Callable[[int], list[Agent]]
+    players: Callable[[int], Sequence[Agent]]
     count: int
     seed: int
     is_batched: bool = True
-    num_envs: int = _MAX_COPIES
+    num_envs: int = MAX_COPIES
     num_workers: int = 0
+    max_steps: int | None = MAX_STEPS
     step_timeout_s: float | None = None
     on_error: OnError = "raise"
     failures: Path | None = None
+    on_step: OnStep | None = None
 
     @property
     def num_blocks(self) -> int:
         return -(-self.count // self._block_size)
 
-    def play(self, blocks: range, on_episode: Callable[[Episode], None]) -> list[Episode]:
-        """Plays blocks; returns the episodes in order.
-
-        `on_episode` is called once per episode when it ends, in any order.
-        """
+    def play(self, blocks: range, on_episode: OnEpisode) -> list[PlayedEpisode]:
+        """Plays blocks; returns the episodes in order."""
         if not self.is_batched:
-            return self._play_singly(blocks, on_episode)
+            return [each for block in blocks for each in self._play_singly(block, on_episode)]
         copies = min(self.count, self.num_envs)
-        played: list[Episode] = []
+        played: list[PlayedEpisode] = []
         with VecEnv(
             self.game,
             copies,
@@ -75,12 +99,18 @@ class Episodes:
             failures=self.failures,
         ) as vec:
             for block in blocks:
-                [agent], found = self.players(block), list[Episode]()
-                decide = for_all(opponent_choice(vec, agent))
-                for [episode], _ in play_starts(vec, decide, self._numbers(block), self.seed):
-                    found.append(episode)
-                    on_episode(episode)
-                played += sorted(found, key=lambda episode: episode.number)
+                [agent], found = self.players(block), list[PlayedEpisode]()
+                for episodes, is_cut in play_starts(
+                    vec,
+                    for_all(opponent_choice(vec, agent)),
+                    self._numbers(block),
+                    self.seed,
+                    max_length=self.max_steps,
+                    on_step=self.on_step,
+                ):
+                    found.append(PlayedEpisode(episodes[0].number, episodes, is_cut))
+                    on_episode(found[-1])
+                played += sorted(found, key=lambda each: each.number)
         return played
 
     @property
@@ -91,33 +121,70 @@ class Episodes:
         first = block * self._block_size
         return range(first, min(first + self._block_size, self.count))
 
-    def _play_singly(self, blocks: range, on_episode: Callable[[Episode], None]) -> list[Episode]:
-        played: list[Episode] = []
-        for block in blocks:
-            numbers, watch = self._numbers(block), _watching(on_episode)
-            found = self.game.run(
-                *self.players(block),
-                seed=block_seed(self.seed, block),
-                episodes=len(numbers),
-                watch=watch if self.failures is None else FailureWriter(self.failures, watch),
-                step_timeout_s=self.step_timeout_s,
-            )
-            played += [replace(each, number=numbers.start + each.number) for each in found]
-        return played
+    def _play_singly(self, block: int, on_episode: OnEpisode) -> list[PlayedEpisode]:
+        numbers = self._numbers(block)
+        watch = _Watching(self.game.num_agents, on_episode, self.on_step)
+        self.game.run(
+            *self.players(block),
+            seed=self.seed,
+            episodes=len(numbers),
+            watch=watch if self.failures is None else FailureWriter(self.failures, watch),
+            step_timeout_s=self.step_timeout_s,
+            options=RunOptions(
+                first_episode=numbers.start,
+                max_steps=self.max_steps,
+                agent_timeout_s=self.step_timeout_s,
+                on_failure=None if self.on_error == "raise" else watch.fail,
+            ),
+        )
+        return watch.finish()
 
 
-def _watching(on_episode: Callable[[Episode], None]) -> Watch:
-    """Reports each episode once, for its first agent."""
-    seen: set[int] = set()
+class _Watching:
+    """Gathers the episodes of a run, and reports each as soon as no agent plays it."""
 
-    def watch(turn: Turn) -> None:
-        if turn.episode is not None and turn.number not in seen:
-            seen.add(turn.number)
-            on_episode(turn.episode)
+    takes_plain = True
 
-    return watch
+    def __init__(
+        self, num_agents: int, on_episode: OnEpisode, on_step: OnStep | None = None
+    ) -> None:
+        self._num_agents = num_agents
+        self._on_episode = on_episode
+        self._on_step = on_step
+        self._open: dict[int, list[Turn]] = {}
+        """By number: the last turns of the agents whose episode has ended."""
+        self._failures: dict[int, AgentFailure] = {}
+        self.played: list[PlayedEpisode] = []
+
+    def __call__(self, turn: Turn) -> None:
+        if turn.episode is None:
+            if self._on_step is not None:
+                self._on_step(turn.number, turn.step)
+            return
+        for earlier in [number for number in self._open if number < turn.number]:
+            self._close(earlier)  # some agents had no part in it
+        ended = self._open.setdefault(turn.number, [])
+        ended.append(turn)
+        if len(ended) == self._num_agents:
+            self._close(turn.number)
+
+    def fail(self, failure: AgentFailure) -> None:
+        self._failures[failure.number] = failure
+
+    def finish(self) -> list[PlayedEpisode]:
+        """All episodes in order."""
+        for number in list(self._open):
+            self._close(number)
+        return sorted(self.played, key=lambda each: each.number)
+
+    def _close(self, number: int) -> None:
+        ended = sorted(self._open.pop(number), key=lambda turn: turn.agent_id)
+        episodes = [turn.episode for turn in ended if turn.episode is not None]
+        is_cut = any(turn.is_cut for turn in ended)
+        self.played.append(PlayedEpisode(number, episodes, is_cut, self._failures.get(number)))
+        self._on_episode(self.played[-1])
 
 
 def block_seed(seed: int, block: int) -> int:
-    """Seed of a block; the first block has the run's seed."""
+    """Seed of the agents of a block; those of the first block have the run's seed."""
     return SeedsFrom(seed)[block]

@@ -20,8 +20,9 @@ from rich.console import Console
 from entity_env import Game, Obs, Turn, UsageError
 from entity_env.agents import Agent, RandomAgent as RandomEntities
 from entity_env.cli import main
-from entity_env.cli.commands.eval import match_json, match_table, run_match, split_names
+from entity_env.cli.commands.eval import split_names
 from entity_env.cli.display.console import ProgressBar
+from entity_env.cli.display.match_tables import match_json, match_table
 from entity_env.cli.display.terminal_view import TerminalView
 from entity_env.cli.load_game import AgentLoader, load_player, load_players, player_names
 from entity_env.games import tic_tac_toe
@@ -38,6 +39,7 @@ from entity_env.games.azul import (
 )
 from entity_env.games.azul.players.named import PositionAgent, players
 from entity_env.games.tic_tac_toe import Square
+from entity_env.vec.evaluation.matches import MatchGames
 from tests.games.azul.recorded_games import observation_of, states
 from tests.helpers.terminals import Terminal
 
@@ -404,7 +406,8 @@ def test_matches_with_neighbouring_seeds_share_no_start() -> None:
     game = Game(play, entities=(), actions=(Square,), num_agents=2, name="noted")
     agents = {"a": "random", "b": "random"}
     for seed in range(5):
-        run_match(game, agents, 40, seed=seed, load=lambda _, own: RandomEntities(own))
+        make = lambda _, own: RandomEntities(own)  # noqa: E731
+        MatchGames(game=game, names=tuple(agents), make=make, num_games=40, seed=seed).run()
     assert len(starts) == 200
     assert set(Counter(starts).values()) == {2}
 
@@ -415,19 +418,19 @@ def test_any_game_for_several_has_matches() -> None:
     def load(name: str, seed: int) -> RandomEntities:
         return RandomEntities(seed)
 
-    match = run_match(tic_tac_toe, {name: name for name in "abc"}, 4, seed=3, load=load)
+    games = MatchGames(game=tic_tac_toe, names="abc", make=load, num_games=4, seed=3)
+    match = games.run()
     assert len(match.games) == 12
     seats = Counter((name, i) for game in match.games for i, name in enumerate(game.names))
     assert set(seats.values()) == {4}
     for game in match.games:
         assert sum(game.scores) == 0
         assert max(game.shares) in (0.5, 1)
-    again = run_match(tic_tac_toe, {name: name for name in "abc"}, 4, seed=3, load=load)
-    assert again == match
+    assert games.run() == match
     drawn = Console(width=100, file=io.StringIO(), record=True)
     drawn.print(match_table(match))
     text = drawn.export_text()
-    assert text.count("\n") == 9
+    assert text.count("\n") == 15
     assert "ahead of" in text
     assert match_json(match)["num_games"] == 12
 

@@ -24,12 +24,12 @@ from entity_env import (
 )
 from entity_env.agents import Agent, BatchPolicy, RandomAgent
 from entity_env.cli import main
-from entity_env.cli.commands.eval import distinct_ends
+from entity_env.cli.display.match_tables import distinct_ends
 from entity_env.cli.load_game import load_game
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.games import snake
 from entity_env.replay import Replay
-from entity_env.vec.evaluation.episodes import Episodes
+from entity_env.vec.evaluation.episodes import Episodes, PlayedEpisode
 from tests.helpers.batches import PLAIN_GAMES
 from tests.helpers.tiny_games import TINY_GAMES, ask, dots_game
 
@@ -80,7 +80,7 @@ def played(
     num_workers: int = 0,
     num_envs: int = 64,
 ) -> list[Episode]:
-    told: list[Episode] = []
+    told: list[PlayedEpisode] = []
     planned = Episodes(
         game=game,
         players=lambda block: [agent],  # type: ignore[list-item]  # only used for batches
@@ -91,7 +91,7 @@ def played(
     )
     done = planned.play(range(planned.num_blocks), told.append)
     assert sorted(told, key=lambda episode: episode.number) == done
-    return done
+    return [episode for each in done for episode in each.episodes]
 
 
 @each_game

@@ -45,7 +45,7 @@ import {game} from "./games/NAME.mjs";
 const found = [], agents = [];
 let shown;
 for (let index = 0; index < game.numAgents; index++) {
-  const agent = await loadAgent(SOURCE, {game, index, greedy: true});
+  const agent = (await loadAgent(SOURCE, {game, index, greedy: true})).forGame();
   const network = agent._network;
   agents.push(agent);
   agent._network = {choose(observation, options) {

@@ -254,6 +254,7 @@ class EntityAgent:
     Args:
         agent: an agent that is not used by another game at the same time.
         game: `azul`, or `azul_by_id` for moves chosen by id.
+        run: of the agent; None = a new one.
 
     Raises:
         ProtocolError: the agent belongs to an environment.
@@ -267,10 +268,10 @@ class EntityAgent:
 
     needs_state: Final = True
 
-    def __init__(self, agent: Agent, game: AzulGame = azul) -> None:
+    def __init__(self, agent: Agent, game: AzulGame = azul, run: AgentRun | None = None) -> None:
         self._agent = agent
         self._ask = ask_for_id if game.play is azul_by_id.play else ask_for_option
-        agent.join(AgentRun(game.schema))
+        agent.join(AgentRun(game.schema) if run is None else run)
 
     def select_action(self, agent_input: AgentInput, rng: np.random.Generator) -> int:
         """Id of a legal action.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from entity_env import (
     ActionName,
     Game,
     Observation,
+    ProtocolError,
     SelectEntityActionSpace,
     Turn,
     UsageError,
@@ -129,11 +130,24 @@ class AzulPlayers(GameAgents):
         *,
         seed: int,
         step_timeout_s: float | None = None,
+        max_steps: int | None = None,
     ) -> Result:
-        """See `play_game`; compiled if numba is installed."""
-        own = [getattr(agent, "agent", None) or EntityAgent(agent, azul) for agent in agents]
+        """See `play_game`; compiled if numba is installed. Games end long before a step limit."""
+        failures: list[Any] = []
+        runs = self.match_runs(azul.schema, len(agents), step_timeout_s, failures.append)
+        own = [
+            getattr(agent, "agent", None) or EntityAgent(agent, azul, run)
+            for agent, run in zip(agents, runs, strict=True)
+        ]
         max_rounds = game.settings.get("max_rounds", 0) or None
-        return play_game(own, seed=seed, names=names, max_rounds=max_rounds)
+        try:
+            with runs[0].timeout:
+                runs[0].timeout.stop()
+                return play_game(own, seed=seed, names=names, max_rounds=max_rounds)
+        except ProtocolError:  # the agent stopped
+            if not failures:
+                raise
+            return Result.lost(names, {}, failures[0])
 
     def summary(self, names: Sequence[str], ends: Sequence[Turn]) -> str:
         state = position_of(
