@@ -242,17 +242,18 @@ def _index(options: PageOptions, pyodide: Pyodide) -> str:
     html = template(_WEB / "index.html")
     texts = {"TITLE": escape(options.title), "ABOUT": options.about}
     html = re.sub("@(TITLE|ABOUT)@", lambda found: texts[found[1]], html)
-    elsewhere = [_origin(url) for url in (pyodide.url, options.send or "") if "://" in url]
-    sources = " ".join(["'self'", *elsewhere])
+    elsewhere = [_source_of(url) for url in (pyodide.url, options.send or "") if "://" in url]
     policy = content_policy(
         html + player_sources(),
-        script=f"{sources} blob: 'wasm-unsafe-eval'",
-        worker="'self' blob:",
-        connect=sources,
+        script="'self' blob: 'wasm-unsafe-eval'",
+        worker="blob:",
+        connect=" ".join(["'self'", *elsewhere]),
     )
     return html.replace("@POLICY@", policy, 1)
 
 
-def _origin(url: str) -> str:
+def _source_of(url: str) -> str:
+    """An address as a source of a Content-Security-Policy: with its path, without its query."""
     parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}"
+    path = quote(parts.path, safe="/%:@!$&()*+=~")
+    return f"{parts.scheme}://{parts.netloc}{path}"

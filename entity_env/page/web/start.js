@@ -53,9 +53,13 @@ function tell(message) {
   worker?.postMessage(message);
 }
 
-// A worker of its own that inherits the page's Content-Security-Policy: one from a file has none.
+// A worker of its own that inherits the page's Content-Security-Policy: one from a file has none, and
+// is not allowed.
 function startWorker() {
-  const code = `import ${JSON.stringify(new URL("worker.mjs", location.href).href)};`;
+  const file = JSON.stringify(new URL("worker.mjs", location.href).href);
+  const code = `self.early = [];
+onmessage = ({data}) => early.push(data);
+import(${file}).catch(error => setTimeout(() => { throw error; }));`;
   const url = URL.createObjectURL(new Blob([code], {type: "text/javascript"}));
   isReady = false;
   purposes.length = 0;
@@ -98,7 +102,8 @@ function begin() {
 }
 
 function take(name, data) {
-  if (name in events) {
+  // The worker runs a game of somebody: what it was not asked for is ignored.
+  if (Object.hasOwn(events, name)) {
     if (!isShown) return;
     document.body.classList.add("begun");
     $("loading").textContent = "";
@@ -110,6 +115,7 @@ function take(name, data) {
       sendOnce();
     }
   } else if (name == "ready") {
+    if (isReady) return;
     isReady = true;
     tell({start: wanted});
   } else if (name == "begun") {
@@ -119,10 +125,12 @@ function take(name, data) {
     $("loading").textContent = "Starting the game …";
   } else if (name == "answered") {
     giveAnswer?.(data);
+    giveAnswer = null;
   } else if (name == "watch") {
-    film.srcdoc = data;
+    if (film) film.srcdoc = data;
+    film = null;
   } else if (name == "save") {
-    keep(...data);
+    if (purposes.length) keep(...data, purposes.shift());
   } else if (name == "failed") {
     fail(data);
   } else if (name == "ended") {
@@ -239,15 +247,15 @@ function sendOnce() {
   }
 }
 
-async function keep(name, base64) {
+async function keep(name, base64, purpose) {
   const bytes = Uint8Array.from(atob(base64), each => each.charCodeAt(0));
-  if (purposes.shift() == "send") {
+  if (purpose == "send") {
     await sendReplay(bytes);
     return;
   }
   const link = make("a");
   link.href = URL.createObjectURL(new Blob([bytes]));
-  link.download = name;
+  link.download = name.endsWith(".replay") ? name : "game.replay";
   link.click();
   URL.revokeObjectURL(link.href);
 }

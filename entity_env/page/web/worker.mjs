@@ -5,19 +5,37 @@
 import { readAgent } from "./network.mjs";
 
 const storeMs = 1000;
+// What a game may use of the browser: the language, time, text and random numbers. Objects that reach
+// a server, keep data, or start programs that have all of this again are not in the list, and neither
+// is what browsers will add.
+const allowed = new Set(`
+  AggregateError Array ArrayBuffer AsyncDisposableStack Atomics BigInt BigInt64Array BigUint64Array Boolean
+  DataView Date DisposableStack Error EvalError FinalizationRegistry Float16Array Float32Array Float64Array
+  Function Infinity Int16Array Int32Array Int8Array Intl Iterator JSON Map Math NaN Number Object Promise Proxy
+  RangeError ReferenceError Reflect RegExp Set SharedArrayBuffer String SuppressedError Symbol SyntaxError
+  Temporal TypeError URIError Uint16Array Uint32Array Uint8Array Uint8ClampedArray WeakMap WeakRef WeakSet
+  WebAssembly decodeURI decodeURIComponent encodeURI encodeURIComponent escape eval globalThis isFinite isNaN
+  parseFloat parseInt undefined unescape
+  DOMException Event EventTarget MessageEvent TextDecoder TextEncoder addEventListener atob btoa clearInterval
+  clearTimeout console crypto dispatchEvent onmessage performance postMessage queueMicrotask
+  removeEventListener self setInterval setTimeout structuredClone
+`.split(/\s+/));
 const inbox = [];
 let wake = null;
 let begin = null;
 const begun = new Promise(resolve => begin = resolve);
 
-onmessage = ({data}) => {
+function take(data) {
   if (data.config) {
     begin(data.config);
     return;
   }
   inbox.push(JSON.stringify(data));
   wake?.();
-};
+}
+
+self.early.forEach(take);  // came before this file
+onmessage = ({data}) => take(data);
 
 // Resolves to the next message, or to "" after a time.
 function receive(waitMs) {
@@ -85,23 +103,28 @@ random.seed()
 if "/library" not in sys.path:
     sys.path.insert(0, "/library")
 import entity_env.page.live.worker, entity_env.views.animation`);
-  if (isNew && store) {
-    try {
-      const picture = pyodide.makeMemorySnapshot();
-      // Stored later: writing it would delay the first picture of the game.
-      setTimeout(() => keepPicture(store, key, picture).catch(() => {}), storeMs);
-    } catch {
-      // Every visit starts like the first one.
-    }
-  }
+  if (isNew && store) await keepPicture(store, key, pyodide).catch(() => {});  // every visit starts like the first one
   return pyodide;
 }
 
 // Keeps a picture of the memory, and of the others of this site only the latest.
-async function keepPicture(store, key, picture) {
+async function keepPicture(store, key, pyodide) {
+  const picture = new Response(pyodide.makeMemorySnapshot());
   const others = (await store.keys()).filter(({url}) => url != key);
   await Promise.all(others.slice(0, -1).map(each => store.delete(each)));
-  await store.put(key, new Response(picture));
+  // Stored later: writing it would delay the first picture of the game. Uses nothing that a game could replace.
+  setTimeout(() => store.put(key, picture).catch(() => {}), storeMs);
+}
+
+// Removes from the worker what a game may not use. A copy on a prototype would still work.
+function lockUp() {
+  for (let level = self; level != Object.prototype; level = Object.getPrototypeOf(level)) {
+    for (const name of Reflect.ownKeys(level)) {
+      if (allowed.has(name) || Reflect.deleteProperty(level, name)) continue;
+      const kept = self[name];
+      if (kept instanceof Object) throw new Error(`this browser does not let go of ${String(name)}: use another one`);
+    }
+  }
 }
 
 async function load(config) {
@@ -123,10 +146,7 @@ async function load(config) {
 
 try {
   const {pyodide, networks} = await load(await begun);
-  // The game may use only what has been loaded.
-  for (const name of ["fetch", "XMLHttpRequest", "WebSocket", "EventSource", "indexedDB", "caches"]) {
-    Object.defineProperty(self, name, {value: undefined});
-  }
+  lockUp();
   const think = (name, given) => JSON.stringify(networks.get(name).think(JSON.parse(given)));
   const run = pyodide.runPython(`
 import os
