@@ -54,7 +54,7 @@ FOR_GAMES_ALONE = (
 GAME_LISTS = ("GAMES", "registry", "versions")
 NAMES_GAMES = ("cli/commands/capture_goal.py",)
 EXTRAS = {"pixel", "classic"}
-MAX_FILES = 15
+MAX_FILES = 20
 # Modules that may import an optional dependency.
 OPTIONAL = {
     "torch": (
