@@ -75,6 +75,16 @@ def is_plain_setting(value: object, annotation: object) -> bool:
     return isinstance(value, bool | int | float | Enum | None) or value in listed
 
 
+def is_settable(annotation: object) -> bool:
+    """Whether `parse_setting` can give every value of an annotation."""
+    return all(
+        kind in (int, float, bool, str, types.NoneType, Any)
+        or typing.get_origin(kind) is typing.Literal
+        or (isinstance(kind, type) and issubclass(kind, Enum))
+        for kind in _kinds(annotation)
+    )
+
+
 def _kinds(annotation: object) -> tuple[Any, ...]:
     if annotation is inspect.Parameter.empty:
         return (Any,)

@@ -338,7 +338,7 @@ def test_masks_that_are_not_used(
         agent.act(Obs().actors([Dot(1)]).mask(masked, mask), asked)
         agent.game_over(Obs(1))
 
-    found = warnings_of(play, caplog)
+    found = [each for each in warnings_of(play, caplog) if "single legal choice" not in each]
     assert bool(found) is not is_meant
     assert all("is not used, since act asks for" in each for each in found)
 

@@ -125,18 +125,22 @@ def summary(game: Game) -> str:
     return rest if re.sub(r"\W+", "_", title.lower()) == game.name else line
 
 
+_UNFINISHED: Final = 3
+"""Exit code of `check` if the time ran out."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Check:
     """Check that a game follows the rules of entity_env.
 
     Also checks that a seed reproduces an episode. Plays with random actions, like check_game in
-    entity_env.check. Lists all violations and exits with code 1 if there are any; likely mistakes
-    are warnings.
+    entity_env.check. Lists all violations and exits with code 1 if there are any, and with code 3
+    if the time runs out before all episodes have been played; likely mistakes are warnings.
     """
 
     game: GameName
     episodes: Count = 3
-    """Number of episodes. Each one is played again to compare."""
+    """Number of episodes, or more if they are short. Each one is played again to compare."""
     max_steps: Count = 2000
     """Longest episode that is not reported as an error."""
     seed: SeedNumber = 0
@@ -168,9 +172,16 @@ class Check:
                 trace = f"\n{game_traceback(cause)}"
             raise GameFailed(f"{error}{trace}") from error
         played = f"{num_played} episode{'s' * (num_played > 1)}"
+        if num_played >= self.episodes:
+            echo(f"{game.name}: no violation of the contract in {played}")
+            return
         if not num_played:
             played = "the first steps of an episode"
-        echo(f"{game.name}: no violation of the contract in {played}")
+        echo(
+            f"{game.name}: unfinished, no violation of the contract in {played} before the time "
+            f"ran out: try --max-time {max(1, 4 * self.max_time_s):g}"
+        )
+        raise SystemExit(_UNFINISHED)
 
 
 @dataclass(frozen=True)
