@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import io
 import sys
 import threading
 import traceback
@@ -15,8 +16,8 @@ from types import CodeType, FrameType
 from typing import Any, Final, cast
 
 import numpy as np
-from greenlet import getcurrent, greenlet
 
+from entity_env.agents.channels.greenlet_channel import getcurrent, greenlet
 from entity_env.authoring.action_type import ActionKey, ActionType
 from entity_env.authoring.agent import Agent, Pending
 from entity_env.authoring.game_traceback import is_a, line_of_frame, text_of
@@ -333,18 +334,20 @@ class DirectPlay:
                 if self._clock is not None:
                     self._clock.stop()
 
-        run = greenlet(play)
+        run = greenlet.greenlet(play)
         run.gr_context = contextvars.copy_context()
         self._hub = getcurrent()
         self._player = run
         has_returned = False
         self._plan.timeout.start()
         self._resumed_s = perf_counter()
+        stdin, sys.stdin = sys.stdin, _NoInput()
         try:
             with self._violations.of_game("play", self._hint):
                 run.switch()
                 has_returned = run.dead
         finally:
+            sys.stdin = stdin
             self._returned_at = line_of_frame(self._play_frame)  # a frame keeps its last line
             self._play_frame = None
             self._plan.timeout.stop()
@@ -510,6 +513,19 @@ class DirectPlay:
             f"episode {agent.num_episodes} (seed {self.seed_of(agent)}), "
             f"step {agent.num_steps}{which}"
         )
+
+
+class _NoInput(io.TextIOBase):
+    """Standard input of a game."""
+
+    def readline(self, size: int | None = -1, /) -> str:  # type: ignore[override]  # never returns
+        raise SchemaError(
+            "play reads from the terminal: ask with agent.act(obs, ...), and a person answers with "
+            "--agent human"
+        )
+
+    def read(self, size: int | None = -1, /) -> str:
+        return self.readline()
 
 
 class _CheckAgent:

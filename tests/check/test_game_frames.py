@@ -178,7 +178,7 @@ CLOCKS: dict[str, tuple[Callable[[], object], str]] = {
     "today": (datetime.date.today, "date.today"),
     "uuid4": (uuid.uuid4, "uuid.uuid4"),
     "urandom": (lambda: os.urandom(4), "os.urandom"),
-    "secrets": (lambda: secrets.randbelow(9), "the system's entropy"),
+    "secrets": (lambda: secrets.randbelow(9), "secrets.randbelow"),
     "generator": (np.random.default_rng, "the system's entropy"),
 }
 

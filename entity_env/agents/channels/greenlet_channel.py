@@ -10,9 +10,6 @@ from functools import partial
 from types import FrameType
 from typing import Final
 
-import greenlet
-from greenlet import getcurrent
-
 from entity_env.agents.channels.channel import (
     MAX_SWALLOWED_EXITS,
     USE_THREADS,
@@ -20,7 +17,13 @@ from entity_env.agents.channels.channel import (
     swallows_exit,
 )
 from entity_env.authoring.game_traceback import add_note
-from entity_env.errors import ClosedError, GameExit, ProtocolError
+from entity_env.errors import ClosedError, GameExit, MissingExtraError, ProtocolError
+
+try:
+    import greenlet as greenlet
+    from greenlet import getcurrent as getcurrent
+except ModuleNotFoundError as error:
+    raise MissingExtraError("greenlet", "", 'a game with transport="greenlet"') from error
 
 _modules: Final = sys.modules
 
