@@ -343,13 +343,7 @@ def _answers_in(tree: ast.AST) -> set[str]:
     while True:
         before = len(found)
         for node in ast.walk(tree):
-            if isinstance(node, ast.Assign):
-                targets, value = node.targets, node.value
-            elif isinstance(node, ast.NamedExpr | ast.For | ast.comprehension):
-                targets = [node.target]
-                value = node.value if isinstance(node, ast.NamedExpr) else node.iter
-            else:
-                continue
+            targets, value = _bound(node)
             if _asks(value) or _is_answer(value, found):
                 for target in targets:
                     found |= {x.id for x in ast.walk(target) if isinstance(x, ast.Name)}
@@ -357,12 +351,23 @@ def _answers_in(tree: ast.AST) -> set[str]:
             return found
 
 
-def _asks(value: ast.expr) -> bool:
+def _bound(node: ast.AST) -> tuple[Sequence[ast.expr], ast.expr | None]:
+    """Targets of an assignment or loop, and what is bound to them."""
+    if isinstance(node, ast.Assign):
+        return node.targets, node.value
+    if isinstance(node, ast.AnnAssign | ast.NamedExpr):
+        return [node.target], node.value
+    if isinstance(node, ast.For | ast.comprehension):
+        return [node.target], node.iter
+    return [], None
+
+
+def _asks(value: ast.expr | None) -> bool:
     is_call = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute)
     return is_call and value.func.attr in ("act", "act_async")  # type: ignore[attr-defined]
 
 
-def _is_answer(value: ast.expr, answers: set[str]) -> bool:
+def _is_answer(value: ast.expr | None, answers: set[str]) -> bool:
     while isinstance(value, ast.Subscript):
         value = value.value
     return isinstance(value, ast.Name) and value.id in answers

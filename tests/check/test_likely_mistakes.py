@@ -432,7 +432,12 @@ def test_settings_that_no_file_can_store_or_that_are_shared(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def play(
-        agent: Agent, *, seed: int, seen: list[int] = [], where: complex = 1j, size: int | None = 3
+        agent: Agent,
+        *,
+        seed: int,
+        seen: list[int] = [],  # noqa: B006 - the mistake
+        where: complex = 1j,
+        size: int | None = 3,
     ) -> None:
         for score in range(3):
             if agent.act(Obs(score).entities([Dot(score)]), Go) is None:
