@@ -34,6 +34,7 @@ help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 15
 
 venv: $(STAMP)  ## create .venv with everything for development
+	@echo "To use entity-env in this terminal: . $(BIN)/activate"
 
 SOURCES_IN_C := entity_env/authoring/_speedups.c entity_env/agents/rogue_net/numpy_net/_forward.c clients/c/entity_agent.h
 

@@ -93,13 +93,13 @@ class UsageError(EntityEnvError, ValueError):
 
 
 class MissingExtraError(EntityEnvError, ImportError):
-    """An optional package is not installed."""
+    """A package is not installed; `extra` is "" for one that the package itself needs."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         self._arguments = (package, extra, purpose)
         super().__init__(
             f"{purpose} needs the package {package!r}, which is not installed: "
-            f"pip install 'entity-env[{extra}]'"
+            + (f"pip install 'entity-env[{extra}]'" if extra else f"pip install {package}")
         )
 
     def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str, str]]:

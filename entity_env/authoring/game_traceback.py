@@ -8,7 +8,9 @@ from __future__ import annotations
 import builtins
 import functools
 import importlib
+import inspect
 import os
+import re
 import signal
 import sys
 import threading
@@ -38,6 +40,8 @@ _MAX_FRAMES: Final = 500
 """Maximum frames of a traceback, counted from the innermost."""
 _MAX_NOTES: Final = 20
 
+_CALLS: Final = {"act", "act_async", "game_over", "seed"}
+"""Attributes of an agent that games use, suggested for any name that it lacks."""
 _RETURN: Final = "return from play instead"
 _HEAD: Final = "Traceback (most recent call last):\n"
 _PACKAGE: Final = os.path.dirname(os.path.dirname(__file__))
@@ -211,10 +215,13 @@ def _formatted(error: BaseException, trace: TracebackType | None) -> str:
 
 
 def suggestion_of(error: BaseException) -> str:
-    """ ". Did you mean: 'entities'?" for a misspelled attribute or name, else "".
+    """ ". Did you mean: 'entities'?" for a misspelled attribute, name or keyword, else "".
 
-    Python 3.11 suggests names only when it prints uncaught errors.
+    Keywords are those of this package's functions. Python suggests names only when it prints
+    uncaught errors, and keywords from 3.13 on.
     """
+    if is_a(error, TypeError):
+        return _keyword_meant(text_of(error))
     if not (is_a(error, AttributeError) or is_a(error, NameError)):
         return ""
     try:
@@ -225,6 +232,22 @@ def suggestion_of(error: BaseException) -> str:
     is_public = not wanted.startswith("_")
     known = [each for each in known if not (is_public and each.startswith("_"))]
     close = difflib.get_close_matches(wanted, known, n=1)
+    if not close and is_public and set(known) >= _CALLS:
+        close = [", ".join(sorted(_CALLS))]
+    return f". Did you mean: {close[0]!r}?" if close else ""
+
+
+def _keyword_meant(text: str) -> str:
+    found = re.search(r"^([\w.]+)\(\) got an unexpected keyword argument '(\w+)'$", text)
+    if found is None:
+        return ""
+    first, *rest = found[1].split(".")
+    value = getattr(sys.modules.get("entity_env"), first, None)
+    for name in rest:
+        value = getattr(value, name, None)
+    if not callable(value):
+        return ""
+    close = difflib.get_close_matches(found[2], inspect.signature(value).parameters, n=1)
     return f". Did you mean: {close[0]!r}?" if close else ""
 
 

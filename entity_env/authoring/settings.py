@@ -8,6 +8,7 @@ import typing
 from enum import Enum
 from typing import Any, Final
 
+from entity_env.core.validation import Range
 from entity_env.errors import UsageError
 
 _NOUNS: Final[dict[object, str]] = {
@@ -23,13 +24,15 @@ def parse_setting(text: str, annotation: object, where: str) -> object:
     """Parses the text of a setting according to its annotation; `UsageError` if impossible.
 
     Supports int, float, bool, str, Enums (by member name), `Literal`, None, unions of these, and
-    `Annotated` of any of these. Without an annotation the value is the text.
+    `Annotated` of any of these, where a `Range` limits numbers. Without an annotation the value is
+    the text.
     """
     for kind in _kinds(annotation):
         try:
-            return _parse(text, kind)
+            value = _parse(text, kind)
         except (ValueError, KeyError):
             continue
+        return _in_range(value, annotation, where)
     raise UsageError(f"{where} must be {_show(annotation)}, got {text!r}")
 
 
@@ -54,8 +57,19 @@ def check_setting(value: object, annotation: object, where: str) -> object:
         else:
             fits = kind is Any or isinstance(value, typing.get_origin(kind) or kind)
         if fits:
-            return value
+            return _in_range(value, annotation, where)
     raise UsageError(f"{where} must be {_show(annotation)}, got {value!r}")
+
+
+def _in_range(value: object, annotation: object, where: str) -> object:
+    """The value, if it is in the `Range` of an `Annotated`; else raises `UsageError`."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return value
+    for each in getattr(annotation, "__metadata__", ()):
+        if isinstance(each, Range) and not each.has(value):
+            noun = "an integer" if int in _kinds(annotation) else "a number"
+            raise UsageError(f"{where} must be {each.words(noun)}, got {value}")
+    return value
 
 
 def is_plain_setting(value: object, annotation: object) -> bool:
@@ -73,6 +87,16 @@ def is_plain_setting(value: object, annotation: object) -> bool:
         for x in typing.get_args(kind)
     ]
     return isinstance(value, bool | int | float | Enum | None) or value in listed
+
+
+def is_settable(annotation: object) -> bool:
+    """Whether `parse_setting` can give every value of an annotation."""
+    return all(
+        kind in (int, float, bool, str, types.NoneType, Any)
+        or typing.get_origin(kind) is typing.Literal
+        or (isinstance(kind, type) and issubclass(kind, Enum))
+        for kind in _kinds(annotation)
+    )
 
 
 def _kinds(annotation: object) -> tuple[Any, ...]:

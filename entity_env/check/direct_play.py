@@ -3,44 +3,40 @@
 from __future__ import annotations
 
 import contextvars
+import io
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from functools import partial
-from inspect import unwrap
+from dataclasses import replace
 from itertools import islice
 from time import perf_counter
 from types import CodeType, FrameType
 from typing import Any, Final, cast
 
 import numpy as np
-from greenlet import getcurrent, greenlet
 
+from entity_env.agents.channels.greenlet_channel import getcurrent, greenlet
 from entity_env.authoring.action_type import ActionKey, ActionType
 from entity_env.authoring.agent import Agent, Pending
-from entity_env.authoring.game import Game
-from entity_env.authoring.game_traceback import is_a, line_of_frame
+from entity_env.authoring.game_traceback import is_a, line_of_frame, text_of
 from entity_env.authoring.local_run import end_episode, still_played
-from entity_env.authoring.obs import Obs, answers_to, obs_problem
-from entity_env.authoring.schema import Schema
-from entity_env.authoring.step_timeout import StepTimeout
+from entity_env.authoring.obs import Obs, obs_problem
 from entity_env.authoring.to_observation import to_observation
+from entity_env.check.game_frames import ClockWatch, ScoreVariables, frame_of_play
 from entity_env.check.likely_mistakes import Score, unused_masks
 from entity_env.check.outer_state import OuterState
+from entity_env.check.plan import CheckPlan, has_choice, random_answer
 from entity_env.check.violations import (
     LikelyMistake,
     Snapshot,
-    Violations,
     final_violations,
     is_finite,
     obs_violations,
     observation_violations,
     snapshot,
 )
-from entity_env.core.action_request import chosen_values, questions, random_answers
 from entity_env.core.observation import Observation
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.errors import GameExit, SchemaError
@@ -57,37 +53,14 @@ _BLANK_CUT: Final = (
     "truncated=True with an observation that shows nothing, so what the agent could still earn is "
     "unknown: give game_over the whole observation, as for act"
 )
-_MIN_ANSWERS: Final = 2
+_MAY_LOSE: Final = (
+    "game_over without an observation ends the episode with the score of the last act, so points "
+    "that the last step earns are lost: agent.game_over(Obs(score)) counts them"
+)
+_MAX_EPISODES: Final = 1000
+"""Episodes after which no more are played for a number of decisions."""
+MIN_ANSWERS: Final = 2
 """Answers before the time limit applies: fewer show nothing."""
-
-
-@dataclass(frozen=True)
-class CheckPlan:
-    """Settings of the stages of a check.
-
-    Args:
-        violations: the list to which a stage adds.
-        episodes, max_steps, seed: as for `check_game`.
-        timeout: timeout of the game's steps; already open.
-        step_timeout_s: its seconds, for stages that open another timeout.
-        on_step: called with the name of the stage at every step.
-        num_answers: maximum number of answered calls of `act`, for a game too slow to play all
-            episodes; None = no limit.
-    """
-
-    game: Game
-    violations: Violations
-    episodes: int
-    max_steps: int
-    seed: int
-    timeout: StepTimeout
-    step_timeout_s: float | None
-    on_step: Callable[[str], None]
-    num_answers: int | None = None
-
-    def rngs(self) -> list[np.random.Generator]:
-        """One generator per agent, so answers do not depend on the order of agents."""
-        return [np.random.default_rng([self.seed, i]) for i in range(self.game.num_agents)]
 
 
 class DirectPlay:
@@ -99,6 +72,8 @@ class DirectPlay:
     Args:
         outer: detects global generators from which the game draws.
         stop_s: `perf_counter` time from which on `act` returns None.
+        more_s: `perf_counter` time from which on no more than the episodes of the plan are played.
+        clock: told when code of the game runs.
     """
 
     def __init__(
@@ -107,12 +82,20 @@ class DirectPlay:
         stage: str,
         outer: OuterState | None = None,
         stop_s: float = float("inf"),
+        more_s: float = float("inf"),
+        clock: ClockWatch | None = None,
     ) -> None:
         self.trace: list[tuple[str, Snapshot]] = []
         """All observations, each with its place."""
         self.is_cut = False
         """Whether `stop_s` stopped it."""
         self.num_answered = 0
+        self.num_choices = 0
+        """Answers for which there was more than one legal choice."""
+        self.loses = self.may_lose = ""
+        """Sentences about points that `game_over` without an observation loses, or could lose."""
+        self.num_changes = 0
+        """Changes of scores."""
         self.went_on_at = ""
         """The first line that started an episode after `game_over` without reading `agent.seed`."""
         self.step_times_s: list[float] = []
@@ -122,7 +105,8 @@ class DirectPlay:
         self._violations = plan.violations
         self._stage = stage
         self._outer = outer
-        self._stop_s = stop_s
+        self._stop_s, self._more_s = stop_s, more_s
+        self._clock = clock
         self._seeds = EpisodeSeeds(plan.seed)
         self._agents = [_CheckAgent(self, i, rng) for i, rng in enumerate(plan.rngs())]
         self._num_answers = plan.num_answers
@@ -131,6 +115,8 @@ class DirectPlay:
         self._is_seed_read = False
         """Whether the game has read `agent.seed` since `game_over`."""
         self._last_answer: object = None
+        self._grown = ""
+        """What is wrong with an `Obs` that was shown twice."""
         self._left_at = ""
         """The line where `act` first returned None."""
         self._sites: dict[tuple[tuple[CodeType, int], ...], list[int]] = {}
@@ -143,8 +129,13 @@ class DirectPlay:
 
     @property
     def repeatable(self) -> CheckPlan:
-        """The plan, limited to the part played if time ran out."""
-        return replace(self._plan, num_answers=self.num_answered) if self.is_cut else self._plan
+        """The plan of exactly the part that was played."""
+        plan = replace(self._plan, decisions=0, changes=0)
+        if self.is_cut:
+            return replace(plan, num_answers=self.num_answered)
+        numbers = [agent.num_episodes for agent in self._agents]
+        played = min(numbers) if self._game.respawns else max(numbers)
+        return replace(plan, episodes=max(played, plan.episodes))
 
     @property
     def traces(self) -> list[list[tuple[str, Snapshot]]]:
@@ -188,7 +179,7 @@ class DirectPlay:
                 self._add_unfinished(left[0])
                 return
             num_idle = 0 if self._num_observed > before else num_idle + 1
-            if max(agent.num_episodes for agent in self._agents) >= self._plan.episodes:
+            if self._is_enough(max(agent.num_episodes for agent in self._agents)):
                 return
         if not self._is_closed:
             self._add("play returns again and again without calling act")
@@ -204,11 +195,13 @@ class DirectPlay:
     @contextmanager
     def asked(self, frame: FrameType) -> Iterator[None]:
         """Stops the timeout during a call from this frame of the game."""
+        if self._clock is not None:
+            self._clock.stop()
         self.step_times_s.append(perf_counter() - self._resumed_s)
         self._plan.timeout.stop()
         self._violations.line = line_of_frame(frame)
         if self._play_frame is None:
-            self._play_frame = _frame_of_play(self._game, frame)
+            self._play_frame = frame_of_play(self._game, frame)
         if self._outer is not None:
             self._outer.look(self._violations.line)
         self._plan.on_step(self._stage)
@@ -220,6 +213,8 @@ class DirectPlay:
         self._violations.line = ""
         self._plan.timeout.start()
         self._resumed_s = perf_counter()
+        if self._clock is not None:
+            self._clock.start()
 
     def answer(
         self, agent: _CheckAgent, obs: Obs, actions: tuple[ActionKey, ...], frame: FrameType
@@ -250,7 +245,7 @@ class DirectPlay:
         if observation is None or self.num_answered == self._num_answers:
             self._close()
             return None
-        if self.num_answered >= _MIN_ANSWERS and perf_counter() > self._stop_s:
+        if self.num_answered >= MIN_ANSWERS and perf_counter() > self._stop_s:
             self.is_cut = True
             self._close()
             return None
@@ -260,6 +255,8 @@ class DirectPlay:
         self.num_answered += 1
         agent.num_steps += 1
         self._last_answer = None
+        self._note_reuse(agent, obs)
+        self.num_choices += has_choice(observation, self._game.schema)
         try:
             self._last_answer = random_answer(observation, kinds, obs, self._game.schema, agent.rng)
         except SchemaError:  # already listed as a violation
@@ -280,6 +277,11 @@ class DirectPlay:
             self._violations.add("game_over came before .get() of the last act_async")
         if len(self._agents) == 1 and not agent.is_playing:
             self._violations.add("game_over came before the first act of this episode")
+        if obs is None and self._play_frame is not None and agent.is_playing:
+            lost = agent.score_variables.lost_points(self._play_frame, agent.last_score)
+            where = f" ({self._violations.line})"
+            self.may_lose = self.may_lose or f"{_MAY_LOSE}{where}"
+            self.loses = self.loses or (lost and f"{self._violations.place}: {lost}{where}")
         final = Obs(agent.last_score) if obs is None else obs
         if self._observe(agent, final, (), truncated=truncated) is None:
             self._is_closed = True
@@ -293,8 +295,17 @@ class DirectPlay:
         self._is_seed_read = False
         agent.has_ended = True
         end_episode(agent, () if self._game.respawns else self._agents)
-        if all(each.num_episodes >= self._plan.episodes for each in self._agents):
+        if self._is_enough(self.num_whole_episodes):
             self._is_closed = True
+
+    def _is_enough(self, num_episodes: int) -> bool:
+        plan = self._plan
+        return num_episodes >= plan.episodes and (
+            self.num_answered >= plan.decisions
+            or num_episodes >= _MAX_EPISODES
+            or 0 < plan.changes <= self.num_changes
+            or perf_counter() > self._more_s
+        )
 
     @property
     def _num_observed(self) -> int:
@@ -314,21 +325,29 @@ class DirectPlay:
         agents = cast("Sequence[Agent]", self._agents)
 
         def play() -> None:
-            with suppress(GameExit):
-                self._game.start(agents, seed)
+            if self._clock is not None:
+                self._clock.start()
+            try:
+                with suppress(GameExit):
+                    self._game.start(agents, seed)
+            finally:
+                if self._clock is not None:
+                    self._clock.stop()
 
-        run = greenlet(play)
+        run = greenlet.greenlet(play)
         run.gr_context = contextvars.copy_context()
         self._hub = getcurrent()
         self._player = run
         has_returned = False
         self._plan.timeout.start()
         self._resumed_s = perf_counter()
+        stdin, sys.stdin = sys.stdin, _NoInput()
         try:
             with self._violations.of_game("play", self._hint):
                 run.switch()
                 has_returned = run.dead
         finally:
+            sys.stdin = stdin
             self._returned_at = line_of_frame(self._play_frame)  # a frame keeps its last line
             self._play_frame = None
             self._plan.timeout.stop()
@@ -343,6 +362,12 @@ class DirectPlay:
                 read is each for each in (last if isinstance(last, tuple) else [last])
             ):
                 return "; the list is an answer of act, with one value per actor"
+            if isinstance(last, list) and "values to unpack" in text_of(error):
+                why = f"; {self._grown}" if self._grown else ": the observation had no actors"
+                return (
+                    f"; act returned a list of {len(last)}, one answer per actor of the "
+                    f"observation{why * (bool(self._grown) or not last)}"
+                )
             return ""
         return (
             f"; act had returned None before ({self._left_at}), as it does when the program closes "
@@ -399,6 +424,10 @@ class DirectPlay:
         reward = agent.reward_of(obs)
         if is_first:
             agent.scores.append([])
+        elif agent.scores[-1][-1].value != agent.last_score:
+            self.num_changes += 1
+        if kinds and self._play_frame is not None:
+            agent.score_variables.see(self._play_frame, agent.last_score)
         agent.scores[-1].append(
             Score(agent.last_score, self._violations.place, self._violations.line)
         )
@@ -442,6 +471,16 @@ class DirectPlay:
         if counts is not None and len(counts) < 2:
             counts.append(self.num_answered)
 
+    def _note_reuse(self, agent: _CheckAgent, obs: Obs) -> None:
+        """Finds an `Obs` to which the game keeps adding entities."""
+        before, agent.last_obs = agent.last_obs, (obs, len(obs.groups))
+        if before[0] is obs and before[1] < len(obs.groups):
+            self._grown = (
+                f"the Obs of the last act is shown again and still has its entities: it grew from "
+                f"{before[1]} to {len(obs.groups)} groups; make a new Obs(score) for every act"
+            )
+            self._violations.extend([LikelyMistake(self._grown)])
+
     def _close(self) -> None:
         self._is_closed = True
         self._left_at = self._left_at or self._violations.line
@@ -476,6 +515,19 @@ class DirectPlay:
         )
 
 
+class _NoInput(io.TextIOBase):
+    """Standard input of a game."""
+
+    def readline(self, size: int | None = -1, /) -> str:  # type: ignore[override]  # never returns
+        raise SchemaError(
+            "play reads from the terminal: ask with agent.act(obs, ...), and a person answers with "
+            "--agent human"
+        )
+
+    def read(self, size: int | None = -1, /) -> str:
+        return self.readline()
+
+
 class _CheckAgent:
     """The methods of `Agent` that games use, with random legal answers."""
 
@@ -500,6 +552,9 @@ class _CheckAgent:
         self.last_score = 0.0
         self.kinds: tuple[ActionType[Any], ...] = ()
         """The actions that it was asked for last."""
+        self.last_obs: tuple[Obs | None, int] = None, 0
+        """The last `Obs` of an `act`, and how many groups of entities it had."""
+        self.score_variables = ScoreVariables()
         self._check = check
 
     @property
@@ -545,28 +600,3 @@ class _Answer(Pending[object]):
     def get(self) -> object:
         self._agent.is_awaited = False
         return self._answer
-
-
-def random_answer(
-    observation: Observation,
-    kinds: Sequence[ActionType[Any]],
-    obs: Obs,
-    schema: Schema,
-    rng: np.random.Generator,
-) -> object:
-    """A random legal result of `act` for these actions."""
-    asked = questions(observation, schema.obs_space(), schema.action_space())
-    return answers_to(kinds, obs, chosen_values(asked, random_answers(asked, rng)))
-
-
-def _frame_of_play(game: Game, frame: FrameType) -> FrameType:
-    """The frame of `play`, without decorators, in a call's stack; else the game's outermost."""
-    play = game.play.func if isinstance(game.play, partial) else game.play
-    code = getattr(unwrap(play), "__code__", None)
-    for outer, _ in traceback.walk_stack(frame):
-        if outer.f_code is Game.start.__code__:
-            break
-        frame = outer
-        if outer.f_code is code:
-            break
-    return frame

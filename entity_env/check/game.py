@@ -9,15 +9,20 @@ from typing import Final
 
 from entity_env.authoring.game import Game
 from entity_env.authoring.step_timeout import StepTimeout
-from entity_env.check.direct_play import CheckPlan, DirectPlay
+from entity_env.check.direct_play import MIN_ANSWERS, DirectPlay
+from entity_env.check.game_frames import ClockWatch
 from entity_env.check.likely_mistakes import (
     aliased_members,
+    compared_with_text,
     missing_choices,
     odd_scores,
+    odd_settings,
+    single_choice,
     slow_steps,
     unseen_attributes,
 )
 from entity_env.check.outer_state import OuterState
+from entity_env.check.plan import CheckPlan
 from entity_env.check.reproducible import add_irreproducible
 from entity_env.check.suspended import suspended_violations
 from entity_env.check.violations import (
@@ -27,13 +32,17 @@ from entity_env.check.violations import (
     require_same,
 )
 
-_SHARE: Final = 1 / 8
-"""Fraction of `max_time_s` for the first stage. Each later stage may take as long, the stage with
-two copies twice as long."""
-_MORE_EPISODES: Final = 100
-_MORE_S: Final = 1.0
-"""Maximum episodes and seconds of a search for rewards by random moves. The number of episodes is
-larger if the caller requested more."""
+_STAGES: Final = 8
+"""How often the first stage's steps are played later, at most: they share the time that it left."""
+_DECISIONS: Final = 300
+"""Decisions of the first stage: it plays more episodes than requested if they are short."""
+_MORE_DECISIONS: Final = 5000
+_MORE_CHANGES: Final = 24
+"""Decisions of a search for rewards by random moves, which ends at this number of changes of the
+score."""
+_CLOCK_ANSWERS: Final = 100
+"""Decisions in which reads of the clock are looked for."""
+_NEVER: Final = float("inf")
 
 
 def check_game(
@@ -63,19 +72,24 @@ def check_game(
 
     The logger `entity_env.check` warns of likely mistakes, which are not violations: scores that
     never change, look like rewards of steps, or change by a million; integers too large for
-    float32; unused masks; truncations without an observation; fields without annotation;
-    aliases in Enums of fields; draws from a global generator; steps of 10 ms or more on average;
-    no time left; a game that another process cannot load.
+    float32; unused masks; truncations without an observation; points lost by `game_over` without
+    one; an `Obs` that grows; decisions with a single choice; answers compared with text; fields
+    without annotation; aliases in Enums of fields; settings that files cannot store or that share a
+    default; draws from a global generator; reads of the clock; a caught `GameExit`; steps of 10 ms
+    or more on average; no time left; a game that another process cannot load.
 
     Args:
         game: the game with its settings; see `Game.with_settings`.
         episodes, max_steps, seed, step_timeout_s: as for `check_env` and `Game.run`.
         new_process: also play in another process (half a second plus the game's import).
-        max_time_s: approximate seconds after which no more steps are played; None = no limit.
+        max_time_s: approximate seconds after which no more steps are played; None = no limit. The
+            requested episodes come first. If they are short, more are played, up to a fixed number
+            of decisions, and more again if rewards are rare.
         on_step: called with the name of the stage, in most stages at every step.
 
     Returns:
-        The number of whole episodes; less than `episodes` if time ran out.
+        The number of whole episodes; less than `episodes` if time ran out, so that the check is
+        unfinished.
 
     Raises:
         ContractError: all violations, one sentence each, in `problems`.
@@ -85,16 +99,19 @@ def check_game(
     violations, timeout = Violations(game.name), StepTimeout(step_timeout_s)
     show = on_step or (lambda stage: None)
     plan = CheckPlan(game, violations, episodes, max_steps, seed, timeout, step_timeout_s, show)
-    outer = OuterState(game)
+    stop_s = _NEVER if max_time_s is None else perf_counter() + max_time_s
+    outer, clock = OuterState(game), ClockWatch(game)
     with nothing_left_behind(violations), timeout:
-        first = _play_here(plan, outer, max_time_s)
-        most = first if len(violations) else _look_for_rewards(first, max_time_s)
+        first, again = _play_here(plan, outer, clock, stop_s)
+        most = first if len(violations) else _look_for_rewards(first, stop_s)
     if not len(violations):
-        add_irreproducible(first.repeatable, first.known_cause, new_process=new_process)
+        add_irreproducible(again, first.known_cause, new_process=new_process)
     _check_program(plan, max_time_s)
     violations.extend(missing_choices(game.schema))
     violations.raise_if_any()
-    _warn(violations, first, most, outer)
+    _warn(violations, first, again, most)
+    violations.extend(LikelyMistake(text) for text in (outer.draw, clock.found) if text)
+    violations.log_likely_mistakes()
     return first.num_whole_episodes
 
 
@@ -109,25 +126,49 @@ def _check_program(plan: CheckPlan, max_time_s: float | None) -> None:
         plan.violations.extend(found)
 
 
-def _play_here(plan: CheckPlan, outer: OuterState, max_time_s: float | None) -> DirectPlay:
-    """Plays directly, then suspended, then with `act` returning None; returns the first play."""
-    share_s = float("inf") if max_time_s is None else max_time_s * _SHARE
-    first = DirectPlay(plan, "playing", outer, perf_counter() + share_s)
+def _play_here(
+    plan: CheckPlan, outer: OuterState, clock: ClockWatch, stop_s: float
+) -> tuple[DirectPlay, CheckPlan]:
+    """Plays directly, then suspended, then with `act` returning None.
+
+    Returns:
+        The first play, and the plan that repeats as much of it as the time allows.
+    """
+    before_s = perf_counter()
+    more_s = before_s + (stop_s - before_s) / _STAGES
+    longer = replace(plan, decisions=_DECISIONS)
+    first = DirectPlay(longer, "playing", outer, stop_s, more_s)
     first.play()
+    after_s = perf_counter()
+    again, budget_s = first.repeatable, max(stop_s - after_s, 0.0) / _STAGES
+    if budget_s < after_s - before_s:
+        share = budget_s / (after_s - before_s)
+        again = replace(again, num_answers=max(MIN_ANSWERS, int(first.num_answered * share)))
     if not len(plan.violations):
-        _compare(first, outer)
+        _read_clock(again, clock)
+        outer.clock = clock.found
+        _compare(first, again, outer)
     if not plan.violations.hangs:
-        _close_everywhere(first, share_s)
-    return first
+        _close_everywhere(first, again, budget_s)
+    return first, again
 
 
-def _compare(first: DirectPlay, outer: OuterState) -> None:
+def _read_clock(plan: CheckPlan, clock: ClockWatch) -> None:
+    """Plays the first steps again, and looks for reads of the clock."""
+    most = min(_CLOCK_ANSWERS, _CLOCK_ANSWERS if plan.num_answers is None else plan.num_answers)
+    plan = replace(plan, violations=Violations(plan.game.name), num_answers=most)
+    DirectPlay(plan, "looking for clocks", clock=clock).play()
+
+
+def _compare(first: DirectPlay, plan: CheckPlan, outer: OuterState) -> None:
     """Plays suspended; after a difference, checks whether direct play also differs."""
-    suspended = suspended_violations(first, outer)
+    suspended = suspended_violations(first, plan, outer)
+    violations = plan.violations
+    violations.place = violations.line = ""
+    violations.extend(suspended.likely)
     if not len(suspended):
         return
-    violations = first.repeatable.violations
-    again = DirectPlay(first.repeatable, "playing once more")
+    again = DirectPlay(plan, "playing once more")
     again.play()
     if len(violations):
         violations.place = violations.line = ""
@@ -138,10 +179,9 @@ def _compare(first: DirectPlay, outer: OuterState) -> None:
         violations.include(suspended)
 
 
-def _close_everywhere(first: DirectPlay, share_s: float) -> None:
+def _close_everywhere(first: DirectPlay, plan: CheckPlan, budget_s: float) -> None:
     """Plays once per call site, with `act` returning None there; stops at the first violation."""
-    plan = first.repeatable
-    stop_s = perf_counter() + share_s
+    stop_s = perf_counter() + budget_s
     num_before = len(plan.violations)
     for num_answers in first.closings or [0]:
         DirectPlay(plan, "closing it").play(num_answers)
@@ -149,31 +189,38 @@ def _close_everywhere(first: DirectPlay, share_s: float) -> None:
             return
 
 
-def _look_for_rewards(first: DirectPlay, max_time_s: float | None) -> DirectPlay:
-    """If the score never changed, plays more episodes, for up to a second.
+def _look_for_rewards(first: DirectPlay, stop_s: float) -> DirectPlay:
+    """If the score changed rarely, plays more episodes, up to a fixed number of decisions.
 
     Returns the play with more whole episodes. Violations in the extra episodes are not reported:
     the caller did not request them.
     """
-    if first.is_cut or any(len({each.value for each in scores}) > 1 for scores in first.scores):
+    if first.is_cut or first.num_changes >= _MORE_CHANGES:
         return first
-    plan, time_s = first.repeatable, min(_MORE_S, max_time_s or _MORE_S)
-    num = max(plan.episodes, _MORE_EPISODES)
-    plan = replace(plan, episodes=num, violations=Violations(plan.game.name))
-    more = DirectPlay(plan, "looking for rewards", stop_s=perf_counter() + time_s)
+    plan, now_s = first.repeatable, perf_counter()
+    plan = replace(
+        plan,
+        decisions=_MORE_DECISIONS,
+        changes=_MORE_CHANGES,
+        violations=Violations(plan.game.name),
+    )
+    more = DirectPlay(plan, "looking for rewards", stop_s=now_s + (stop_s - now_s) / _STAGES)
     more.play()
     return more if more.num_whole_episodes > first.num_whole_episodes else first
 
 
-def _warn(violations: Violations, first: DirectPlay, most: DirectPlay, outer: OuterState) -> None:
-    schema = first.repeatable.game.schema
-    slow = slow_steps(first.step_times_s, first.num_answered, is_cut=first.is_cut)
+def _warn(violations: Violations, first: DirectPlay, again: CheckPlan, most: DirectPlay) -> None:
+    schema = again.game.schema
+    repeated = None if again.num_answers == first.num_answered else again.num_answers
     found = [
         *unseen_attributes(schema),
         *aliased_members(schema),
-        *odd_scores(most.scores, most.num_whole_episodes),
-        slow,
-        outer.draw,
+        *odd_settings(again.game),
+        *compared_with_text(again.game),
+        *odd_scores(most.scores, most.num_whole_episodes, is_cut=most.is_cut),
+        first.loses or most.loses or (most.may_lose if most.num_changes else ""),
+        single_choice(most.num_answered, most.num_choices),
+        slow_steps(first.step_times_s, first.num_answered, is_cut=first.is_cut, repeated=repeated),
     ]
+    violations.place = violations.line = ""
     violations.extend(LikelyMistake(text) for text in found if text)
-    violations.log_likely_mistakes()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
+import textwrap
 import typing
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import Enum, Flag
+from functools import partial
 from itertools import groupby, pairwise
 from statistics import median
 from typing import Any, Final, NamedTuple
@@ -16,8 +19,10 @@ import numpy as np
 
 from entity_env.authoring.action_type import ActionType
 from entity_env.authoring.entity_type import declared_fields, features_of_class
+from entity_env.authoring.game import Game
 from entity_env.authoring.obs import Obs
 from entity_env.authoring.schema import Schema
+from entity_env.authoring.settings import is_settable
 from entity_env.check.violations import LikelyMistake
 
 _MIN_RETURNS: Final = 6
@@ -25,6 +30,8 @@ _MIN_RETURNS: Final = 6
 steps of size 1 starts with so many returns in a row."""
 _MAX_AWAY: Final = 2.0
 """Largest mean number of consecutive observations with other scores."""
+_MIN_SHARE: Final = 0.7
+"""Smallest share of departures from a score whose next change leads back to it."""
 _MIN_EPISODES: Final = 2
 _MIN_SCORES: Final = 10
 """An episode needs more observations than this to show that its score stays constant."""
@@ -138,8 +145,15 @@ def _could_be_feature(value: object) -> bool:
     return isinstance(value, int | float | Enum | np.number | np.bool_)
 
 
-def odd_scores(episodes: Sequence[Sequence[Score]], num_whole: int) -> Iterator[str]:
-    """Sentences about scores that teach nothing, or something unintended."""
+def odd_scores(
+    episodes: Sequence[Sequence[Score]], num_whole: int, *, is_cut: bool = False
+) -> Iterator[str]:
+    """Sentences about scores that teach nothing, or something unintended.
+
+    Args:
+        num_whole: number of whole episodes.
+        is_cut: no more were played because the time ran out.
+    """
     changes = [
         (abs(now.value - before.value), now)
         for episode in episodes
@@ -149,6 +163,7 @@ def odd_scores(episodes: Sequence[Sequence[Score]], num_whole: int) -> Iterator[
     if not changes:
         if num_whole:
             played = "an episode" if num_whole == 1 else f"{num_whole} episodes"
+            played += " before the time ran out" * is_cut
             yield (
                 f"the score did not change in {played}, which teaches nothing: observe with "
                 "Obs(score), the score so far; or check more episodes, if it is rarely earned"
@@ -185,8 +200,11 @@ def _per_step(episodes: Sequence[Sequence[Score]]) -> Iterator[str]:
     values = Counter(score.value for episode in episodes for score in episode)
     base, num_base = values.most_common(1)[0]
     num_away = values.total() - num_base
-    num_runs, returns = 0, []
+    num_runs, num_left, num_back, returns = 0, 0, 0, []
     for episode in episodes:
+        changed = [value for value, _ in groupby(score.value for score in episode)]
+        num_left += sum(value == base for value in changed[:-2])
+        num_back += sum(a == c == base for a, c in zip(changed, changed[2:], strict=False))
         runs = [list(run) for _, run in groupby(episode, key=lambda score: score.value == base)]
         num_runs += sum(run[0].value != base for run in runs)
         returns += [
@@ -195,6 +213,8 @@ def _per_step(episodes: Sequence[Sequence[Score]]) -> Iterator[str]:
             if before[0].value == base
         ]
     is_typical = num_base >= num_away and num_away <= _MAX_AWAY * num_runs
+    # A running total that goes up and down by chance returns at once half of the time.
+    is_typical = is_typical and num_back >= _MIN_SHARE * num_left
     if len(returns) < _MIN_RETURNS or not is_typical:
         return
     away, back = returns[0]
@@ -224,24 +244,133 @@ def _subject(kind: ActionType[Any]) -> object:
     return getattr(kind, "choices", None) or getattr(kind, "actee", None)
 
 
-def slow_steps(step_times_s: Sequence[float], num_answered: int, *, is_cut: bool) -> str:
-    """A sentence about a slow game, a check that was cut short, or both; else empty."""
+def slow_steps(
+    step_times_s: Sequence[float], num_answered: int, *, is_cut: bool, repeated: int | None = None
+) -> str:
+    """A sentence about a slow game, a check that was cut short, or both; else empty.
+
+    Args:
+        is_cut: not all requested episodes were played.
+        repeated: number of steps that were played again; None = all.
+    """
     typical_s = median(step_times_s) if step_times_s else 0.0
     # Excludes one pause, such as compilation.
     longest_s, others = max(step_times_s, default=0.0), max(len(step_times_s) - 1, 1)
     average_s = max((sum(step_times_s) - longest_s) / others, typical_s)
     is_slow = average_s >= _SLOW_S
-    if not (is_slow or is_cut):
+    if not (is_slow or is_cut or repeated is not None):
         return ""
     hours = average_s * _STEPS / 3600
     slow = f": {_STEPS:,} steps of training take {hours:,.0f} hours in one process; aim at 1 ms"
-    cut = (
-        f"; the check stopped after {num_answered} steps: a larger --max-time, or max_time_s of "
-        "check_game, lets it continue"
-    )
+    cut = ""
+    if is_cut or repeated is not None:
+        what = f"the check stopped after {num_answered} steps"
+        if not is_cut:
+            what = f"only the first {repeated} of {num_answered} steps were played again"
+        cut = f"; {what}: a larger --max-time, or max_time_s of check_game, lets it continue"
     is_uneven = average_s >= 2 * typical_s
     at_times = f" on average, one of them {longest_s:.3g} s" * is_uneven
-    return f"a step takes {average_s * 1000:.3g} ms{at_times}{slow * is_slow}{cut * is_cut}"
+    return f"a step takes {average_s * 1000:.3g} ms{at_times}{slow * is_slow}{cut}"
+
+
+def single_choice(num_answered: int, num_choices: int) -> str:
+    """A sentence about a game in which an agent never has a choice; else empty."""
+    if num_choices or num_answered < _MIN_SCORES:
+        return ""
+    return (
+        f"each of {num_answered} decisions had a single legal choice, which teaches nothing: "
+        "declare more choices, or ask only if there is one"
+    )
+
+
+_SHARED_DEFAULTS: Final = (list, dict, set, bytearray)
+
+
+def odd_settings(game: Game) -> Iterator[str]:
+    """Sentences about settings with a default that all episodes share, or of impossible types."""
+    for name, parameter in game.parameters.items():
+        if isinstance(parameter.default, _SHARED_DEFAULTS):
+            yield (
+                f"the default of {name} is a {type(parameter.default).__name__}, which all copies "
+                f"and episodes share: write {name}=None, and create it in play"
+            )
+        elif not is_settable(parameter.annotation):
+            yield (
+                f"setting {name!r} is declared {_type_name(parameter.annotation)}, which --set and "
+                "files cannot give: use int, float, bool, str, an Enum or a Literal"
+            )
+
+
+def _type_name(annotation: object) -> str:
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
+
+
+def compared_with_text(game: Game) -> Iterator[str]:
+    """Sentences about comparisons of an answer of `act` with a text, which are never equal."""
+    play = game.play.func if isinstance(game.play, partial) else game.play
+    function = inspect.unwrap(play)
+    enums = {
+        name: type(choice).__name__
+        for kind in game.schema.kinds
+        for choice in getattr(kind, "choices", ())
+        if isinstance(choice, Enum) and not isinstance(choice, str)
+        for name in type(choice).__members__
+    }
+    try:
+        lines, first = inspect.getsourcelines(function)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, TypeError, SyntaxError):
+        return
+    answers = _answers_in(tree)
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Compare):
+            continue
+        sides = [node.left, *node.comparators]
+        texts = [each.value for each in sides if isinstance(each, ast.Constant)]
+        if any(_is_answer(each, answers) for each in sides):
+            yield from (
+                f"play compares an answer of act with the text {text!r}, which it never equals: "
+                f"write {enums[text]}.{text} "
+                f"({inspect.getfile(function)}:{first + node.lineno - 1})"
+                for text in texts
+                if text in enums
+            )
+
+
+def _answers_in(tree: ast.AST) -> set[str]:
+    """Names of variables with answers of `act`, and with parts of them."""
+    found: set[str] = set()
+    while True:
+        before = len(found)
+        for node in ast.walk(tree):
+            targets, value = _bound(node)
+            if _asks(value) or _is_answer(value, found):
+                for target in targets:
+                    found |= {x.id for x in ast.walk(target) if isinstance(x, ast.Name)}
+        if len(found) == before:
+            return found
+
+
+def _bound(node: ast.AST) -> tuple[Sequence[ast.expr], ast.expr | None]:
+    """Targets of an assignment or loop, and what is bound to them."""
+    if isinstance(node, ast.Assign):
+        return node.targets, node.value
+    if isinstance(node, ast.AnnAssign | ast.NamedExpr):
+        return [node.target], node.value
+    if isinstance(node, ast.For | ast.comprehension):
+        return [node.target], node.iter
+    return [], None
+
+
+def _asks(value: ast.expr | None) -> bool:
+    is_call = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute)
+    return is_call and value.func.attr in ("act", "act_async")  # type: ignore[attr-defined]
+
+
+def _is_answer(value: ast.expr | None, answers: set[str]) -> bool:
+    while isinstance(value, ast.Subscript):
+        value = value.value
+    return isinstance(value, ast.Name) and value.id in answers
 
 
 def _place_of(cls: type) -> str:

@@ -37,6 +37,8 @@ class OuterState:
         self._generators = _generators()
         self.draw = ""
         """The first use of a global generator, as a sentence, or ""."""
+        self.clock = ""
+        """The first read of a clock, as a sentence, or ""."""
 
     def look(self, line: str) -> None:
         """Sets `draw` if a global generator has changed; `line` is the current line of the game."""
@@ -59,8 +61,8 @@ class OuterState:
 
     def known_cause(self, how: str = _LEFT_OVER) -> str:
         """`cause` without guesses; may be empty."""
-        if self.draw:
-            return f"; {self.draw}"
+        if self.draw or self.clock:
+            return f"; {self.draw or self.clock}"
         now = _digests(self._game)
         changed = [name for name, digest in now.items() if self._before.get(name) != digest]
         if not changed:

@@ -14,7 +14,7 @@ from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import Turn
-from entity_env.check.direct_play import CheckPlan
+from entity_env.check.plan import CheckPlan
 from entity_env.core.action_request import random_answers
 from entity_env.core.observation import Action, Observation
 from entity_env.core.seeding import EpisodeSeeds

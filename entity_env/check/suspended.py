@@ -12,9 +12,10 @@ from entity_env.authoring.action_type import ActionType
 from entity_env.authoring.game_traceback import notes_of
 from entity_env.authoring.obs import Obs
 from entity_env.authoring.to_observation import to_observation
-from entity_env.check.direct_play import CheckPlan, DirectPlay, random_answer
+from entity_env.check.direct_play import DirectPlay
 from entity_env.check.outer_state import OuterState
-from entity_env.check.violations import Violations, difference, snapshot
+from entity_env.check.plan import CheckPlan, random_answer
+from entity_env.check.violations import LikelyMistake, Violations, difference, snapshot
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Observation
 from entity_env.core.seeding import EpisodeSeeds
@@ -26,20 +27,30 @@ _LEAVE: Final = (
     "; act raises GameExit in a suspended game that is closed: let it pass, and let finally blocks "
     "only clean up"
 )
+_CAUGHT: Final = (
+    "play caught GameExit, which act raises in a suspended game that is closed, and asked again: "
+    "around act, catch Exception, not BaseException, and not everything (except:)"
+)
 _STAGE: Final = "playing two copies in turn"
 
 
-def suspended_violations(direct: DirectPlay, outer: OuterState) -> Violations:
+def suspended_violations(direct: DirectPlay, plan: CheckPlan, outer: OuterState) -> Violations:
     """Differences from `direct` when two suspended copies play the same episodes in turn.
+
+    Args:
+        plan: the part of `direct` to play.
 
     Returns:
         At most one difference or error of the play, and errors raised when the copies are closed
         where they wait; the list of `direct` is unchanged.
     """
-    plan = replace(direct.repeatable, violations=Violations(direct.repeatable.game.name))
+    plan = replace(plan, violations=Violations(plan.game.name))
     copies = [_Copy(plan, direct, outer) for _ in range(2)]
+    num_steps = len(direct.trace)
+    if plan.num_answers is not None:
+        num_steps = min(num_steps, plan.num_answers + 1)
     try:
-        for step in range(len(direct.trace) + _APART):
+        for step in range(num_steps + _APART):
             for copy in copies[: 1 if step < _APART else 2]:
                 if not (copy.is_done or len(plan.violations)):
                     copy.advance()
@@ -87,6 +98,9 @@ class _Copy:
         """Raises `GameExit` in the copy where it waits."""
         with self._playing("play, closed while it was suspended,", lambda error: _LEAVE):
             self._runner.close()
+        if self._runner.num_swallowed:
+            self._plan.violations.place = ""
+            self._plan.violations.extend([LikelyMistake(_CAUGHT)])
 
     @contextmanager
     def _playing(self, call: str, hint: Callable[[BaseException], str]) -> Iterator[None]:

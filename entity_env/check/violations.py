@@ -98,6 +98,11 @@ class Violations:
     def __len__(self) -> int:
         return len(self._found)
 
+    @property
+    def likely(self) -> list[LikelyMistake]:
+        """The likely mistakes, with their places."""
+        return [LikelyMistake(text) for text, _ in self._likely.values()]
+
     def add(self, violation: str) -> None:
         """Adds a violation; texts that differ only in numbers are one kind."""
         text = f"{self.place}: {violation}" if self.place else violation

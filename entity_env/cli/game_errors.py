@@ -175,6 +175,7 @@ def load_error(path: Path, error: BaseException) -> BaseException:
         case SyntaxError(filename=str(filename)) if Path(filename).is_file():
             return UsageError(
                 f"{path if filename == file else filename}, line {error.lineno}: {error.msg}"
+                + (f": {error.text.strip()}" if error.text and error.text.strip() else "")
             )
         case UsageError() | OSError() if _first_frame(error, file) is None:
             return error

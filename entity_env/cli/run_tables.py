@@ -174,13 +174,16 @@ def plain(text: str) -> str:
 
 
 def differing(runs: Sequence[TrainingRun]) -> tuple[list[str], list[dict[str, str]]]:
-    """Names of the settings that differ among runs of a game, and their values in each run."""
+    """Names of the settings that differ among runs of a game, and their values in each run.
+
+    A setting that a run lacks, such as those of PPO in a clone, does not differ.
+    """
     settings = [run.settings() for run in runs]
     differing: dict[str, None] = {}
     for game in dict.fromkeys(run.game for run in runs):
         own = [each for run, each in zip(runs, settings, strict=True) if run.game == game and each]
         for name in dict.fromkeys(name for each in own for name in each):
-            if len({repr(each.get(name, ...)) for each in own}) > 1:
+            if len({repr(each[name]) for each in own if name in each}) > 1:
                 differing[name] = None
     values = [
         {plain(name): setting_text(each[name]) for name in differing if name in each}

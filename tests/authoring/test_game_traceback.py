@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from entity_env import Action, ActionName, EpisodeEnv, Obs, Observation, WorkerError
+from entity_env import Action, ActionName, EpisodeEnv, Game, Obs, Observation, WorkerError
 from entity_env.agents import Agent, RandomAgent, TrainAgentEnv
 from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.authoring.game_traceback import (
@@ -25,6 +25,7 @@ from entity_env.authoring.game_traceback import (
 from entity_env.core.observation import GlobalCategoricalAction
 from entity_env.errors import GameExit, SchemaError
 from entity_env.vec import VecEnv
+from tests.helpers.strategies import untyped
 from tests.helpers.tiny_games import ask, dots_game
 from tests.helpers.worker_games import Frozen, Lamp, Nameless, Speechless, throw
 
@@ -266,13 +267,21 @@ def error_of(call: Callable[[], object]) -> Exception:
         (lambda: OBS.actor([]), ". Did you mean: 'actors'?"),
         (lambda: NUMBERS.apend(1), ". Did you mean: 'append'?"),
         (misspelled_name, ". Did you mean: 'observation'?"),
+        (
+            lambda: untyped(RandomAgent(1)).ask(OBS),
+            ". Did you mean: 'act, act_async, game_over, seed'?",
+        ),
+        (lambda: untyped(Game)(print, entites=()), ". Did you mean: 'entities'?"),
+        (lambda: untyped(OBS).mask(action=1, masks=[]), ". Did you mean: 'mask'?"),
         (lambda: OBS.fly_to_the_moon, ""),
         (lambda: NUMBERS[3], ""),
     ],
 )
 def test_misspelled_names_are_suggested(call: Callable[[], object], suggestion: str) -> None:
     error = error_of(call)
-    assert suggestion_of(error) == suggestion
+    is_told = isinstance(error, TypeError) and "Did you mean" in str(error)  # from Python 3.13 on
+    assert suggestion_of(error) == ("" if is_told else suggestion)
+    suggestion = "" if is_told else suggestion
     error.add_note("a note")
     message, note = trace_of(error).splitlines()[-2:]
     assert message == f"{type(error).__name__}: {error}{suggestion}"

@@ -544,9 +544,10 @@ def test_a_slow_game_is_checked_as_far_as_the_time_goes(
 
     stages: list[str] = []
     assert check_game(game_of(play), max_time_s=20.0, on_step=stages.append) == 0
-    assert max(num_asked) < 20
+    assert max(num_asked) < 200
     assert list(dict.fromkeys(stages)) == [
         "playing",
+        "looking for clocks",
         "playing two copies in turn",
         "closing it",
         "recording",
@@ -655,12 +656,13 @@ def test_a_reward_that_random_moves_rarely_earn_is_looked_for(
         agent.game_over(Obs(float(seed % one_in == 0)))
 
     game = game_of(rarely_pays)
-    assert check_game(game, new_process=False) == 3
+    assert check_game(game, new_process=False) == 300
     assert not caplog.records
-    assert len({*episodes}) == 100
+    num_rewards = sum(seed % 10 == 0 for seed in {*episodes})
+    assert 24 <= num_rewards < 60
     check_game(game.with_settings(one_in=10**30), new_process=False)
     [record] = caplog.records
-    assert "the score did not change in 100 episodes, which teaches nothing" in record.message
+    assert "the score did not change in 1000 episodes, which teaches nothing" in record.message
     caplog.clear()
     check_game(game.with_settings(one_in=1), new_process=False)  # each entity earns
     assert not caplog.records

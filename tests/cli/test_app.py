@@ -307,9 +307,10 @@ def test_check_shows_its_stages_on_a_terminal_when_it_takes_long(
 
 def test_check_stops_when_its_time_is_up(caplog: pytest.LogCaptureFixture) -> None:
     result = run("check", "multi_snake", "--max-time", "1e-9")
-    assert result.exit_code == 0
+    assert result.exit_code == 3
     assert result.stdout == (
-        "multi_snake: no violation of the contract in the first steps of an episode\n"
+        "multi_snake: unfinished, no violation of the contract in the first steps of an episode "
+        "before the time ran out: try --max-time 1\n"
     )
     assert "the check stopped after 2 steps: a larger --max-time" in caplog.text
 

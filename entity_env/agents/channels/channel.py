@@ -23,7 +23,12 @@ class Channel(Protocol):
     """Runs a function that can repeatedly suspend itself.
 
     `resume`, `throw` and `close` belong to the driver, `suspend` to the game.
+
+    Attributes:
+        num_swallowed: how often the game has caught `GameExit` and asked again since `throw`.
     """
+
+    num_swallowed: int
 
     @property
     def is_finished(self) -> bool:

@@ -190,6 +190,7 @@ class GameRunner:
         "is_closed",
         "is_over",
         "name",
+        "num_swallowed",
         "resume",
     )
 
@@ -212,6 +213,8 @@ class GameRunner:
         self.is_over = False
         """True if all agents' episodes have ended and the game waits for the next `resume`."""
         self.is_closed = False
+        self.num_swallowed = 0
+        """How often the game asked again while `close` unwound it; see `Channel`."""
         self.resume: Callable[[], None] = self._not_started
         """Runs the game until an agent waits, or until `is_over` with `holds_at_end`. It is the
         channel's own method, which saves one call per step.
@@ -300,6 +303,7 @@ class GameRunner:
         self.is_closed = True
         if self._channel is not None:
             self._channel.close()
+            self.num_swallowed = self._channel.num_swallowed
         self._channel = None
         self.resume = self._not_started
 

@@ -10,9 +10,6 @@ from functools import partial
 from types import FrameType
 from typing import Final
 
-import greenlet
-from greenlet import getcurrent
-
 from entity_env.agents.channels.channel import (
     MAX_SWALLOWED_EXITS,
     USE_THREADS,
@@ -20,7 +17,13 @@ from entity_env.agents.channels.channel import (
     swallows_exit,
 )
 from entity_env.authoring.game_traceback import add_note
-from entity_env.errors import ClosedError, GameExit, ProtocolError
+from entity_env.errors import ClosedError, GameExit, MissingExtraError, ProtocolError
+
+try:
+    import greenlet as greenlet
+    from greenlet import getcurrent as getcurrent
+except ModuleNotFoundError as error:
+    raise MissingExtraError("greenlet", "", 'a game with transport="greenlet"') from error
 
 _modules: Final = sys.modules
 
@@ -43,9 +46,9 @@ class GreenletChannel:
         "_is_exiting",
         "_is_finished",
         "_name",
-        "_num_swallowed",
         "_target",
         "_thread",
+        "num_swallowed",
     )
 
     def __init__(self, target: Callable[[], None], name: str) -> None:
@@ -59,7 +62,7 @@ class GreenletChannel:
         # into a greenlet of a dead thread.
         self._thread = threading.current_thread()
         self._is_exiting = False
-        self._num_swallowed = 0
+        self.num_swallowed = 0
         self._is_finished = False
 
     @property
@@ -107,7 +110,7 @@ class GreenletChannel:
             return
         self._set_driver(getcurrent())
         self._is_exiting = True
-        self._num_swallowed = 0
+        self.num_swallowed = 0
         throw = partial(self._greenlet.throw, GameExit())
         try:
             if "torch" in _modules and _torch_mode_is_changed():
@@ -117,7 +120,7 @@ class GreenletChannel:
         except RuntimeError as error:  # raised by a game that restarts
             _explain_event_loop(error)
             raise
-        if self._num_swallowed > MAX_SWALLOWED_EXITS:
+        if self.num_swallowed > MAX_SWALLOWED_EXITS:
             _given_up.append(self._greenlet)
             self._is_finished = True
             raise swallows_exit(self._name)
@@ -145,8 +148,8 @@ class GreenletChannel:
                 _modules["torch"].set_grad_enabled(True)
 
     def _swallowed(self) -> None:
-        self._num_swallowed += 1
-        if self._num_swallowed <= MAX_SWALLOWED_EXITS:
+        self.num_swallowed += 1
+        if self.num_swallowed <= MAX_SWALLOWED_EXITS:
             raise GameExit
 
     def _set_driver(self, driver: greenlet.greenlet) -> None:

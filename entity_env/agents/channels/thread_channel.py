@@ -54,7 +54,7 @@ class ThreadChannel:
         self._context = contextvars.copy_context()
         self._thread: threading.Thread | None = None
         self._is_exiting = False
-        self._num_swallowed = 0
+        self.num_swallowed = 0
         self.is_finished = False
 
     @property
@@ -79,8 +79,8 @@ class ThreadChannel:
         if threading.current_thread() is not self._thread:
             raise asked_from_outside(self._name)
         if self._is_exiting:
-            self._num_swallowed += 1
-            if self._num_swallowed <= MAX_SWALLOWED_EXITS:
+            self.num_swallowed += 1
+            if self.num_swallowed <= MAX_SWALLOWED_EXITS:
                 raise GameExit
         if os.getpid() != self._process:
             os._exit(1)  # forked by the game: the thread that would wake this one is missing here
@@ -94,7 +94,7 @@ class ThreadChannel:
     def throw(self) -> None:
         if os.getpid() != self._process:
             self._leave_to_parent()
-        self._num_swallowed = 0
+        self.num_swallowed = 0
         while True:
             # Read first: a running game may exit and restart as soon as `_is_exiting` is set.
             is_running = self._turns_done < self._turns_given
@@ -106,9 +106,9 @@ class ThreadChannel:
                 self._turns_given += 1
             self._wake()  # also if it runs: an interrupt may have prevented the last wake-up
             self._wait(_CLOSE_TIMEOUT_S if is_running else _NO_LIMIT_S)
-            if not self._is_exiting or self._num_swallowed > MAX_SWALLOWED_EXITS:
+            if not self._is_exiting or self.num_swallowed > MAX_SWALLOWED_EXITS:
                 break
-        if self._num_swallowed > MAX_SWALLOWED_EXITS:
+        if self.num_swallowed > MAX_SWALLOWED_EXITS:
             self.is_finished = True
             raise swallows_exit(self._name)
 

@@ -52,6 +52,7 @@ from entity_env.core.spaces import (
     Spaces,
     differences,
     entity_widths,
+    listed,
 )
 from entity_env.errors import CheckpointError
 
@@ -103,7 +104,7 @@ def require_transferable(old: Weights, spaces: Spaces, *, adapt: bool, where: st
         return _untrained(old, spaces)
     if not adapt:
         raise CheckpointError(
-            f"{where} was trained for a different game: {'; '.join(found)}. Add --adapt (in Python "
+            f"{where} was trained for a different game: {listed(found)}. Add --adapt (in Python "
             "adapt=True): parts in both games are kept, and only new parts start untrained"
         )
     if problem := untransferable(theirs, spaces):

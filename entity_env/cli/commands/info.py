@@ -8,11 +8,10 @@ import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Annotated, Final
 
 import numpy as np
-from greenlet import greenlet
 from rich.table import Table
 
 from entity_env.agents import RandomAgent, random_actions
@@ -36,21 +35,14 @@ from entity_env.cli.options import (
     TransportChoice,
 )
 from entity_env.core.episode import MAX_STEPS
-from entity_env.errors import ContractError, UsageError
+from entity_env.errors import ContractError, MissingExtraError, UsageError
 from entity_env.games import GAMES
 from entity_env.vec.game_training import is_batch, make_vec_env
 
 _REQUIRED: Final = ("entity-env", "numpy", "greenlet", "click", "rich")
 _KAGGLE: Final = ("kaggle-environments", "jsonschema", "requests")
-_EXTRAS: Final = {
-    "train": ("torch", "safetensors", "tensorboard"),
-    "fast": ("numba",),
-    "pixel": ("torch", "warp-lang"),
-    "gymnasium": ("gymnasium",),
-    "pettingzoo": ("pettingzoo",),
-    "onnx": ("onnx", "onnxruntime"),
-    "cluster": ("torch", "ray"),
-}
+_NOT_FOR_USERS: Final = ("all", "dev", "test", "docs")
+"""Extras that `doctor` leaves out."""
 
 
 @dataclass(frozen=True)
@@ -126,18 +118,22 @@ def summary(game: Game) -> str:
     return rest if re.sub(r"\W+", "_", title.lower()) == game.name else line
 
 
+_UNFINISHED: Final = 3
+"""Exit code of `check` if the time ran out."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Check:
     """Check that a game follows the rules of entity_env.
 
     Also checks that a seed reproduces an episode. Plays with random actions, like check_game in
-    entity_env.check. Lists all violations and exits with code 1 if there are any; likely mistakes
-    are warnings.
+    entity_env.check. Lists all violations and exits with code 1 if there are any, and with code 3
+    if the time runs out before all episodes have been played; likely mistakes are warnings.
     """
 
     game: GameName
     episodes: Count = 3
-    """Number of episodes. Each one is played again to compare."""
+    """Number of episodes, or more if they are short. Each one is played again to compare."""
     max_steps: Count = 2000
     """Longest episode that is not reported as an error."""
     seed: SeedNumber = 0
@@ -169,9 +165,16 @@ class Check:
                 trace = f"\n{game_traceback(cause)}"
             raise GameFailed(f"{error}{trace}") from error
         played = f"{num_played} episode{'s' * (num_played > 1)}"
+        if num_played >= self.episodes:
+            echo(f"{game.name}: no violation of the contract in {played}")
+            return
         if not num_played:
             played = "the first steps of an episode"
-        echo(f"{game.name}: no violation of the contract in {played}")
+        echo(
+            f"{game.name}: unfinished, no violation of the contract in {played} before the time "
+            f"ran out: try --max-time {max(1, 4 * self.max_time_s):g}"
+        )
+        raise SystemExit(_UNFINISHED)
 
 
 @dataclass(frozen=True)
@@ -186,9 +189,21 @@ class Doctor:
         for package in _REQUIRED:
             echo(f"{package:<12} {_version(package) or 'missing: pip install entity-env'}")
         echo(f"suspending   {'works' if _can_suspend() else 'broken: reinstall greenlet'}")
-        for extra, packages in _EXTRAS.items():
+        for extra, packages in _extras().items():
             echo(f"[{extra}]".ljust(13) + _describe(extra, packages))
         echo(f"kaggle:NAME  {_describe_kaggle()}")
+
+
+def _extras() -> dict[str, tuple[str, ...]]:
+    """The packages of every extra, as the installed distribution declares them."""
+    found: dict[str, list[str]] = {}
+    for text in requires("entity-env") or ():
+        package, _, marker = text.partition(";")
+        name = re.match(r"[\w.-]+", package)
+        for extra in re.findall(r"extra == ['\"]([\w-]+)['\"]", marker):
+            if name is not None and extra not in _NOT_FOR_USERS:
+                found.setdefault(extra, []).append(name[0])
+    return {extra: tuple(names) for extra, names in found.items()}
 
 
 def _describe(extra: str, packages: tuple[str, ...]) -> str:
@@ -219,8 +234,12 @@ def _version(package: str) -> str | None:
 
 def _can_suspend() -> bool:
     """Passes a number to a suspended greenlet and back."""
-    here = greenlet.getcurrent()
-    other = greenlet(lambda value: here.switch(value + 1) + 1)
+    try:
+        from entity_env.agents.channels.greenlet_channel import getcurrent, greenlet
+    except MissingExtraError:
+        return False
+    here = getcurrent()
+    other = greenlet.greenlet(lambda value: here.switch(value + 1) + 1)
     return bool(other.switch(1) == 2 and other.switch(2) == 3)
 
 

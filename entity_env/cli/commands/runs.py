@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,6 +39,8 @@ from entity_env.errors import UsageError
 _RUNS: Final = (Path("runs"),)
 """Default folders of runs."""
 _FAILED: Final = 1
+_MOST_LINES: Final = 6
+"""Settings of a run in a narrow table."""
 _WRITERS: Final[dict[str, Callable[[Sequence[TrainingRun], Sequence[str]], str]]] = {
     ".html": report_html,
     ".svg": report_svg,
@@ -170,7 +172,7 @@ def _print_table(found: TextTable, console: Console) -> None:
             table.add_column(columns[i], justify="right", no_wrap=True)
         for names, values, texts in rows:
             pairs = zip(settings, values, strict=True)
-            joined = ["\n".join(f"{name}={value}" for name, value in pairs if value != "-")]
+            joined = ["\n".join(_some(f"{name}={each}" for name, each in pairs if each != "-"))]
             own = values if is_wide else joined[: len(settings)]
             cells = (*names, *own, *(texts[i] for i in shown))
             table.add_row(*map(Text, cells))  # not as markup
@@ -180,6 +182,13 @@ def _print_table(found: TextTable, console: Console) -> None:
     console.print(table)
     for note in notes:
         console.print(Text(note, style="dim"))
+
+
+def _some(lines: Iterable[str]) -> list[str]:
+    """A handful of lines, and how many others there are."""
+    found = list(lines)
+    rest = len(found) - _MOST_LINES
+    return [*found[:_MOST_LINES], f"{rest} more: --json"] if rest > 1 else found
 
 
 @dataclass(frozen=True, kw_only=True)

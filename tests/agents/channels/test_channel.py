@@ -269,7 +269,7 @@ def release(channel: Channel) -> None:
     if isinstance(channel, ThreadChannel):
         thread = channel._thread
         assert thread is not None
-        channel._num_swallowed = -(10**6)
+        channel.num_swallowed = -(10**6)
         channel._turns_given += 1
         channel._wake()
         thread.join()

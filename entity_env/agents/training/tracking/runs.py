@@ -113,9 +113,9 @@ class TrainingRun:
 
     @property
     def game(self) -> str:
-        """The game, as named in the command; "" if unknown."""
-        game = self.about.get("game")
-        return game if isinstance(game, str) else ""
+        """The game, as named in the command, or by itself in a run of a script; "" if unknown."""
+        names = (self.about.get(key) for key in ("game", "game_name"))
+        return next((name for name in names if isinstance(name, str)), "")
 
     @property
     def seed(self) -> int | None:
