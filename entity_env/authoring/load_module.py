@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import importlib
 import io
+import logging
 import os
 import sys
 from collections import ChainMap
@@ -22,9 +23,11 @@ from importlib.machinery import (
 )
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import CodeType, ModuleType
+from time import monotonic
+from types import CodeType, FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
+from entity_env.authoring.step_timeout import GameHangs, called_every
 from entity_env.core.files import MAX_CODE_BYTES, read_file, write_file
 from entity_env.errors import UsageError
 from entity_env.lazy_imports import late_module
@@ -38,6 +41,10 @@ else:  # a third of the time in which a page loads this package's modules
     hashlib = late_module("hashlib")
 
 _INIT: Final = "__init__.py"
+_LOGGER: Final = logging.getLogger(__name__)
+TOLD_AFTER_S: Final = 2.0
+MAX_LOAD_S: Final = 300.0
+_MOVE: Final = 'put a main loop, and what only a script needs, under if __name__ == "__main__":'
 _MAX_SOURCE_BYTES: Final = 1 << 26
 _MAX_RECORD_BYTES: Final = 1 << 16
 _PRIVATE: Final = 0o700
@@ -143,11 +150,13 @@ class NamedCode:
         folders: folders and packages of named files.
         searched: those that were added to `sys.path`.
         check: None = everything may run.
+        is_loading: a named file is being loaded, see `_watched`.
     """
 
     folders: list[str] = field(default_factory=list)
     searched: list[str] = field(default_factory=list)
     check: CodeCheck | None = None
+    is_loading: bool = False
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -194,6 +203,21 @@ class NamedCode:
         finally:
             sys.path[:] = before + [place for place in sys.path if place not in inside]
 
+    def line_of(self, frame: FrameType | None, path: Path) -> str:
+        """File and line of named code that runs in a frame; "" while it imports a module.
+
+        Args:
+            path: the file that is being loaded.
+        """
+        while frame is not None:
+            file = frame.f_code.co_filename
+            if file == str(path) or (self.folders and self._has(file)):
+                return f"{below(Path(file))}, line {frame.f_lineno}"
+            if file.startswith("<frozen importlib"):
+                return ""
+            frame = frame.f_back
+        return ""
+
     def _has(self, file: str) -> bool:
         for place in map(str, (Path(file), *Path(file).parents)):
             if place in self.folders:
@@ -201,6 +225,42 @@ class NamedCode:
             if place in sys.path:  # installed below a named folder, as in its .venv
                 return False
         return False
+
+
+@contextmanager
+def _watched(path: Path) -> Iterator[None]:
+    """Tells where a file is that takes long to load, and ends it after `MAX_LOAD_S`.
+
+    Time for importing other modules, such as torch, does not count.
+
+    Raises:
+        UsageError: it runs for ever, such as the main loop of a script.
+    """
+    code = named_code()
+    if code.is_loading:
+        yield
+        return
+    begin, is_told = monotonic(), False
+
+    def look(frame: FrameType | None) -> None:
+        nonlocal is_told
+        where = code.line_of(frame, path)
+        if where and is_told and monotonic() - begin > MAX_LOAD_S:
+            raise GameHangs(where)
+        if where and not is_told:
+            is_told = True
+            _LOGGER.warning("%s still runs while %s is loaded: %s", where, path.name, _MOVE)
+
+    code.is_loading = True
+    try:
+        with called_every(TOLD_AFTER_S, look):
+            yield
+    except GameHangs as error:
+        raise UsageError(
+            f"{error} ran for {MAX_LOAD_S:g} s, so {path.name} is not loaded: {_MOVE}"
+        ) from None
+    finally:
+        code.is_loading = False
 
 
 def named_code() -> NamedCode:
@@ -288,6 +348,11 @@ def load_module(path: Path, *, first: bool = False) -> ModuleType:
     for module in list(sys.modules.values()):
         if getattr(module, "__file__", None) == str(file):
             return module
+    with _watched(file):
+        return _loaded(file, first=first)
+
+
+def _loaded(file: Path, *, first: bool) -> ModuleType:
     name, root = place_in_package(file)
     code = named_code()
     code.search(root, first=first)
@@ -333,7 +398,8 @@ def import_named(name: str) -> ModuleType:
     root = path.parents[name.count(".") + (path.stem == "__init__")]
     code.search(root, first=True)
     code.add(root / top if path.parent != root else path)
-    return _imported(name, str(path))
+    with _watched(path):
+        return _imported(name, str(path))
 
 
 def import_installed(name: str) -> ModuleType:
@@ -540,6 +606,14 @@ def where_tried(error: ImportError, path: Path) -> str:
         if missing and folder.name == missing and str(folder.parent) not in places:
             return f"{text}: start the command in {folder.parent}, or give {folder} an {_INIT}"
     return text
+
+
+def below(file: Path) -> str:
+    """Path of a file relative to the current folder, or only its name if elsewhere."""
+    try:
+        return file.resolve().relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return file.name
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
