@@ -263,11 +263,9 @@ def _watched(path: Path) -> Iterator[None]:
         code.is_loading = False
 
 
+@functools.cache
 def named_code() -> NamedCode:
-    """The `NamedCode` of this process."""
-    for finder in sys.meta_path:
-        if isinstance(finder, NamedCode):
-            return finder
+    """The `NamedCode` of this process, in `sys.meta_path` before Python's finder of files."""
     found = NamedCode()
     places = [i for i, finder in enumerate(sys.meta_path) if finder is PathFinder]
     sys.meta_path.insert(places[0] if places else len(sys.meta_path), found)
