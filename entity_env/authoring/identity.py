@@ -15,8 +15,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from entity_env.authoring.game import Game
-from entity_env.authoring.load_module import NamedFileLoader, below
-from entity_env.core.files import code_digest
+from entity_env.authoring.named_code.finder import NamedFileLoader
+from entity_env.core.files import below, code_digest
 from entity_env.lazy_imports import late_module
 
 if TYPE_CHECKING:

@@ -145,7 +145,8 @@ def _packages(folder: Path) -> dict[str, Wheel]:
             if not all(isinstance(text, str) for part in lists for text in part):
                 raise ValueError(f"the modules of the package {shown(name)} are not texts")
             if file in files:
-                found[name] = Wheel(file, *map(tuple, lists), files[file].stat().st_size)
+                size = files[file].stat().st_size
+                found[name] = Wheel(file, tuple(lists[0]), tuple(lists[1]), size)
         return found
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UsageError(

@@ -222,7 +222,8 @@ def _pyodide(content: bytes, folder: Path) -> object:
 def _page(content: bytes, folder: Path) -> object:
     (folder / "pyodide").mkdir(exist_ok=True)
     (folder / "game.json").write_bytes(content)
-    return require_page_folder(folder)
+    require_page_folder(folder)
+    return None
 
 
 def _program(content: bytes, folder: Path) -> object:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from entity_env.authoring.load_module import ImportState
+from entity_env.authoring.named_code.finder import ImportState
 from entity_env.errors import EntityEnvError, WorkerError
 from entity_env.vec.process_batch import ActionValues
 from entity_env.vec.statistics import WorkerStatistics
