@@ -160,6 +160,8 @@ def _content(source: object, path: str | None = None) -> tuple[bytes, str]:
         name = path or getattr(source, "name", None)
         where = name if isinstance(name, str) else f"the {type(source).__name__}"
         try:
+            if isinstance(source, zipfile.Path) and source.is_file():
+                _require_size(source.root.getinfo(source.at).file_size)
             read: object = source.read_bytes() if isinstance(source, Resource) else source.read()
         except Exception as error:  # file objects may raise anything
             raise CheckpointError(
@@ -179,6 +181,14 @@ def _content(source: object, path: str | None = None) -> tuple[bytes, str]:
     if not content:
         raise CheckpointError(f"{where} is empty, or was read before: expected an exported agent")
     return content, where
+
+
+def _require_size(size: int) -> None:
+    """Raises `ValueError` for a member of a zip that is too large, before it is unpacked."""
+    from entity_env.agents.rogue_net.checkpoints.agent_file import MAX_AGENT_BYTES
+
+    if size > MAX_AGENT_BYTES:
+        raise ValueError(f"{size} bytes are too many, at most {MAX_AGENT_BYTES} are read")
 
 
 def _find(name: str) -> Path:

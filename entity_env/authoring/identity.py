@@ -15,8 +15,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from entity_env.authoring.game import Game
-from entity_env.authoring.load_module import NamedFileLoader
-from entity_env.core.files import code_digest
+from entity_env.authoring.named_code.finder import NamedFileLoader
+from entity_env.core.files import below, code_digest
 from entity_env.lazy_imports import late_module
 
 if TYPE_CHECKING:
@@ -150,14 +150,6 @@ def _is_installed(module: ModuleType, file: Path) -> bool:
     spec = getattr(module, "__spec__", None)
     is_named = spec is None or isinstance(spec.loader, NamedFileLoader)  # a script or a named file
     return not is_named and not file.resolve().is_relative_to(Path.cwd())
-
-
-def below(file: Path) -> str:
-    """Path of a file relative to the current folder, or only its name if elsewhere."""
-    try:
-        return file.resolve().relative_to(Path.cwd()).as_posix()
-    except ValueError:
-        return file.name
 
 
 def _short(value: object, length: int = _NUM_DIGITS) -> str:

@@ -1,31 +1,28 @@
 """`load_module`, `import_named`: modules named by the user, by file, folder or dotted name;
-`NamedCode`: what may run of their files; `to_pickle`: their definitions for other processes.
-"""
+`to_pickle`: pickles their definitions for other processes."""
 
 from __future__ import annotations
 
 import functools
 import importlib
 import io
+import logging
 import os
 import sys
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from importlib.machinery import (
-    ExtensionFileLoader,
-    ModuleSpec,
     PathFinder,
-    SourceFileLoader,
-    SourcelessFileLoader,
 )
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import CodeType, ModuleType
+from time import monotonic
+from types import CodeType, FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
-from entity_env.core.files import MAX_CODE_BYTES, read_file, write_file
+from entity_env.authoring.named_code.finder import NamedFileLoader, named_code
+from entity_env.authoring.step_timeout import GameHangs, called_every
 from entity_env.errors import UsageError
 from entity_env.lazy_imports import late_module
 
@@ -38,232 +35,47 @@ else:  # a third of the time in which a page loads this package's modules
     hashlib = late_module("hashlib")
 
 _INIT: Final = "__init__.py"
-_MAX_SOURCE_BYTES: Final = 1 << 26
-_MAX_RECORD_BYTES: Final = 1 << 16
-_PRIVATE: Final = 0o700
+_LOGGER: Final = logging.getLogger(__name__)
+TOLD_AFTER_S: Final = 2.0
+MAX_LOAD_S: Final = 300.0
+_MOVE: Final = 'put a main loop, and what only a script needs, under if __name__ == "__main__":'
 _Cached: TypeAlias = "functools._lru_cache_wrapper[Any]"
 
 
-@dataclass
-class CodeCheck:
-    """Allows or refuses every file of named code before it runs, by its digest.
+@contextmanager
+def _watched(path: Path) -> Iterator[None]:
+    """Tells where a file is that takes long to load, and ends it after `MAX_LOAD_S`.
 
-    Args:
-        records: folder of the records of what the user has named, see `write_record`.
-        typed: folders of code that was named on this command line: their files may run, and are
-            recorded.
-        unchanged: folders of code that only a file names: a file in them may run if it was recorded
-            and has not changed since.
-        digests: more files that may run, by path.
-    """
-
-    records: Path
-    typed: set[str] = field(default_factory=set)
-    unchanged: set[str] = field(default_factory=set)
-    digests: dict[str, str] = field(default_factory=dict)
-
-    def __call__(self, file: Path, digest: str) -> None:
-        """Checks a file with this digest.
-
-        Raises:
-            UsageError: it must not run.
-        """
-        text = _text(file)
-        if self._is_typed(file):
-            with suppress(OSError):
-                if not is_record(self.records, text, digest):
-                    write_record(self.records, text, digest)
-            return
-        is_known = digest == self.digests.get(os.path.realpath(file))
-        if not is_known and not is_record(self.records, text, digest):
-            raise UsageError(
-                f"{file} is new or has changed since you named the code that imports it: if you "
-                "trust it, name that code on the command line"
-            )
-        if any(file.parent.glob(f"__pycache__/{file.stem}.*.nb[ic]")):
-            raise UsageError(
-                f"{file} has compiled code of numba in {file.parent / '__pycache__'}, which cannot "
-                "be checked: if you trust it, name that code on the command line"
-            )
-
-    def _is_typed(self, file: Path) -> bool:
-        for folder in map(str, file.parents):
-            if folder in self.typed or folder in self.unchanged:
-                return folder in self.typed
-        return not self.unchanged
-
-
-def is_record(records: Path, text: bytes, digest: str) -> bool:
-    """True if these words or this path were recorded with a digest."""
-    try:
-        return read_file(_record(records, text), _MAX_RECORD_BYTES) == _content(text, digest)
-    except (OSError, ValueError):
-        return False
-
-
-def has_record(records: Path, text: bytes) -> bool:
-    """True if these words or this path were recorded, with any digest."""
-    try:
-        content = read_file(_record(records, text), _MAX_RECORD_BYTES)
-        return content.partition(b"\n")[2] == text + b"\n"
-    except (OSError, ValueError):
-        return False
-
-
-def write_record(records: Path, text: bytes, digest: str) -> None:
-    """Records words or a path; a path has one record, so a new digest replaces the old.
+    Time for importing other modules, such as torch, does not count.
 
     Raises:
-        OSError: the folder is not writable.
+        UsageError: it runs for ever, such as the main loop of a script.
     """
-    records.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
-    write_file(_record(records, text), _content(text, digest))
+    code = named_code()
+    if code.is_loading:
+        yield
+        return
+    begin, is_told = monotonic(), False
 
+    def look(frame: FrameType | None) -> None:
+        nonlocal is_told
+        where = code.line_of(frame, path)
+        if where and is_told and monotonic() - begin > MAX_LOAD_S:
+            raise GameHangs(where)
+        if where and not is_told:
+            is_told = True
+            _LOGGER.warning("%s still runs while %s is loaded: %s", where, path.name, _MOVE)
 
-def _record(records: Path, text: bytes) -> Path:
-    return records / hashlib.sha256(text).hexdigest()[:32]
-
-
-def _content(text: bytes, digest: str) -> bytes:
-    return b"%s\n%s\n" % (digest.encode(), text)
-
-
-def _text(file: Path) -> bytes:
-    return os.path.realpath(file).encode("utf-8", "surrogatepass")
-
-
-@dataclass
-class NamedCode:
-    """A finder in `sys.meta_path` for the code of files that the user named.
-
-    It finds what Python finds, but compiles modules below `folders` from their source: bytecode in
-    `__pycache__` may be that of another source. `check` is called with every file before it runs.
-
-    Args:
-        folders: folders and packages of named files.
-        searched: those that were added to `sys.path`.
-        check: None = everything may run.
-    """
-
-    folders: list[str] = field(default_factory=list)
-    searched: list[str] = field(default_factory=list)
-    check: CodeCheck | None = None
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        spec = PathFinder.find_spec(name, path, target)
-        loader = getattr(spec, "loader", None)
-        if spec is not None and self.folders and spec.origin and self._has(spec.origin):
-            for kind, checked in _CHECKED_LOADERS.items():
-                if type(loader) is kind:
-                    spec.loader = checked(name, spec.origin)
-        return spec
-
-    def require(self, file: str, content: bytes) -> None:
-        """Raises `UsageError` if a file with this content must not run."""
-        if self.check is not None:
-            self.check(Path(file), hashlib.sha256(content).hexdigest())
-
-    def add(self, folder: Path) -> None:
-        if str(folder) not in self.folders:
-            self.folders.append(str(folder))
-
-    def search(self, folder: Path, *, first: bool = False) -> None:
-        """Adds a folder to `sys.path`, at its front or end."""
-        place = str(folder)
-        if first and place in self.searched and place in sys.path:
-            sys.path.remove(place)
-        if place not in sys.path or (first and sys.path[0] != place):
-            sys.path.insert(0 if first else len(sys.path), place)
-            if place not in self.searched:
-                self.searched.append(place)
-            self.add(folder)
-        importlib.invalidate_caches()  # files may be new
-
-    @contextmanager
-    def only_installed(self) -> Iterator[None]:
-        """Removes the folders of named files from `sys.path`, also the current one."""
-        before = sys.path.copy()
-        for place in self.searched:
-            with suppress(ValueError):
-                sys.path.remove(place)
-        inside = sys.path.copy()
-        try:
+    code.is_loading = True
+    try:
+        with called_every(TOLD_AFTER_S, look):
             yield
-        finally:
-            sys.path[:] = before + [place for place in sys.path if place not in inside]
-
-    def _has(self, file: str) -> bool:
-        for place in map(str, (Path(file), *Path(file).parents)):
-            if place in self.folders:
-                return True
-            if place in sys.path:  # installed below a named folder, as in its .venv
-                return False
-        return False
-
-
-def named_code() -> NamedCode:
-    """The `NamedCode` of this process."""
-    for finder in sys.meta_path:
-        if isinstance(finder, NamedCode):
-            return finder
-    found = NamedCode()
-    places = [i for i, finder in enumerate(sys.meta_path) if finder is PathFinder]
-    sys.meta_path.insert(places[0] if places else len(sys.meta_path), found)
-    return found
-
-
-@dataclass(frozen=True)
-class ImportState:
-    """Where a process finds modules, and what of them may run: sent to the processes it starts."""
-
-    path: Sequence[str]
-    code: NamedCode
-
-    @classmethod
-    def of_this_process(cls) -> ImportState:
-        return cls(sys.path.copy(), named_code())
-
-    def restore(self) -> None:
-        """Makes this process import as the other one."""
-        sys.path[:] = self.path
-        vars(named_code()).update(vars(self.code))
-
-
-class _FromSource(SourceFileLoader):
-    """Compiles a module from its source, without bytecode, after it was checked."""
-
-    def get_code(self, fullname: str) -> CodeType | None:
-        path = self.get_filename(fullname)
-        content = read_file(Path(path), _MAX_SOURCE_BYTES)
-        named_code().require(path, content)
-        code: CodeType = self.source_to_code(content, path)
-        return code
-
-
-class NamedFileLoader(_FromSource):
-    """Marks modules loaded from a file named by the user."""
-
-
-class _OfBytecode(SourcelessFileLoader):
-    def get_data(self, path: str) -> bytes:
-        content = super().get_data(path)
-        named_code().require(path, content)
-        return content
-
-
-class _OfExtension(ExtensionFileLoader):
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        named_code().require(self.path, read_file(Path(self.path), MAX_CODE_BYTES))
-        return super().create_module(spec)
-
-
-_CHECKED_LOADERS: Final[dict[type, Callable[[str, str], Any]]] = {
-    SourceFileLoader: _FromSource,
-    SourcelessFileLoader: _OfBytecode,
-    ExtensionFileLoader: _OfExtension,
-}
+    except GameHangs as error:
+        raise UsageError(
+            f"{error} ran for {MAX_LOAD_S:g} s, so {path.name} is not loaded: {_MOVE}"
+        ) from None
+    finally:
+        code.is_loading = False
 
 
 def load_module(path: Path, *, first: bool = False) -> ModuleType:
@@ -288,6 +100,11 @@ def load_module(path: Path, *, first: bool = False) -> ModuleType:
     for module in list(sys.modules.values()):
         if getattr(module, "__file__", None) == str(file):
             return module
+    with _watched(file):
+        return _loaded(file, first=first)
+
+
+def _loaded(file: Path, *, first: bool) -> ModuleType:
     name, root = place_in_package(file)
     code = named_code()
     code.search(root, first=first)
@@ -333,7 +150,8 @@ def import_named(name: str) -> ModuleType:
     root = path.parents[name.count(".") + (path.stem == "__init__")]
     code.search(root, first=True)
     code.add(root / top if path.parent != root else path)
-    return _imported(name, str(path))
+    with _watched(path):
+        return _imported(name, str(path))
 
 
 def import_installed(name: str) -> ModuleType:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from time import monotonic, sleep
 from types import FrameType, TracebackType
@@ -162,6 +164,38 @@ if sys.platform != "win32":
             if self._num_ticks >= _TICKS:
                 self._num_ticks = 0  # a restarted game gets the full time
                 raise self._kind(f"no answer for {self._timeout_s:g} s")
+
+    class _Repeated(_Alarm):
+        """Calls a function at every tick of SIGALRM."""
+
+        def __init__(self, call: Callable[[FrameType | None], None]) -> None:
+            super().__init__()
+            self._call = call
+
+        def _tick(self, number: int, frame: FrameType | None) -> None:
+            if self._is_running:
+                self._call(frame)
+
+
+@contextmanager
+def called_every(period_s: float, call: Callable[[FrameType | None], None]) -> Iterator[None]:
+    """Calls a function with the frame that runs, again and again while the block runs.
+
+    It is called in the main thread, and may raise an exception there. Does nothing in other threads
+    and on systems without SIGALRM.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if sys.platform in ("win32", "emscripten", "wasi") or not is_main:
+        yield
+        return
+    alarm = _Repeated(call)
+    alarm.open()
+    alarm.start(_TICKS * period_s, GameHangs)
+    try:
+        yield
+    finally:
+        alarm.stop()
+        alarm.close()
 
 
 class _Watchdog:

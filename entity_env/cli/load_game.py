@@ -34,10 +34,10 @@ from entity_env.authoring.load_module import (
     import_named,
     load_module,
     local_file,
-    named_code,
     nearest as nearest,
     split_file_name,
 )
+from entity_env.authoring.named_code.finder import named_code
 from entity_env.cli.display.console import echo
 from entity_env.cli.display.terminal_view import TerminalView
 from entity_env.cli.game_errors import load_error

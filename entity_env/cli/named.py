@@ -14,14 +14,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import click
 
-from entity_env.authoring.load_module import (
-    CodeCheck,
-    has_record,
-    is_record,
-    named_code,
-    place_in_package,
-    write_record,
-)
+from entity_env.authoring.load_module import place_in_package
+from entity_env.authoring.named_code.check import CodeCheck, has_record, is_record, write_record
+from entity_env.authoring.named_code.finder import named_code
 from entity_env.core.files import code_digest, code_digests
 
 if TYPE_CHECKING:
@@ -51,12 +46,12 @@ def remember(name: Name) -> None:
     Skips unreadable files and folders, and everything if the user's settings folder is not
     writable. Such names must be typed again.
     """
-    check = named_code().check
-    if check is not None and (folder := _code_folder(name)) is not None:
-        if folder not in check.unchanged:
-            check.typed.add(folder)
-        look = Path(name).with_name(f"{Path(name).stem}_look.py")
-        if look.is_file() and look != name and not was_named(look):
+    check, folder = named_code().check, _code_folder(name)
+    if check is not None and folder is not None and folder not in check.unchanged:
+        check.typed.add(folder)
+    if isinstance(name, Path) and name.suffix == ".py":
+        look = name.with_name(f"{name.stem}_look.py")
+        if os.path.isfile(look) and not was_named(look):
             remember(look)
     if was_named(name):
         return

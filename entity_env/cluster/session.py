@@ -19,7 +19,8 @@ from typing import Any, Final, Generic, TypeVar
 
 import cloudpickle
 
-from entity_env.authoring.load_module import ImportState, to_pickle
+from entity_env.authoring.load_module import to_pickle
+from entity_env.authoring.named_code.finder import ImportState
 from entity_env.errors import MissingExtraError, UsageError, shown
 
 T = TypeVar("T")

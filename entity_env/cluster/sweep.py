@@ -25,14 +25,14 @@ from entity_env.authoring.game import Game
 from entity_env.cluster.search_range import Settings, changed
 from entity_env.cluster.session import Portable, connect
 from entity_env.cluster.sweep_here import FIRST_RUNG, REDUCTION, run_here
-from entity_env.cluster.sweep_plan import MakeEnv, Sweep, SweepTrial
-from entity_env.core.files import write_file
-from entity_env.errors import TrainingDivergedError, UsageError
+from entity_env.cluster.sweep_plan import NUMBERS, MakeEnv, Sweep, SweepTrial
+from entity_env.core.files import parse_json, read_file, write_file
+from entity_env.errors import TrainingDivergedError, UsageError, shown
 from entity_env.vec import VecEnv
 from entity_env.vec.game_training import preset_of
 
 STATE_FILE: Final = "sweep.json"
-_NUMBERS: Final = ("reward", "evaluation")
+_MAX_BYTES: Final = 1 << 26
 _TUNE: Final = "tune"
 _NUM_REPORTS: Final = 20
 _MAX_FAILURES: Final = 3
@@ -221,25 +221,33 @@ def _new_trials(sweep: Sweep) -> list[SweepTrial]:
     return sweep.trials()
 
 
-def _resumed(sweep: Sweep) -> list[SweepTrial]:
-    path = sweep.out / STATE_FILE
+def read_trials(out: Path) -> tuple[Mapping[str, object], list[SweepTrial]]:
+    """The plan and the trials of an earlier sweep.
+
+    Raises:
+        UsageError: there is none, or its file cannot be read.
+    """
+    path = out / STATE_FILE
     try:
-        data = json.loads(path.read_text())
-        plan, rows = data["sweep"], data["trials"]
-        trials = [
-            SweepTrial(**{**row, **{name: float(row[name]) for name in _NUMBERS if name in row}})
-            for row in rows
-        ]
+        data = parse_json(read_file(path, _MAX_BYTES))
+        match data:
+            case {"sweep": dict(plan), "trials": list(rows)}:
+                return plan, [SweepTrial.of_json(row) for row in rows]
+        raise ValueError("it has no sweep with trials")
     except FileNotFoundError as error:
-        raise UsageError(f"{sweep.out} holds no sweep to resume: leave out --resume") from error
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UsageError(f"{out} holds no sweep to resume: leave out --resume") from error
+    except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
+
+
+def _resumed(sweep: Sweep) -> list[SweepTrial]:
+    plan, trials = read_trials(sweep.out)
     wanted = sweep.to_json()
     if differing := sorted(name for name in wanted if plan.get(name) != wanted[name]):
         name = differing[0]
         raise UsageError(
             f"the sweep in {sweep.out} differs in {name}: resume it with the same options "
-            f"({plan.get(name)}, now {wanted[name]})"
+            f"({shown(plan.get(name))}, now {wanted[name]})"
         )
     for trial in trials:
         if not trial.is_over:
@@ -250,7 +258,7 @@ def _resumed(sweep: Sweep) -> list[SweepTrial]:
 def _save(sweep: Sweep, trials: Sequence[SweepTrial]) -> None:
     rows = [asdict(each) for each in trials]
     for row in rows:
-        row |= {name: row[name] if math.isfinite(row[name]) else "nan" for name in _NUMBERS}
+        row |= {name: row[name] if math.isfinite(row[name]) else "nan" for name in NUMBERS}
     data = {"sweep": sweep.to_json(), "identity": sweep.identity, "trials": rows}
     text = json.dumps(data, indent=1) + "\n"
     write_file(sweep.out / STATE_FILE, text.encode())

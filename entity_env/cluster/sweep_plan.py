@@ -7,14 +7,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from entity_env.agents.ppo import Callback, PPOConfig
 from entity_env.authoring.identity import Identity
 from entity_env.cluster.search_range import SearchRange, Settings, changed
-from entity_env.errors import UsageError
+from entity_env.errors import UsageError, shown
 from entity_env.vec import VecEnv
 
 MakeEnv: TypeAlias = Callable[[], VecEnv]
@@ -46,6 +46,22 @@ class SweepTrial:
     seed: int | None = None
     evaluation: float = math.nan
 
+    @classmethod
+    def of_json(cls, row: object) -> SweepTrial:
+        """A trial as a resumed sweep reads it; ValueError if it has another form."""
+        if not isinstance(row, dict):
+            raise ValueError(f"a trial must be an object, got {shown(row)}")
+        found = {**row, **{name: _as_float(row[name]) for name in NUMBERS if name in row}}
+        for name, kinds in _FORM.items():
+            value = found.get(name, getattr(cls, name, None))
+            if not isinstance(value, kinds) or isinstance(value, bool):
+                raise ValueError(f"the {name} of a trial is {shown(value)}")
+        if (unknown := found.keys() - _FORM) or found["number"] < 0 or found.get("step", 0) < 0:
+            raise ValueError(f"a trial has {', '.join(unknown) or 'a negative number'}")
+        if found["number"] > _MAX_NUMBER or (found.get("seed") or 0) > _MAX_NUMBER:
+            raise ValueError("a trial has a number that is too large")
+        return cls(**found)
+
     @property
     def name(self) -> str:
         return f"trial-{self.number:03}" + ("" if self.seed is None else f"-seed-{self.seed}")
@@ -59,6 +75,23 @@ class SweepTrial:
     def is_over(self) -> bool:
         """True if a resumed sweep skips it."""
         return self.state in ("done", "stopped")
+
+
+_FORM: Final[Mapping[str, type | tuple[type, ...]]] = {
+    **{"number": int, "settings": dict, "state": str, "step": int, "error": str},
+    **{"reward": float, "evaluation": float, "seed": (int, type(None))},
+}
+"""Types of the fields of `SweepTrial` in a file."""
+NUMBERS: Final = ("reward", "evaluation")
+"""Fields that JSON has as text if they are not finite."""
+_MAX_NUMBER: Final = 10**15
+
+
+def _as_float(value: object) -> float:
+    try:
+        return float(value)  # type: ignore[arg-type]  # TypeError for others
+    except (TypeError, OverflowError) as error:
+        raise ValueError(f"{shown(value)} is not a number") from error
 
 
 @dataclass(frozen=True)

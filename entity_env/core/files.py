@@ -201,6 +201,14 @@ def _require_size(size: int, max_bytes: int | None, path: Path) -> None:
         raise OSError(errno.EFBIG, words, str(path))
 
 
+def below(file: Path) -> str:
+    """Path of a file relative to the current folder, or only its name if elsewhere."""
+    try:
+        return file.resolve().relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return file.name
+
+
 def _size_of(found: os.stat_result, path: Path) -> int:
     if not stat.S_ISREG(found.st_mode):
         kind = _KINDS.get(stat.S_IFMT(found.st_mode), "something else")

@@ -192,10 +192,10 @@ def _page_files(out: Path) -> set[str] | None:
         names += [f"agents/{name}" for name in networks]
         if config["pyodide"] == _COPIED:
             names += [f"{_COPIED}{each.name}" for each in (out / _COPIED).iterdir()]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        root = out.resolve()
+        return {each for each in names if (root / each).resolve().is_relative_to(root)}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError):
         return None
-    root = out.resolve()
-    return {each for each in names if (root / each).resolve().is_relative_to(root)}
 
 
 def require_page_folder(out: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from entity_env.core.files import parse_json, read_file
-from entity_env.errors import UsageError
+from entity_env.errors import UsageError, shown
 
 VERSION: Final = "314.0.7"
 """The version in the cache and on the server; a folder may hold another one."""
@@ -139,11 +139,15 @@ def _packages(folder: Path) -> dict[str, Wheel]:
     try:
         lock: Any = parse_json(read_file(folder / "pyodide-lock.json", _MAX_LOCK))
         files = {each.name: each for each in folder.iterdir() if each.is_file()}
-        return {
-            name: Wheel(file, each["imports"], each.get("depends", []), files[file].stat().st_size)
-            for name, each in lock["packages"].items()
-            if (file := each["file_name"]) in files
-        }
+        found = {}
+        for name, each in lock["packages"].items():
+            file, lists = each["file_name"], (each["imports"], each.get("depends", []))
+            if not all(isinstance(text, str) for part in lists for text in part):
+                raise ValueError(f"the modules of the package {shown(name)} are not texts")
+            if file in files:
+                size = files[file].stat().st_size
+                found[name] = Wheel(file, tuple(lists[0]), tuple(lists[1]), size)
+        return found
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UsageError(
             f"--pyodide {folder}: pyodide-lock.json cannot be read: {error}"

@@ -13,8 +13,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import summary_of
 from entity_env.authoring.identity import place_of
-from entity_env.authoring.load_module import ImportState, execute_file, to_pickle
+from entity_env.authoring.load_module import execute_file, to_pickle
 from entity_env.authoring.local_run import Turn
+from entity_env.authoring.named_code.finder import ImportState
 from entity_env.core.processes import Started, run_group
 from entity_env.errors import ReplayError
 from entity_env.replay.divergence import Divergence

@@ -246,7 +246,7 @@ def replay_of(rng: Random, data: bytes) -> bytes:
 SHAPED: dict[str, Mutate] = {
     "config.json": json_of,
     "goal.json": json_of,
-    "azul": json_of,
+    **dict.fromkeys(("azul", "sweep", "pyodide", "page"), json_of),
     "ron": ron_of,
     "config.ron": ron_of,
     "state.ron": ron_of,
@@ -261,7 +261,7 @@ SHAPED: dict[str, Mutate] = {
     "replay": replay_of,
     "run.json": json_of,
     "curves.jsonl": lines_of,
-    "settings": ron_of,
+    **dict.fromkeys(("settings", "program"), ron_of),
 }
 """Mutations that keep the surrounding data valid, so that readers reach the mutated part."""
 

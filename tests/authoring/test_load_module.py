@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pickle
+import py_compile
 import string
 import sys
 import textwrap
 import traceback
 from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 import cloudpickle
@@ -284,3 +287,88 @@ def test_a_file_and_its_name_lead_to_each_other(
 def test_a_name_cannot_lead_out_of_the_current_folder(folder: Path, name: str) -> None:
     write(folder.parent, game="")
     assert file_below(name) is None
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("entity_env.authoring.load_module.TOLD_AFTER_S", 0.02)
+    monkeypatch.setattr("entity_env.authoring.load_module.MAX_LOAD_S", 0.1)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "while True:\n    pass\n",
+        "import time\nwhile True: time.sleep(9)\n",
+        "import looping_window\n",
+    ],
+)
+def test_a_main_loop_at_import_is_told_with_its_line_and_ended(
+    folder: Path, caplog: pytest.LogCaptureFixture, loop: str
+) -> None:
+    write(
+        folder,
+        looping=f"x = 1\n{loop}",
+        looping_window="while True:\n  try: [0][1]\n  except Exception: 0\n",
+    )
+    own = "looping_window.py" if "window" in loop else "looping.py"
+    with pytest.raises(
+        UsageError, match=rf"^{own}, line \d ran for 0.1 s, so looping.py is not loa"
+    ):
+        load_module(Path("looping.py"), first=True)
+    [line] = caplog.messages  # once
+    assert line.startswith(f"{own}, line ")
+    assert "under if __name__ ==" in line
+    assert "looping" not in sys.modules
+    with pytest.raises(UsageError, match=r"ran for 0\.1 s"):
+        import_named("looping")
+
+
+@pytest.mark.usefixtures("impatient")
+def test_slow_imports_of_other_modules_are_no_loop(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The module that sleeps is installed, as torch is."""
+    (folder.parent / "site").mkdir()
+    monkeypatch.syspath_prepend(str(folder.parent / "site"))
+    write(
+        folder.parent,
+        site__slow_library="import time\nend = time.time() + 0.2\nwhile time.time() < end: 0\n",
+    )
+    write(folder, patient="import slow_library\n")
+    load_module(Path("patient.py"))
+    assert caplog.messages == []
+
+
+def test_code_of_named_files_is_compiled_from_its_source(folder: Path) -> None:
+    """Also that of a package and of what it imports; bytecode is neither read nor written."""
+    package(folder, "compiled_pack")
+    write(
+        folder,
+        evil="X = 2\n",
+        compiled_pack__game="from compiled_pack.unit import X\n",
+        compiled_pack__unit="X = 1\n",
+    )
+    for place in (folder / "compiled_pack").glob("*.py"):
+        py_compile.compile(
+            str(folder / "evil.py"),
+            importlib.util.cache_from_source(str(place)),
+            doraise=True,
+            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+        )
+    assert load_module(Path("compiled_pack/game.py")).X == 1
+    load_module(Path("evil.py"))
+    assert not (folder / "__pycache__").exists()
+
+
+def test_modules_installed_below_a_named_folder_are_pythons(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in its .venv: their bytecode is used, which saves seconds."""
+    monkeypatch.syspath_prepend(str(folder / ".venv" / "site"))
+    write(folder, named_top="import installed_below\n")
+    (folder / ".venv" / "site").mkdir(parents=True)
+    (folder / ".venv" / "site" / "installed_below.py").write_text("x = 1\n")
+    load_module(Path("named_top.py"))
+    assert type(sys.modules["installed_below"].__loader__) is SourceFileLoader

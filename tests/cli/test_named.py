@@ -15,7 +15,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from entity_env.authoring.load_module import named_code
+from entity_env.authoring.named_code.finder import named_code
 from entity_env.cli import main
 from entity_env.cli.app import command_of
 from entity_env.cli.browser.watch import RunPage

@@ -32,6 +32,7 @@ from entity_env.cli.display.console import Console
 from entity_env.cli.display.terminal_view import Frames
 from entity_env.cli.report.files import report_csv, report_svg
 from entity_env.cli.report.page import report_html
+from entity_env.cluster.sweep import STATE_FILE, read_trials
 from entity_env.errors import (
     CheckpointError,
     EntityEnvError,
@@ -41,7 +42,10 @@ from entity_env.errors import (
 )
 from entity_env.games.azul import GameState
 from entity_env.games.pixel.reward.goal_files import load_goal
+from entity_env.page.folder import require_page_folder
+from entity_env.page.pyodide import FILES as PYODIDE_FILES, Pyodide
 from entity_env.replay import Replay
+from entity_env.vec.external.game import _options_of, program_code
 from entity_env.views import Look
 from tests import DATA
 
@@ -201,6 +205,33 @@ def _settings(content: bytes, folder: Path) -> object:
     return PPOConfig().changed(read_settings(path).trainer, "input")
 
 
+def _sweep(content: bytes, folder: Path) -> object:
+    (folder / STATE_FILE).write_bytes(content)
+    _, trials = read_trials(folder)
+    return [trial.name for trial in trials]
+
+
+def _pyodide(content: bytes, folder: Path) -> object:
+    for name in PYODIDE_FILES:
+        (folder / name).touch()
+    (folder / "pyodide-lock.json").write_bytes(content)
+    (folder / "numpy.whl").touch()
+    return Pyodide.find(str(folder)).packages_of(["numpy"])
+
+
+def _page(content: bytes, folder: Path) -> object:
+    (folder / "pyodide").mkdir(exist_ok=True)
+    (folder / "game.json").write_bytes(content)
+    require_page_folder(folder)
+    return None
+
+
+def _program(content: bytes, folder: Path) -> object:
+    path = folder / "input.toml"
+    path.write_bytes(content)
+    return _options_of(path), program_code(str(path)).digest()
+
+
 def _plain(
     read: Callable[[bytes, str], object], error: type[EntityEnvError], *seeds: Path
 ) -> Reader:
@@ -243,6 +274,10 @@ READERS: Final[dict[str, Reader]] = {
         _replay, ReplayError, _contents(*(DATA / "replays" / f"{name}.replay" for name in _REPLAYS))
     ),
     "settings": Reader(_settings, UsageError, _contents(GOOD / "settings.toml")),
+    "sweep": Reader(_sweep, UsageError, _contents(GOOD / "sweep.json")),
+    "pyodide": Reader(_pyodide, UsageError, _contents(GOOD / "pyodide-lock.json")),
+    "page": Reader(_page, UsageError, _contents(GOOD / "game.json")),
+    "program": Reader(_program, UsageError, _contents(GOOD / "program.toml")),
     "azul": Reader(_azul, SchemaError, _contents(GOOD / "azul.json")),
 }
 """Readers by the name of their folder in `tests/data/corpus/broken`."""

@@ -10,10 +10,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER, find_checkpoint, prepare_place
-from entity_env.core.files import lock_file
+from entity_env.core.files import lock_file, parse_json
 from entity_env.errors import CheckpointError, UsageError
 
 LOCK: Final = ".entity_env.lock"
@@ -122,7 +122,7 @@ def _take_lock(file: TextIO, out: Path) -> None:
         file.seek(0)
         who = "another process"
         with suppress(ValueError, TypeError, KeyError):
-            holder = json.loads(file.read(1000))
+            holder: Any = parse_json(file.read(1000).encode())
             who = f"process {holder['pid']} on {holder['host']}, since {holder['since']}"
         raise UsageError(
             f"a run is already training in {out}: {who}; wait until it ends, or choose another "

@@ -25,10 +25,9 @@ from entity_env.authoring.action_type import (
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.entity_type import class_of_features
 from entity_env.authoring.game import Game
-from entity_env.authoring.identity import below
 from entity_env.authoring.obs import Obs, Rows
 from entity_env.batching.frame import Frame, FrameLayout
-from entity_env.core.files import MAX_CODE_BYTES, file_digest, read_file
+from entity_env.core.files import MAX_CODE_BYTES, below, file_digest, read_file
 from entity_env.core.spaces import (
     GLOBAL_ENTITY,
     ContinuousActionSpace,

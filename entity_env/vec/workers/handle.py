@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from entity_env.authoring.load_module import ImportState
+from entity_env.authoring.named_code.finder import ImportState
 from entity_env.core.processes import kill_group_of
 from entity_env.errors import EntityEnvError, WorkerError
 from entity_env.vec.process_batch import ActionValues

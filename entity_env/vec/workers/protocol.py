@@ -21,7 +21,7 @@ from entity_env.authoring.game_traceback import (
     text_of,
     trace_of,
 )
-from entity_env.authoring.load_module import ImportState
+from entity_env.authoring.named_code.finder import ImportState
 from entity_env.core.files import Descriptor
 from entity_env.core.seeding import Run
 from entity_env.core.spaces import Spaces

@@ -43,7 +43,7 @@ _CHECKSUM: Final = 20
 """Offset of the checksum; the checked content starts 32 bytes later."""
 _BODY: Final = _CHECKSUM + 32
 _MAX_DESCRIPTION: Final = 4 << 20
-_MAX_BYTES: Final = 4 * MAX_NUMBERS + MAX_HEADER + _MAX_DESCRIPTION + _BODY + 8
+MAX_AGENT_BYTES: Final = 4 * MAX_NUMBERS + MAX_HEADER + _MAX_DESCRIPTION + _BODY + 8
 
 
 def is_agent_file(path: Path) -> bool:
@@ -91,7 +91,7 @@ def read_agent(path: Path) -> Weights:
         CheckpointError: the file cannot be read, is not an agent, or is damaged.
     """
     try:
-        content = read_file(path, _MAX_BYTES)
+        content = read_file(path, MAX_AGENT_BYTES)
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error}") from error
     return agent_from_bytes(content, str(path))

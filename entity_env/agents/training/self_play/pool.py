@@ -331,7 +331,7 @@ class OpponentPool(Callback):
             self.rating = _from_json(data["learner"])
             entries = [dict(each) for each in data[SELF]]
             others = {str(name): dict(each) for name, each in data["others"].items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             problems.append(f"{folder / _POOL_FILE}: {error}")
             entries, others = [], {}
         for each in self._others:

@@ -17,7 +17,7 @@ from entity_env.agents import RandomAgent
 from entity_env.agents.imitation import Dataset
 from entity_env.agents.rogue_net import read_network
 from entity_env.agents.rogue_net.checkpoints.agent_file import write_agent
-from entity_env.authoring.load_module import write_record
+from entity_env.authoring.named_code.check import write_record
 from entity_env.cli import main
 from entity_env.core.files import write_file
 from entity_env.errors import EntityEnvError
