@@ -246,8 +246,11 @@ def test_readers_agree_in_random_games(
     is_linked: bool,
     others: Others,
 ) -> None:
-    config: NetConfig = replace(plain, translation=translation)
+    has_own_value = plain.separate_value and translation is None  # it has no global entity
+    config: NetConfig = replace(plain, translation=translation, separate_value=has_own_value)
     if relpos is not None:
+        # Extrapolation multiplies by the distance, and differences of rounding with it.
+        relpos = replace(relpos, enable_negative_distance_weight_bug=False)
         config = placed(relpos, translation=translation, memory=plain.memory)
     name = "relations and positions" if is_linked else "positions of a value network"
     spaces = CONFIGS[name][0], ACTIONS
