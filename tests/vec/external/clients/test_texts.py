@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -65,28 +66,30 @@ def _needs(program: str) -> None:
         pytest.skip(f"{program} is not installed")
 
 
+def game_in(
+    language: str, folder: Path, fail: str | bytes = "", locale: str | None = None
+) -> ExternalGame:
+    """A game of one decision, in a locale, which then fails, or ends with a reward of 0.1."""
+    program = {"C": "gcc", "Lua": "lua5.4"}[language]
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+    if language == "Lua":
+        script = folder / "game.lua"
+        code = LUA.replace("CLIENTS", str(CLIENTS)).replace("LOCALE", repr(locale or "C"))
+        script.write_bytes(code.encode().replace(b"FAIL", _error(b"error(%s)", fail)))
+        return ExternalGame([program, str(script)], link="stdio")
+    source, target = folder / "game.c", folder / "game"
+    chosen = f'if (!setlocale(LC_ALL, "{locale}")) return 1;' if locale else ""
+    code_in_c = C.replace("LOCALE", chosen).encode()
+    source.write_bytes(code_in_c.replace(b"FAIL", _error(b"ee_fail(copy, %s); return;", fail)))
+    words = [program, "-std=c99", "-I", str(CLIENTS / "c"), str(source), "-o", str(target), "-lm"]
+    subprocess.run(words, check=True)
+    return ExternalGame([str(target)])
+
+
 @pytest.fixture(params=["C", "Lua"])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
-    """A game of one decision in a language, in a locale, which then fails, or ends with 0.1."""
-
-    def in_lua(fail: str | bytes = "", locale: str | None = None) -> ExternalGame:
-        _needs("lua5.4")
-        code = LUA.replace("CLIENTS", str(CLIENTS)).replace("LOCALE", repr(locale or "C"))
-        script = tmp_path / "game.lua"
-        script.write_bytes(code.encode().replace(b"FAIL", _error(b"error(%s)", fail)))
-        return ExternalGame(["lua5.4", str(script)], link="stdio")
-
-    def in_c(fail: str | bytes = "", locale: str | None = None) -> ExternalGame:
-        _needs("gcc")
-        chosen = f'if (!setlocale(LC_ALL, "{locale}")) return 1;' if locale else ""
-        source, target = tmp_path / "game.c", tmp_path / "game"
-        code = C.replace("LOCALE", chosen).encode()
-        source.write_bytes(code.replace(b"FAIL", _error(b"ee_fail(copy, %s); return;", fail)))
-        words = ["gcc", "-std=c99", "-I", str(CLIENTS / "c"), str(source), "-o", str(target), "-lm"]
-        subprocess.run(words, check=True)
-        return ExternalGame([str(target)])
-
-    return {"C": in_c, "Lua": in_lua}[request.param]
+    return partial(game_in, request.param, tmp_path)
 
 
 def _error(call: bytes, fail: str | bytes) -> bytes:
@@ -97,7 +100,7 @@ def _error(call: bytes, fail: str | bytes) -> bytes:
     return call % f'"{"".join(map(form.format, fail))}"'.encode()
 
 
-def _as_utf8(text: bytes) -> str:
+def as_utf8(text: bytes) -> str:
     """The characters of a text, "?" for each byte that belongs to none."""
     found, at = "", 0
     while at < len(text):
@@ -113,7 +116,7 @@ def _as_utf8(text: bytes) -> str:
     return found
 
 
-def _failure(game: ExternalGame) -> str:
+def failure_of(game: ExternalGame) -> str:
     with VecEnv(game, 1) as vec:
         vec.reset(seed=0)
         choices = {name: CHOICES[name] for name in vec.action_space()}
@@ -133,7 +136,7 @@ def _failure(game: ExternalGame) -> str:
     ],
 )
 def test_failures_of_any_bytes_arrive(text: bytes, make: Make) -> None:
-    assert _as_utf8(text) in _failure(make(text))
+    assert as_utf8(text) in failure_of(make(text))
 
 
 LUA_ERRORS = {
@@ -152,10 +155,10 @@ LUA_ERRORS = {
 @pytest.mark.parametrize("code", LUA_ERRORS)
 @pytest.mark.parametrize("make", ["Lua"], indirect=True)
 def test_values_that_lua_raises_are_shown(code: str, make: Make) -> None:
-    assert LUA_ERRORS[code] in _failure(make(code))
+    assert LUA_ERRORS[code] in failure_of(make(code))
 
 
-def _has_locale() -> bool:
+def has_locale() -> bool:
     try:
         done = subprocess.run(["locale", "-a"], capture_output=True, text=True, check=False)
     except FileNotFoundError:
@@ -164,7 +167,7 @@ def _has_locale() -> bool:
 
 
 @slow
-@pytest.mark.skipif(not _has_locale(), reason=f"the locale {COMMA} is not installed")
+@pytest.mark.skipif(not has_locale(), reason=f"the locale {COMMA} is not installed")
 def test_numbers_have_points_in_every_locale(make: Make) -> None:
     found = []
     for locale in (None, COMMA):
