@@ -2786,6 +2786,22 @@ ea_workspace *ea_workspace_in(const ea_agent *agent, int max_entities, void *mem
     return w;
 }
 
+/* Writes a number with "." in every locale. */
+static const char *ea__shown(char *text, size_t size, double value) {
+    char point[24];
+    size_t length;
+    char *found;
+    snprintf(point, sizeof point, "%.1f", 0.5); /* LOCALE: the point is what lies between 0 and 5 */
+    snprintf(text, size, "%g", value);          /* LOCALE: replaced below */
+    length = strlen(point) - 2;
+    point[length + 1] = 0;
+    found = strstr(text, point + 1);
+    if (!found) return text;
+    memmove(found + 1, found + length, strlen(found + length) + 1);
+    *found = '.';
+    return text;
+}
+
 static const char *ea__refuse(ea_workspace *w, const char *format, ...) EA__FORMAT(2, 3);
 static const char *ea__refuse(ea_workspace *w, const char *format, ...) {
     va_list values;
@@ -2986,9 +3002,10 @@ static const char *ea__read_links(ea_workspace *w, const ea_obs *obs, int type) 
             int other = entity->references[k], count = w->counts[other];
             int index = from[k] >= 0 && from[k] < (float)count ? (int)from[k] : -1;
             if (index < 0 || index >= count || (float)index != from[k]) {
+                char text[32];
                 return ea__refuse(
-                    w, "expected %.60s %d of one of %d %.60s, got %g", entity->name, row, count,
-                    w->agent->spaces.entities[other].name, (double)from[k]
+                    w, "expected %.60s %d of one of %d %.60s, got %s", entity->name, row, count,
+                    w->agent->spaces.entities[other].name, ea__shown(text, sizeof text, (double)from[k])
                 );
             }
             *to++ = w->starts[other] + index;
@@ -3767,9 +3784,10 @@ static void ea__run_choice(ea_workspace *w, const ea__op *op) {
 }
 
 static const char *ea__refuse_result(ea_workspace *w, const char *what, float found) {
+    char text[32];
     return ea__refuse(
-        w, "the network computes %g for %.60s: its parameters are too large for this observation, train it "
-        "again", (double)found, what
+        w, "the network computes %s for %.60s: its parameters are too large for this observation, train it "
+        "again", ea__shown(text, sizeof text, (double)found), what
     );
 }
 
@@ -3873,7 +3891,10 @@ const char *ea_think(ea_workspace *w, const ea_obs *obs, double temperature, int
     w->has_value = 0;
     w->problem = NULL;
     if (!(temperature >= 1e-6 && temperature <= 1e6)) {
-        return ea__refuse(w, "expected a temperature from 1e-6 to 1e6, got %g", temperature);
+        char text[32];
+        return ea__refuse(
+            w, "expected a temperature from 1e-6 to 1e6, got %s", ea__shown(text, sizeof text, temperature)
+        );
     }
     w->temperature = (float)temperature;
     w->obs = obs;

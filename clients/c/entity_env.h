@@ -310,6 +310,50 @@ static void ee__quoted(ee__bytes *bytes, const char *text) {
     ee__text(bytes, "\"");
 }
 
+/* The decimal point of this process, which a locale may change: it is a comma in many. */
+static const char *ee__point(char *text, size_t size) {
+    snprintf(text, size, "%.1f", 0.5); /* LOCALE: the point is what lies between 0 and 5 */
+    text[strlen(text) - 1] = 0;
+    return text + 1;
+}
+
+/* Writes a number with `digits` digits, with "." in every locale. */
+static const char *ee__decimal(char *text, size_t size, int digits, double value) {
+    char buffer[24];
+    const char *point = ee__point(buffer, sizeof buffer);
+    char *found;
+    snprintf(text, size, "%.*g", digits, value); /* LOCALE: replaced below */
+    found = strstr(text, point);
+    if (!found) return text;
+    memmove(found + 1, found + strlen(point), strlen(found + strlen(point)) + 1);
+    *found = '.';
+    return text;
+}
+
+/* Reads a number with "." in every locale; `end` is the first character after it. */
+static double ee__read_decimal(const char *json, const char **end) {
+    char buffer[24], text[160];
+    const char *point = ee__point(buffer, sizeof buffer);
+    size_t length = strspn(json, "+-.0123456789eE"), at = 0, i;
+    double found;
+    char *stop;
+    *end = json; /* nothing was read */
+    if (length > 120) return 0;
+    for (i = 0; i < length; i++) {
+        if (json[i] == '.') {
+            memcpy(text + at, point, strlen(point) + 1);
+            at += strlen(point);
+            if (memchr(json, '.', i)) return 0;
+        } else {
+            text[at++] = json[i];
+        }
+    }
+    text[at] = 0;
+    found = strtod(text, &stop); /* LOCALE: `text` has its point */
+    if (!*stop) *end = json + length;
+    return found;
+}
+
 /* ------------------------------------------------------------------ observations and copies */
 
 typedef struct ee__asked {
@@ -605,13 +649,14 @@ static void ee__complete_relations(const ee_agent *agent) {
         for (j = 0; j < obs->counts[i]; j++, values += server->widths[i]) {
             for (k = 0; k < 2; k++) {
                 int other = ee__references(game, i)[k], count = obs->counts[other];
-                char text[320];
+                char text[320], number[32];
                 if (values[k] >= 0 && values[k] < (float)count && values[k] == floorf(values[k])) continue;
                 snprintf(
                     text, sizeof text,
-                    "relation %.60s: %.60s of row %d is %g, expected the number of a %.60s, of which the "
+                    "relation %.60s: %.60s of row %d is %s, expected the number of a %.60s, of which the "
                     "observation has %d",
-                    game->entities[i].name, game->entities[i].features[k], j, (double)values[k],
+                    game->entities[i].name, game->entities[i].features[k], j,
+                    ee__decimal(number, sizeof number, 6, (double)values[k]),
                     game->entities[other].name, count
                 );
                 ee__misuse(text);
@@ -1159,15 +1204,15 @@ static const char *ee__find(const char *json, const char *key) {
 
 /* Reads a value; returns 0 if it does not have this type. */
 static int ee__read_value(const char *json, ee_type type, double *value) {
-    char *end;
+    const char *end;
     double found;
     if (type == EE_BOOL) {
         *value = !strncmp(json, "true", 4);
         return *value != 0 || !strncmp(json, "false", 5);
     }
     if (*json != '-' && (*json < '0' || *json > '9')) return 0;
-    found = strtod(json, &end);
-    if (!isfinite(found) || !*end || !strchr(",}] \t\r\n", *end)) return 0;
+    found = ee__read_decimal(json, &end);
+    if (end == json || !isfinite(found) || !*end || !strchr(",}] \t\r\n", *end)) return 0;
     if (type == EE_INT && (found < INT_MIN || found > INT_MAX || found != floor(found))) return 0;
     *value = found;
     return 1;
@@ -1191,8 +1236,8 @@ static void ee__bounds(ee__bytes *out, const char *key, const float *values, int
     ee__quoted(out, key);
     ee__text(out, ": [");
     for (i = 0; i < count; i++) {
-        snprintf(text, sizeof text, "%s%.9g", i ? ", " : "", (double)values[i]);
-        ee__text(out, text);
+        if (i) ee__text(out, ", ");
+        ee__text(out, ee__decimal(text, sizeof text, 9, (double)values[i]));
     }
     ee__text(out, "]");
 }
@@ -1226,7 +1271,8 @@ static void ee__say_hello(ee__server *server) {
         } else if (setting->type == EE_INT) {
             snprintf(text, sizeof text, ": %.0f", setting->value);
         } else {
-            snprintf(text, sizeof text, ": %.17g", setting->value);
+            strcpy(text, ": ");
+            ee__decimal(text + 2, sizeof text - 2, 17, setting->value);
             if (!strpbrk(text, ".eE")) strcat(text, ".0");
         }
         ee__text(out, text);

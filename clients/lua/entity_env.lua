@@ -20,9 +20,25 @@ end
 -- An integer from 0 to limit - 1.
 function Random:below(limit) return ((self:draw() >> 32) * limit) >> 32 end
 
+-- The text with "?" for bytes that are not UTF-8.
+local function as_utf8(text)
+  local parts, from = {}, 1
+  while true do
+    local length, wrong = utf8.len(text, from)
+    if length then return table.concat(parts) .. text:sub(from) end
+    parts[#parts + 1] = text:sub(from, wrong - 1) .. "?"
+    from = wrong + 1
+  end
+end
+
+-- JSON; no class of characters and no decimal point depends on the locale.
 local function encode(value)
   if type(value) == "string" then
-    return '"' .. value:gsub('[%c"\\]', function(c) return ("\\u%04x"):format(c:byte()) end) .. '"'
+    return '"' .. as_utf8(value):gsub('[\0-\31"\\\127]', function(c) return ("\\u%04x"):format(c:byte()) end) .. '"'
+  end
+  if math.type(value) == "float" and value - value == 0 then
+    local text = ("%.17g"):format(value):gsub("[^%-+0-9e]+", ".")
+    return text:find("[.e]") and text or text .. ".0"
   end
   if type(value) ~= "table" then return tostring(value) end
   local parts = {}
@@ -97,6 +113,19 @@ function Agent:game_over(obs, is_truncated)
   self.is_playing = false
 end
 
+-- What a game gave to `error`, as text: of a table without a text of its own, its fields in order.
+local function message_of(problem)
+  local ok, text = pcall(function()
+    local meta = getmetatable(problem)
+    if type(problem) ~= "table" or type(meta) == "table" and meta.__tostring then return tostring(problem) end
+    local fields = {}
+    for key, value in next, problem do fields[#fields + 1] = ("%s = %s"):format(key, value) end
+    table.sort(fields)
+    return "{" .. table.concat(fields, ", ") .. "}"
+  end)
+  return ok and text or "the game's error is a " .. type(problem) .. " that cannot be shown"
+end
+
 local function after(server, copy, row, ok, problem)
   if ok and coroutine.status(copy.thread) == "suspended" then return end
   for _, agent in ipairs(copy.agents) do if ok and agent.is_playing then ok, problem = false, "play returned without game_over" end end
@@ -104,7 +133,7 @@ local function after(server, copy, row, ok, problem)
     for i, agent in ipairs(copy.agents) do
       if agent.is_playing or i == 1 then
         table.insert(copy.ends, {agent = agent.index, flags = FAILED + (copy.is_new and NEW or 0)})
-        table.insert(server.failures, {row = row + agent.index, message = tostring(problem)})
+        table.insert(server.failures, {row = row + agent.index, message = message_of(problem)})
       end
     end
   end
@@ -287,7 +316,7 @@ function entity_env.serve(game)
     if kind == CLOSE then os.exit(0) end
     server.failures = {}
     local ok, problem = pcall(handlers[kind] or function() error("message " .. kind .. " is not due") end, server, payload)
-    if not ok then send(ERROR, padded(encode({message = tostring(problem)}), " ")) os.exit(1) end
+    if not ok then send(ERROR, padded(encode({message = message_of(problem)}), " ")) os.exit(1) end
   end
 end
 return entity_env

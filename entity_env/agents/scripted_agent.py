@@ -33,6 +33,7 @@ from entity_env.authoring.obs import Obs, answers_to, has_targets, is_same, num_
 from entity_env.core.action_request import choose_in_order, require_in_bounds
 from entity_env.core.observation import Action, Observation
 from entity_env.core.spaces import ActionName
+from entity_env.core.validation import parameters_of
 from entity_env.errors import AnswerError, EntityEnvError, ProtocolError, SchemaError, UsageError
 from entity_env.lazy_imports import np
 
@@ -414,7 +415,7 @@ def _bots_in(module: ModuleType) -> dict[str, Any]:
 
 
 def _takes_seed(source: type) -> bool:
-    return "seed" in inspect.signature(source).parameters
+    return "seed" in parameters_of(source)
 
 
 def _line_in(error: Exception, source: type) -> str:

@@ -21,7 +21,7 @@ from entity_env.authoring.step_timeout import GameHangs, StepTimeout
 from entity_env.core.episode import Episode
 from entity_env.core.seeding import EpisodeSeeds, SeedsFrom
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.validation import require_choice
+from entity_env.core.validation import parameters_of, require_choice
 from entity_env.errors import (
     EntityEnvError,
     GameExit,
@@ -479,7 +479,7 @@ def _parameters_of(play: Callable[..., None], name: str) -> dict[str, inspect.Pa
         )
     if any(map(inspect.isgeneratorfunction, called)):
         raise SchemaError(f"{name}: play must be a plain function, without yield")
-    parameters = inspect.signature(play).parameters
+    parameters = parameters_of(play)
     if "seed" not in parameters:
         raise SchemaError(f"{name}: play must take a keyword argument seed: play(agent, *, seed)")
     return {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -23,6 +22,7 @@ from entity_env.core.environment import Environment
 from entity_env.core.observation import Action, Observation
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.core.validation import parameters_of
 from entity_env.errors import SchemaError
 from entity_env.vec.batch_env.batch_env import BatchEnv
 
@@ -217,4 +217,4 @@ class _EnvCheck(SourceCheck[Environment]):
 
 
 def _takes_seed(env: Environment) -> bool:
-    return "seed" in inspect.signature(env.reset).parameters
+    return "seed" in parameters_of(env.reset)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import reprlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from importlib.util import find_spec
@@ -31,6 +32,29 @@ from entity_env.lazy_imports import np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+def parameters_of(function: Callable[..., object]) -> dict[str, inspect.Parameter]:
+    """The parameters of a call, by name.
+
+    Those of a wrapper (`functools.wraps`); if it passes on all keywords, also of what it wraps.
+    """
+    own = dict(inspect.signature(function, follow_wrapped=False).parameters)
+    wrapped = getattr(function, "__wrapped__", None)
+    if wrapped is None or not any(each.kind is each.VAR_KEYWORD for each in own.values()):
+        return own
+    return {**parameters_of(wrapped), **own}
+
+
+def num_positional(function: Callable[..., object], most: int) -> int:
+    """How many of `most` arguments a call may pass by position; wrappers as above."""
+    own = inspect.signature(function, follow_wrapped=False).parameters.values()
+    if any(each.kind is each.VAR_POSITIONAL for each in own):
+        wrapped = getattr(function, "__wrapped__", None)
+        return most if wrapped is None else num_positional(wrapped, most)
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return min(most, sum(each.kind in by_position for each in own))
+
 
 MISFIT: Final = -1
 """Returned by a kernel that cannot use its arguments and has changed nothing."""

@@ -357,7 +357,11 @@ class VecObs(EntityBatch):
 
     @property
     def is_ready(self) -> NDArray[np.bool_]:
-        """`(num_rows,)` bool: the row has at least one actor."""
+        """`(num_rows,)` bool: the row has at least one actor.
+
+        False for a row that waits, but requests only actions for which it shows no actor: its
+        answer is empty.
+        """
         ready = np.zeros(len(self.reward), dtype=np.bool_)
         for mask in self.action_masks.values():
             ready |= mask.actors.lengths > 0

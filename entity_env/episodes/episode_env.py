@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -21,7 +20,7 @@ from entity_env.core.observation import Action, Observation
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
-from entity_env.core.validation import checked_count, checked_seed, plain_number
+from entity_env.core.validation import checked_count, checked_seed, parameters_of, plain_number
 from entity_env.core.vec_env_base import VEC_ENV_MAKERS, Autoreset
 from entity_env.core.vec_obs import VecActions, VecEnvironment, VecObs
 from entity_env.episodes.record import Record
@@ -271,7 +270,7 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Actions, float, bool]):
     def __init__(self, env: Environment, seed: int = 0) -> None:
         self._seeds = EpisodeSeeds(seed)
         self._env = env
-        self._takes_seed = "seed" in inspect.signature(env.reset).parameters
+        self._takes_seed = "seed" in parameters_of(env.reset)
         self._number = -1
         """Index of the current start."""
         self._reward = 0.0

@@ -154,7 +154,9 @@ def test_bounds_are_legal_although_float32_cannot_hold_them() -> None:
 
 
 def test_bounds_beyond_float32_are_refused() -> None:
-    with pytest.raises(SchemaError, match=r"action 'push' is bounded by \[0\.0, 1e\+300\].*float32"):
+    with pytest.raises(
+        SchemaError, match=r"action 'push' is bounded by \[0\.0, 1e\+300\].*float32"
+    ):
         RogueNet(OBS, {"push": ContinuousActionSpace((0.0,), (1e300,))})
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -24,6 +25,8 @@ from entity_env.core.validation import (
     checked_mask,
     checked_seed,
     mask_rows,
+    num_positional,
+    parameters_of,
     require_choice,
     uses_numba,
 )
@@ -204,3 +207,42 @@ def test_lists_of_settings_are_kept_as_tuples() -> None:
     found = _Settings(names=["a"], sizes=[[1], [2, 3]])
     assert (found.names, found.sizes) == (("a",), ((1,), (2, 3)))
     assert hash(found) == hash(_Settings(names=("a",), sizes=((1,), (2, 3))))
+
+
+def _plain(obs: object, configuration: object = None, *, seed: int = 0) -> None: ...
+
+
+@functools.wraps(_plain)
+def _forwards(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+    _plain(*args, **kwargs)
+
+
+@functools.wraps(_plain)
+def _narrows(obs: object) -> None:
+    _plain(obs, seed=3)
+
+
+@functools.wraps(_narrows)
+def _forwards_the_narrow(*args: Any, level: int = 1, **kwargs: Any) -> None:  # noqa: ANN401
+    _narrows(*args, **kwargs)
+
+
+def _takes_anything(*args: Any, **kwargs: Any) -> None: ...  # noqa: ANN401
+
+
+@pytest.mark.parametrize(
+    ("function", "names", "count"),
+    [
+        (_plain, {"obs", "configuration", "seed"}, 2),
+        (_forwards, {"obs", "configuration", "seed"}, 2),
+        (_narrows, {"obs"}, 1),
+        (_forwards_the_narrow, {"obs", "level"}, 1),
+        (_takes_anything, set(), 2),
+        (functools.partial(_plain, 1), {"configuration", "seed"}, 1),
+    ],
+)
+def test_wrappers_take_their_own_arguments(
+    function: Callable[..., object], names: set[str], count: int
+) -> None:
+    assert {*parameters_of(function)} - {"args", "kwargs"} == names
+    assert num_positional(function, 2) == count

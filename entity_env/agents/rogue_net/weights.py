@@ -170,8 +170,9 @@ class Weights:
 
         Raises:
             CheckpointError: a tensor is missing or unexpected, has the wrong shape or dtype, or
-                numbers that are not finite or above `LARGEST_PARAMETER`; a constant tensor contradicts the configuration; or `operations` refuses
-                the spaces and the configuration.
+                numbers that are not finite or above `LARGEST_PARAMETER`; a constant tensor
+                contradicts the configuration; or `operations` refuses the spaces and the
+                configuration.
         """
         try:
             expected = expected_tensors(self.obs_space, self.action_space, self.config)
@@ -237,9 +238,11 @@ def _faults(expected: Mapping[str, TensorSpec], tensors: Tensors) -> Iterator[st
             )
         elif not np.isfinite(tensor).all():
             yield f"{name} holds numbers that are not finite"
-        elif name.rpartition(".")[2] not in _STATISTICS and tensor.size:
-            if np.abs(tensor).max() > LARGEST_PARAMETER:
-                yield f"{name} holds numbers above {LARGEST_PARAMETER:g}"
+        elif (
+            name.rpartition(".")[2] not in _STATISTICS
+            and np.abs(tensor).max(initial=0) > LARGEST_PARAMETER
+        ):
+            yield f"{name} holds numbers above {LARGEST_PARAMETER:g}"
 
 
 def _contradictions(config: NetConfig, tensors: Tensors) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -20,7 +19,7 @@ from entity_env.core.environment import Environment
 from entity_env.core.episode import MAX_IDLE_EPISODES
 from entity_env.core.observation import Action, Observation
 from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, ActionSpace, ObsSpace
-from entity_env.core.validation import checked_count
+from entity_env.core.validation import checked_count, parameters_of
 from entity_env.core.vec_obs import VecObs
 from entity_env.errors import ProtocolError, UsageError
 from entity_env.interop.gymnasium.padded import IllegalActions
@@ -154,7 +153,7 @@ def _require_unused(source: type[BatchEnv], given: Mapping[str, object]) -> None
 def _limit(source: type[BatchEnv], max_episode_steps: int | None) -> dict[str, object]:
     if max_episode_steps is None:
         return {}
-    if "max_episode_steps" not in inspect.signature(source).parameters:
+    if "max_episode_steps" not in parameters_of(source):
         raise UsageError(
             f"{source.__name__} takes no max_episode_steps: leave it out, or add the parameter"
         )
@@ -167,7 +166,7 @@ class TimeLimited(Environment):
     def __init__(self, make: Callable[[], Environment], max_steps: int) -> None:
         checked_count("max_episode_steps", max_steps)
         self._env = make()
-        self._takes_seed = "seed" in inspect.signature(self._env.reset).parameters
+        self._takes_seed = "seed" in parameters_of(self._env.reset)
         self._max_steps = max_steps
         self._num_steps = 0
 

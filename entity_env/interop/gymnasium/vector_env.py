@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn, SupportsIndex, TypeAlias, cast
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from entity_env.core.episode import MAX_IDLE_EPISODES
 from entity_env.core.spaces import ContinuousActionSpace, SelectEntityActionSpace
-from entity_env.core.validation import require_choice
+from entity_env.core.validation import parameters_of, require_choice
 from entity_env.core.vec_env_base import Autoreset
 from entity_env.core.vec_obs import VecObs
 from entity_env.episodes.episode_env import ResettableVec, Vec
@@ -271,7 +270,7 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
         require_one_agent(vec.num_rows // vec.num_envs)
         require_settings(illegal_actions, render_mode)
         self._vec = cast(ResettableVec, vec)  # has `reset_envs` if autoreset is disabled
-        self._takes_starts = "starts" in inspect.signature(vec.reset).parameters
+        self._takes_starts = "starts" in parameters_of(vec.reset)
         self._entities, self._actions, self._obs = padded(
             self._vec, self._begin_first, max_entities, max_actors, illegal_actions
         )

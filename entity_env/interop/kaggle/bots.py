@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,6 +10,7 @@ from entity_env.agents import Agent, GameAgents, ScriptedAgent
 from entity_env.authoring.action_type import ActionKey
 from entity_env.authoring.game import Game
 from entity_env.authoring.obs import Obs
+from entity_env.core.validation import num_positional
 from entity_env.errors import UsageError
 from entity_env.interop.kaggle.game import KaggleAdapter, KaggleObs, kaggle_env
 
@@ -28,7 +28,7 @@ class KaggleBot(ScriptedAgent):
 
         self._seen: Callable[..., Any] = Struct  # a dict whose items are attributes, too
         self._function = function
-        self._takes = len(inspect.signature(function).parameters)
+        self._takes = num_positional(function, 2)
         self._state = random.Random(seed).getstate()
 
     def choose(self, obs: Obs, *actions: ActionKey) -> object:

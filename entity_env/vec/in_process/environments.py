@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Final
@@ -19,7 +18,7 @@ from entity_env.core.episode_stats import LENGTH, NUMBER, ROW
 from entity_env.core.observation import Observation
 from entity_env.core.seeding import EpisodeSeeds, Run
 from entity_env.core.spaces import ActionName
-from entity_env.core.validation import is_number, must_be_number
+from entity_env.core.validation import is_number, must_be_number, parameters_of
 from entity_env.core.vec_env_base import VEC_ENV_MAKERS
 from entity_env.errors import ProtocolError, SchemaError
 from entity_env.vec.in_process.base import ERROR_METRIC, LocalBatch
@@ -61,7 +60,7 @@ class EnvironmentBatch(LocalBatch):
         self._observation_final_writer = final_writer
         self._shown: list[Any] = [Observation(reward=0.0)] * len(envs)
         """Current observation of each environment, in its own format."""
-        self._takes_seed = "seed" in inspect.signature(self._envs[0].reset).parameters
+        self._takes_seed = "seed" in parameters_of(self._envs[0].reset)
         self._seeds = [EpisodeSeeds(0, env_id) for env_id in envs]
         self._episodes = [_CurrentEpisode() for _ in envs]
         self._next_actions: Iterator[dict[ActionName, Any]] = iter(())

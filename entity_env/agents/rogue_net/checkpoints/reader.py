@@ -138,7 +138,7 @@ def _max_bytes(folder: Path, header: Header) -> int:
 def _read(path: Path, max_bytes: int) -> bytes:
     try:
         return read_file(path, max_bytes)
+    except FileNotFoundError as error:
+        raise CheckpointError(f"cannot read {path}: {error}; copy the whole folder") from error
     except OSError as error:
-        raise CheckpointError(
-            f"cannot read {path}: {error}; the file is missing or incomplete, copy the whole folder"
-        ) from error
+        raise CheckpointError(f"cannot read {path}: {error}") from error

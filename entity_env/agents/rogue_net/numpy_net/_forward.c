@@ -29,7 +29,7 @@ typedef struct {
     int *indices; /* of actors and actees */
     Py_ssize_t num_indices;
     Py_buffer *views; /* open ones */
-    int num_views;
+    int num_views, is_running;
 } Forward;
 
 /* Arrays of an observation: of all types, global features, flags, state, and four of each action. */
@@ -141,7 +141,9 @@ static int read_features(Forward *self, PyObject *own, PyObject *shared, PyObjec
             if (PyErr_Occurred()) PyErr_Clear();
             continue;
         }
+        Py_INCREF(array); /* reading a buffer may run Python, which could change the dict */
         Py_buffer *view = view_of(self, array, 'f', -1, spaces->entities[i].num_features, 0);
+        Py_DECREF(array);
         if (view == NULL) return 0;
         self->counts[i] = (int)view->shape[0];
         self->features[i] = view->buf;
@@ -202,14 +204,15 @@ static int index_of(PyObject *names, PyObject *name) {
     return i < count ? (int)i : -1;
 }
 
-/* `asked` has items (action, actors, actees or None, allowed or None, output). */
+/* `asked` has items (action, actors, actees or None, allowed or None, output). It is a copy: reading a
+   buffer may run Python, which could change the list. */
 static int read_requests(Forward *self, PyObject *asked) {
     const ea_spaces *spaces = ea_spaces_of(self->agent);
-    Py_ssize_t used = 0;
+    Py_ssize_t used = 0, num_asked = PyTuple_GET_SIZE(asked);
     memset(self->requests, 0, sizeof(ea_request) * (size_t)spaces->num_actions);
     for (int i = 0; i < spaces->num_actions; i++) self->outputs[i] = NULL;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(asked); i++) {
-        PyObject *item = PyList_GET_ITEM(asked, i);
+    for (Py_ssize_t i = 0; i < num_asked; i++) {
+        PyObject *item = PyTuple_GET_ITEM(asked, i);
         if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != 5) return 0;
         int action = index_of(self->actions, PyTuple_GET_ITEM(item, 0));
         if (action < 0 || self->outputs[action] != NULL) return 0;
@@ -233,17 +236,17 @@ static int read_requests(Forward *self, PyObject *asked) {
         self->outputs[action] = output->buf;
     }
     const int *at = self->indices; /* which no longer moves */
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(asked); i++) {
-        ea_request *request = &self->requests[index_of(self->actions, PyTuple_GET_ITEM(PyList_GET_ITEM(asked, i), 0))];
+    for (Py_ssize_t i = 0; i < num_asked; i++) {
+        ea_request *request = &self->requests[index_of(self->actions, PyTuple_GET_ITEM(PyTuple_GET_ITEM(asked, i), 0))];
         request->actors = at, at += request->num_actors;
         request->actees = at, at += request->num_actees;
     }
     return 1;
 }
 
-static int decide(Forward *self, PyObject *const *arguments, double temperature) {
+static int decide(Forward *self, PyObject *const *arguments, PyObject *asked, double temperature) {
     const ea_spaces *spaces = ea_spaces_of(self->agent);
-    PyObject *own = arguments[0], *shared = arguments[1], *flags = arguments[2], *asked = arguments[3];
+    PyObject *own = arguments[0], *shared = arguments[1], *flags = arguments[2];
     Py_buffer *state = NULL;
     int state_size = ea_state_size(self->agent);
     ea_obs obs;
@@ -276,11 +279,19 @@ static PyObject *forward_decide(Forward *self, PyObject *const *arguments, Py_ss
             PyExc_TypeError, "expected a dict, an array, an array or None, a list, a number, an array or None"
         );
     }
-    if (self->num_views) Py_RETURN_FALSE; /* a buffer of the running decision asks for another one */
+    if (self->is_running) Py_RETURN_FALSE; /* a buffer of the running decision asks for another one */
     double temperature = PyFloat_AsDouble(arguments[4]);
     if (temperature == -1.0 && PyErr_Occurred()) return NULL;
-    int is_done = decide(self, arguments, temperature);
-    while (self->num_views) PyBuffer_Release(&self->views[--self->num_views]);
+    PyObject *asked = PyList_AsTuple(arguments[3]);
+    if (asked == NULL) return NULL;
+    int is_done = 0;
+    if (!self->is_running) { /* the temperature may have run Python */
+        self->is_running = 1;
+        is_done = decide(self, arguments, asked, temperature);
+        while (self->num_views) PyBuffer_Release(&self->views[--self->num_views]);
+        self->is_running = 0;
+    }
+    Py_DECREF(asked);
     return PyBool_FromLong(is_done);
 }
 

@@ -121,8 +121,7 @@ def load_checkpoint(path: str | Path, policy: Policy | None = None) -> Checkpoin
     training can start from the network, but the run cannot be resumed.
 
     Args:
-        policy: a network of your own class, to load the tensors into; required for its checkpoints,
-            ignored for others.
+        policy: a network to load the tensors into; required for checkpoints of your own class.
 
     Raises:
         CheckpointError: the file is missing or damaged, or its tensors do not fit its description
@@ -131,12 +130,13 @@ def load_checkpoint(path: str | Path, policy: Policy | None = None) -> Checkpoin
     """
     found = find_network(Path(path))
     if is_enn_checkpoint(found) or is_agent_file(found):
-        return Checkpoint(_net(read_network(found), found), path=found)
+        weights = read_network(found)
+        return Checkpoint(_net(weights, found, policy), path=found)
     header, files = read_checkpoint(found, MODEL, OPTIMIZER)
     if policy is not None and isinstance(header.config, OwnNetConfig):
-        net = _filled(policy, files[MODEL], found)
+        net = _filled(policy, _tensors(files[MODEL], found / MODEL), found)
     else:
-        net = _net(read_model(found, header, files[MODEL]), found)
+        net = _net(read_model(found, header, files[MODEL]), found, policy)
     optimizer = _tensors(files[OPTIMIZER], found / OPTIMIZER) if OPTIMIZER in files else {}
     return Checkpoint(net, header.training, optimizer, found)
 
@@ -227,20 +227,27 @@ class _OwnStart:
                 f"{self.found} was trained for a different game: {listed(differing)}. A network "
                 "of a class of your own cannot be adapted"
             )
-        made = _filled(self.policy(obs_space, action_space), self.content, self.found)
+        tensors = _tensors(self.content, self.found / MODEL)
+        made = _filled(self.policy(obs_space, action_space), tensors, self.found)
         made.origin = {"init_from": {**_identity(self.found), "changes": []}}
         return made
 
 
-def _filled(policy: Policy, content: bytes, found: Path) -> Policy:
+def _filled(policy: Policy, tensors: Mapping[str, Tensor], found: Path) -> Policy:
     try:
-        policy.load_state_dict(_tensors(content, found / MODEL))
+        policy.load_state_dict(tensors)
     except RuntimeError as error:
         raise CheckpointError(f"{found} does not fit the network: {error}") from error
     return policy
 
 
-def _net(weights: Weights, found: Path) -> Policy:
+def _net(weights: Weights, found: Path, policy: Policy | None = None) -> Policy:
+    if policy is not None:
+        require_same_net(weights.config, policy.net_config, str(found))
+        spaces = (weights.obs_space, weights.action_space), (policy.obs_space, policy.action_space)
+        if differs := differences(*spaces):
+            raise CheckpointError(f"{found} does not fit the network: {'; '.join(differs)}")
+        return _filled(policy, as_tensors(weights.tensors), found)
     try:
         return policy_of(weights)
     except SchemaError as error:

@@ -239,6 +239,7 @@ class Heads(NamedTuple):
                 masks[name],
                 find,
                 places,
+                found,
             )
         return found
 
@@ -251,10 +252,14 @@ def _dependent(
     mask: VecActionMask,
     find: Callable[[ActionName, VecActionMask], Choices],
     places: dict[ActionName, Choices],
+    found: Mapping[ActionName, ActionDistribution],
 ) -> DependentDistribution:
     before = list(conditioning.choices.items())[-1][0]
 
     def make(chosen: Mapping[ActionName, Tensor]) -> ActionDistribution:
+        for other, _ in conditioning.choices.items():
+            if other not in places:  # the distribution of an earlier action was not made
+                found[other].given(chosen)
         narrow = narrowed(mask, chosen[before].detach().cpu().numpy())
         places[name] = choices = find(name, narrow)
         actors = x.gather(choices.packed)

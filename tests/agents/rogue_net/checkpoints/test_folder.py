@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -425,3 +426,33 @@ def test_no_pickle(tmp_path: Path) -> None:
     torch.save({"a": torch.zeros(1)}, tmp_path / "c" / checkpoint_folder.MODEL)
     with pytest.raises(CheckpointError, match="cannot read"):
         load_checkpoint(tmp_path / "c")
+
+
+def test_a_given_network_gets_the_tensors(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, _net(1))
+    mine = _net(2)
+    assert load_checkpoint(tmp_path, policy=mine).net is mine
+    assert _is(mine, _net(1))
+
+
+def test_a_given_network_of_another_size_is_refused(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, _net(1))
+    net = _net()
+    other = RogueNet(net.obs_space, net.action_space, replace(net.config, d_model=64))
+    with pytest.raises(CheckpointError, match="its d_model is"):
+        load_checkpoint(tmp_path, policy=other)
+    other = RogueNet(net.obs_space, {}, net.config)
+    with pytest.raises(CheckpointError, match="does not fit the network"):
+        load_checkpoint(tmp_path, policy=other)
+
+
+def test_only_missing_files_are_called_missing(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, _net())
+    model = tmp_path / "model.safetensors"
+    model.unlink()
+    with pytest.raises(CheckpointError, match="copy the whole folder"):
+        load_checkpoint(tmp_path)
+    model.mkdir()
+    with pytest.raises(CheckpointError, match="cannot read") as caught:
+        load_checkpoint(tmp_path)
+    assert "copy the whole folder" not in str(caught.value)

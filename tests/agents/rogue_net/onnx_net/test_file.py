@@ -385,7 +385,7 @@ def test_a_network_that_overflows_is_refused(tmp_path: Path) -> None:
         name: np.full_like(each, 1e38) if name.endswith("weight") else each
         for name, each in weights.tensors.items()
     }
-    with pytest.raises(CheckpointError, match="computes (nan|inf) for"):
+    with pytest.raises(CheckpointError, match=r"computes (nan|inf) for"):
         write_onnx(tmp_path / "x.onnx", replace(weights, tensors=tensors))
     assert not list(tmp_path.iterdir())
 

@@ -12,14 +12,21 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from benchmarks.peers.network_vectors import random_weights
+from entity_env.agents.rogue_net import NeuralAgent
 from entity_env.agents.rogue_net.action_index import Actees, find_choices
 from entity_env.agents.rogue_net.batch_layout import Layout, ObsBatch, lay_out
 from entity_env.agents.rogue_net.torch_net import tensors as torch_tensors
-from entity_env.agents.rogue_net.torch_net.distributions import CategoricalDistribution
+from entity_env.agents.rogue_net.torch_net.distributions import (
+    CategoricalDistribution,
+    sample_actions,
+)
 from entity_env.agents.rogue_net.torch_net.heads import SelectEntityHead
+from entity_env.agents.rogue_net.torch_net.mlp import policy_of
 from entity_env.agents.rogue_net.torch_net.transformer import EncodedEntities
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.vec_obs import VecSelectEntityActionMask
+from tests.page.test_network import DEPENDENT_CONFIGS, dependent_observation
 
 NAMES = ("A", "B")
 COUNTS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=1, max_size=6).filter(
@@ -199,3 +206,24 @@ def test_actees_know_their_slots() -> None:
     assert actees.slots.tolist() == [0, 1, 6, 7, 8]
     assert actees.source.tolist() == [0, 1, 0, 0, 0, 0, 2, 3, 4]
     assert actees.actor_slots.tolist() == [0, 4, 5]
+
+
+def test_a_distribution_needs_only_the_samples_of_earlier_actions() -> None:
+    """It does not matter whether the distributions of these actions were made before."""
+    obs_space, actions, config = DEPENDENT_CONFIGS["entities"]
+    weights = random_weights((obs_space, actions), config)
+    agent = NeuralAgent.of(weights, greedy=True)
+    batch = agent._batch_of(dependent_observation((obs_space, actions), 2))
+    net = policy_of(weights)
+    with torch.no_grad():
+        in_order, _ = net.distributions(batch)
+        chosen, known = sample_actions(in_order, greedy=True, generator=None)
+        for name, expected in known.items():
+            if not actions[name].given:
+                continue
+            alone = net.distributions(batch)[0][name].given(chosen)
+            found = [getattr(each, "logprobs", None) for each in (alone, expected)]
+            if found[0] is not None and found[1] is not None:
+                assert torch.equal(*found)
+            else:
+                assert torch.equal(alone.best(), expected.best())
