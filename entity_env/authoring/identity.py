@@ -74,6 +74,14 @@ def about_game(game: Game) -> dict[str, object]:
     }
 
 
+def game_of(about: Mapping[str, object]) -> dict[str, str | int]:
+    """Name and identity of the game in a `run.json`, as `.agent` files keep them; {} if unknown."""
+    identity, name = about.get("identity"), about.get("game_name")
+    if not isinstance(identity, Mapping) or not isinstance(name, str):
+        return {}
+    return {"name": name, **identity}
+
+
 def all_settings(game: Game) -> dict[str, object]:
     """The settings of a game that have a value, including defaults."""
     defaults = {name: each.default for name, each in game.parameters.items()}

@@ -128,6 +128,15 @@ PresetName: TypeAlias = Annotated[
 LookName: TypeAlias = Annotated[
     str | None, CliOption("Look that draws the game.", metavar="FILE.py|MODULE:NAME")
 ]
+Renames: TypeAlias = Annotated[
+    tuple[str, ...],
+    CliOption(
+        "Use OURS, a name in the game, for what a trained agent knows as THEIRS: an entity, "
+        "feature, action or choice. May be repeated.",
+        name="--rename",
+        metavar="THEIRS=OURS",
+    ),
+]
 Greedy: TypeAlias = Annotated[
     bool | None,
     CliOption(
@@ -143,6 +152,17 @@ IsOpened: TypeAlias = Annotated[
         name="--open/--no-open",
     ),
 ]
+
+
+def names_of(pairs: Sequence[str]) -> dict[str, str]:
+    """The game's names by those of a network, from the texts of `--rename`."""
+    found = {}
+    for pair in pairs:
+        theirs, _, ours = pair.partition("=")
+        if not (theirs and ours):
+            raise UsageError(f"--rename needs THEIRS=OURS, got {pair!r}")
+        found[theirs] = ours
+    return found
 
 
 def any_seed() -> int:
@@ -182,19 +202,14 @@ class AgentOptions:
     adapt: bool = False
     """Let trained agents play a game with more entities and features than they were trained on;
     they ignore the additions."""
-    rename: Annotated[tuple[str, ...], CliOption(metavar="THEIRS=OURS")] = ()
-    """Use OURS, a name in the game, for what trained agents know as THEIRS: an entity, feature,
-    action or choice. May be repeated."""
+    rename: Renames = ()
 
     def __post_init__(self) -> None:
-        for pair in self.rename:
-            theirs, _, ours = pair.partition("=")
-            if not (theirs and ours):
-                raise UsageError(f"--rename needs THEIRS=OURS, got {pair!r}")
+        names_of(self.rename)
 
     @property
     def load(self) -> AgentLoader:
-        names = dict(pair.split("=", 1) for pair in self.rename)
+        names = names_of(self.rename)
         return AgentLoader(self.greedy, self.temperature, self.adapt, names or None)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from typing import Any, Final, TypeAlias
 import click
 
 from entity_env.agents.ppo import PPOConfig
+from entity_env.agents.ppo.config import closest_setting
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.agents.training.tracking.runs import RUN_FILE, read_about
 from entity_env.agents.training.tracking.settings_file import (
@@ -34,12 +36,14 @@ _Text: TypeAlias = str | list[str]
 
 _TRAINER: Final = {each.name for each in fields(PPOConfig)}
 _NET: Final = {each.name for each in fields(RogueNetConfig)}
-_BEGINS: Final = {"init_from", "adapt"}
+_BEGINS: Final = {"init_from", "adapt", "rename"}
 """Options for the start of a run; a resumed run already has a network."""
 _OF_THE_CALL: Final = {
     *("config", "set_train", "resume", "out", "until", "time_of", "help", "seeds", "jobs")
 }
 """Options that a resumed run does not take over."""
+_CLOSE: Final = 0.8
+"""Similarity from which on a wrong option means one of this command, and no setting."""
 _SET: Final = "set"
 _TYPED: Final = "entity_env.typed"
 _GIVEN: Final = "entity_env.given"
@@ -152,7 +156,11 @@ class RunParser(CommandParser):
         try:
             rest = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if setting := _setting_of(error.option_name):
+            option, setting = error.option_name, _setting_of(error.option_name)
+            close = difflib.get_close_matches(option, error.possibilities or (), 1, _CLOSE)
+            if not setting and not close and (found := _option_of(option, self)):
+                raise UsageError(f"no option {option}; did you mean {found}?") from error
+            if setting:
                 raise UsageError(
                     f"{error.option_name} is a setting of the trainer: --set-train {setting}=VALUE"
                     "; --set-train help lists them"
@@ -179,6 +187,15 @@ def _setting_of(option: str) -> str:
         if each in _NET:
             return f"net.{each}"
     return ""
+
+
+def _option_of(option: str, command: click.Command) -> str:
+    """The option, or setting of the trainer, that a text such as --lr seems to mean, or ""."""
+    setting = closest_setting(option.lstrip("-").replace("-", "_"), _TRAINER)
+    for param in command.params:
+        if setting and param.name == setting:
+            return max(param.opts, key=len)
+    return f"--set-train {setting}=VALUE" if setting else ""
 
 
 def given_settings(context: click.Context) -> GivenSettings:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 from entity_env.agents.ppo import Callback, PPOConfig, TrainProgress, TrainResult, TrainState
 from entity_env.agents.rogue_net import RogueNetConfig, read_network
+from entity_env.agents.rogue_net.adapt import renamed
 from entity_env.agents.rogue_net.checkpoints.folder import SUBFOLDER, find_checkpoint, read_header
 from entity_env.agents.rogue_net.config import require_same_net
 from entity_env.agents.rogue_net.transfer import require_transferable
@@ -38,7 +39,15 @@ from entity_env.cli.game_errors import game_errors, load_error
 from entity_env.cli.load_game import nearest
 from entity_env.cli.named import remember
 from entity_env.cli.opponents import make_pool
-from entity_env.cli.options import CopyOptions, Failures, RayAddress, Steps, default_workers
+from entity_env.cli.options import (
+    CopyOptions,
+    Failures,
+    RayAddress,
+    Renames,
+    Steps,
+    default_workers,
+    names_of,
+)
 from entity_env.core.validation import Range, num_cores
 from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import CheckpointError, ReplayError, UsageError, shown
@@ -264,6 +273,7 @@ class Origin:
     adapt: bool = False
     """With --init-from, if the game has changed: new parts start untrained, removed parts are
     dropped."""
+    rename: Renames = ()
     stay_close: Annotated[
         float | None, CliOption(default="0.2, falling to 0 by half of the run", of=PPOConfig)
     ] = None
@@ -273,6 +283,8 @@ class Origin:
         """Raises `UsageError` for options that exclude each other."""
         if self.init_from is None and self.adapt:
             raise UsageError("--adapt goes with --init-from: name the run to start from")
+        if self.init_from is None and self.rename:
+            raise UsageError("--rename goes with --init-from: name the run to start from")
         if self.init_from is not None and resume:
             raise UsageError(
                 "--init-from begins a new run, --resume continues the run in --out: leave out "
@@ -285,7 +297,8 @@ class Origin:
 
     @cached_property
     def _weights(self) -> Weights:
-        return read_network(self.init_from or "")
+        weights, names = read_network(self.init_from or ""), names_of(self.rename)
+        return renamed(weights, names) if names else weights
 
     def changes(self, game: Game) -> list[str]:
         """Additions and removals in the game since the network was trained, one sentence each.
@@ -344,7 +357,8 @@ class Origin:
         net = config.net
         if isinstance(net, RogueNetConfig):
             net = replace(net, value_scale=config.norm_returns)
-        return initialized_from(self.init_from, adapt=self.adapt, net=net)
+        names = names_of(self.rename)
+        return initialized_from(self.init_from, adapt=self.adapt, names=names, net=net)
 
     def resolved(self) -> Origin:
         """With absolute paths, for other working folders."""

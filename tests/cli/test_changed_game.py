@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from entity_env.agents.rogue_net import RogueNet, RogueNetConfig, read_network
+from entity_env.agents.rogue_net.checkpoints.agent_file import write_agent
 from entity_env.agents.training.tracking.comparison import mixed_rules, since_run
-from entity_env.agents.training.tracking.runs import TrainingRun
+from entity_env.agents.training.tracking.runs import TrainingRun, read_about
+from entity_env.authoring.identity import identity_of
 from entity_env.cli import main
 from entity_env.games import cherry_pick, snake
 from tests.cli.commands.test_replay import GAME
@@ -94,6 +98,42 @@ def test_where_nothing_is_known_nothing_is_said(tmp_path: Path, content: str | N
     assert since_run(Path("random"), snake) == ""
     assert since_run(Path("x" * 5000), snake) == ""
     assert since_run(Path("a\0b"), snake) == ""
+
+
+def test_an_agent_file_knows_its_game(tmp_path: Path) -> None:
+    net = RogueNet(snake.obs_space(), snake.action_space(), RogueNetConfig(d_model=8, n_head=1))
+    path = tmp_path / "x.agent"
+    for game, words in (
+        ({}, ""),
+        ({"name": "snake", **identity_of(snake)}, ""),
+        ({"name": "snake", "sha256": "0" * 64}, "source digest 000000000000, now "),
+        ({"name": "other", "sha256": "0" * 64}, ""),
+    ):
+        write_agent(path, replace(net.weights(), game=game))
+        found = since_run(path, snake)
+        assert found.startswith(f"the game has changed since {path} was trained: {words}") or not (
+            words or found
+        )
+    path.write_bytes(b"damaged")
+    assert since_run(path, snake) == ""
+
+
+@pytest.mark.slow
+def test_export_keeps_the_game_and_play_compares_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(GAME)
+    stderr("train", "mine.py", *SMALL, "--steps=32", "--out=a")
+    shown = CliRunner().invoke(main, ["export", "a", "x.agent"]).stdout
+    assert "\ntrained for dots" in shown
+    identity = read_about(Path("a"))["identity"]
+    assert read_network("x.agent").game == {"name": "dots", **identity}
+    assert read_network("a").game == {"name": "dots", **identity}
+    play = ("eval", "mine.py", "--agent=x.agent", "--episodes=1")
+    assert "changed" not in stderr(*play)
+    Path("mine.py").write_text(GAME + "# other rules\n")
+    assert "the game has changed since x.agent was trained: source digest " in stderr(*play)
 
 
 def test_another_game_has_not_changed(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from entity_env.agents.training.run_folder import require_new_run, run_folder
 from entity_env.agents.training.tracking.progress import Losses, TrainProgress, TrainResult
 from entity_env.agents.training.tracking.run_writer import curve_writer, end_run, write_run
 from entity_env.agents.training.tracking.runs import TrainingRun
+from entity_env.authoring.identity import game_of
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import ActionSpace, ContinuousActionSpace
 from entity_env.errors import TrainingDivergedError, UsageError
@@ -133,6 +134,7 @@ def _fit(
         described = TrainingRun(Path())
         if run.out is not None:
             require_new_run(run.out, can_resume=False)
+            run.game = game_of(about)
             described = write_run(run.out, run.config, 0, {**run.about(), **about})
         with curve_writer(run.out) as write_curves, torch.random.fork_rng(devices=[]):
             torch.manual_seed(run.config.seed)  # for dropout
@@ -187,6 +189,8 @@ class _Cloning:
         """Metrics of the best network."""
         self._best: dict[str, Tensor] | None = None
         self._is_saved = False
+        self.game: Mapping[str, object] = {}
+        """Name and identity of the game, for checkpoints; see `Weights`."""
         self._started = self._saved_at = time.monotonic()
         self.progress = TrainProgress(0, config.epochs * len(self.train))
 
@@ -280,6 +284,7 @@ class _Cloning:
         if self._is_saved or self._best is None or self.out is None:
             return
         training = {"clone": self.config.to_json(), "epoch": self.best_epoch, **self.about()}
+        training |= {"game": self.game} if self.game else {}
         present = copy.deepcopy(self.net.state_dict())
         self.net.load_state_dict(self._best)
         save_checkpoint(self.out / SUBFOLDER, self.net, training=training)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, RogueNetConfig, stored_net
 from entity_env.agents.training.presets import GameFigures, named_preset, preset_for
-from entity_env.agents.training.schedule import Schedule
+from entity_env.agents.training.schedule import Schedule, reached_step
 from entity_env.agents.training.tracking.settings_file import read_settings
 from entity_env.core.validation import OneOf, Range, check_settings, settings_of
 from entity_env.core.vec_env_base import require_vec_env
@@ -35,6 +35,13 @@ NETS: Final[Mapping[str, type[RogueNetConfig | MLPConfig | CNNConfig]]] = {
     "cnn": CNNConfig,
 }
 NET_KIND: Final = "kind"
+_LEAST_WORD: Final = 4
+"""Fewest letters of a part of a name by which a setting is recognized."""
+_ELSEWHERE: Final = {
+    "num_envs": "the environments have their number: --num-envs, in Python VecEnv(game, num_envs)",
+    "num_workers": "the environments have workers: --num-workers, in Python VecEnv(num_workers=)",
+}
+"""Names that are settings of something else."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +170,13 @@ class PPOConfig:
     repeat the run bit for bit. A number of steps = the run uses torch up to that step; this repeats
     a run with this `compiled_from_step` in its `run.json`. Several ranks always wait."""
 
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *args: object, **settings: object) -> PPOConfig:
+            """Refuses unknown names with a hint, which the dataclass would not give."""
+            _require_known(settings)
+            return super().__new__(cls)
+
     def __post_init__(self) -> None:
         check_settings(self)
         if self.learning_rate == 0:
@@ -182,7 +196,7 @@ class PPOConfig:
             time_fraction: elapsed fraction of the run's time before its rollout, see
                 `TrainProgress`. Schedules follow the larger of this and the fraction of steps.
         """
-        reached = max(step, time_fraction * self.total_steps)
+        reached = reached_step(step, self.total_steps, time_fraction)
         left = 1 - reached / self.total_steps
         found = {each.name: getattr(self, each.name) for each in fields(self)}
         for name in SCHEDULED:
@@ -418,14 +432,40 @@ def _whole(name: str, value: object) -> object:
     return int(value) if value.is_integer() else value
 
 
-def _require_known(settings: Mapping[str, object]) -> None:
+def _require_known(settings: Iterable[str]) -> None:
     known = {each.name for each in fields(PPOConfig)}
     if unknown := sorted(set(settings) - known):
         raise _unknown(unknown[0], sorted(known))
 
 
-def _unknown(name: str, known: Iterable[str]) -> UsageError:
-    names = list(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"the settings are {names}"
+def _unknown(name: str, known: Collection[str]) -> UsageError:
+    close = closest_setting(name, known)
+    hint = f"did you mean {close}?" if close else f"the settings are {', '.join(known)}"
+    if name in _ELSEWHERE:
+        hint = _ELSEWHERE[name]
     return UsageError(f"there is no setting {name!r}; {hint}")
+
+
+def closest_setting(name: str, known: Collection[str]) -> str:
+    """The setting that a wrong name seems to mean, such as `net.memory` or `gamma`, or "".
+
+    Initials, as in lr, and single words of a name count, too.
+    """
+    of_net = sorted({each.name for kind in NETS.values() for each in fields(kind)})
+    if name in of_net:
+        return f"net.{name}"
+    own = name.rpartition(".")[2]
+    ends = {each: each.rpartition(".")[2] for each in known}
+    for meant in (
+        [each for each, end in ends.items() if own == _initials(end)],
+        [each for each, end in ends.items() if len(own) >= _LEAST_WORD and own in end],
+    ):
+        if len(meant) == 1:
+            return meant[0]
+    names = [*known, *(f"net.{each}" for each in of_net)]
+    return next(iter(difflib.get_close_matches(name, names, n=1)), "")
+
+
+def _initials(name: str) -> str:
+    words = name.split("_")
+    return "".join(word[:1] for word in words) if len(words) > 1 else ""

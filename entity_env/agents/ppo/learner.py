@@ -78,6 +78,7 @@ class Learner:
         update: number of rollouts used so far.
         num_episodes: number of finished episodes so far.
         elapsed_s: wall-clock seconds of training so far.
+        game: name and identity of the game, for checkpoints; see `Weights`.
     """
 
     net: Policy
@@ -89,6 +90,7 @@ class Learner:
     num_episodes: int = 0
     elapsed_s: float = 0.0
     returns: ReturnStatistics = field(default_factory=ReturnStatistics)
+    game: Mapping[str, object] = field(default_factory=dict)
 
 
 def new_learner(
@@ -142,6 +144,7 @@ def save_learner(
             "rng": learner.rng.bit_generator.state,
             "returns": [learner.returns.mean, learner.returns.square, learner.returns.count],
             **({} if notes is None else {"notes": dict(notes)}),
+            **({"game": dict(learner.game)} if learner.game else {}),
         },
         optimizer=optimizer,
     )

@@ -32,7 +32,7 @@ from entity_env.agents.training.network import MakePolicy
 from entity_env.agents.training.peers import Peers, require_same_run
 from entity_env.agents.training.process import HeldInterrupt
 from entity_env.agents.training.rollout_buffer import Rollout
-from entity_env.agents.training.schedule import Schedule
+from entity_env.agents.training.schedule import Schedule, reached_step
 from entity_env.agents.training.tracking.progress import (
     EpisodeFigures,
     EpisodeMeter,
@@ -56,6 +56,7 @@ from entity_env.agents.training.tracking.run_writer import (
 from entity_env.agents.training.tracking.runs import TrainingRun
 from entity_env.agents.training.tracking.time_limit import TIME_FRACTION, TimeLimit
 from entity_env.authoring.game_traceback import add_note, text_of
+from entity_env.authoring.identity import game_of
 from entity_env.core.spaces import differences, listed, spaces_to_json
 from entity_env.core.validation import metric_problem
 from entity_env.core.vec_obs import EntityBatch, VecEnvironment, VecObs
@@ -281,6 +282,7 @@ class Run(TrainState):
         """Writes `run.json`; returns the writer of the curves."""
         step, net = self.learner.step, self.net
         about = about_training(self.vec, net, self.peers.size, given)
+        self.learner.game = game_of(about)
         self._described = write_run(self.written, self.config, step, about)
         self.progress = replace(self.progress, random_play=self._described.random_play)
         return curve_writer(self.written, step, self.recorders, self._described)
@@ -353,9 +355,9 @@ class Run(TrainState):
 
     def _awaits_teacher(self, time_fraction: float) -> bool:
         """True if the policy stays close to the teacher later in the run, which must remember."""
-        weight, reached = self.config.stay_close, self.learner.step / self.config.total_steps
-        fraction = max(reached, time_fraction)
-        return isinstance(weight, Schedule) and not weight.is_zero_after(fraction)
+        weight, total = self.config.stay_close, self.config.total_steps
+        reached = reached_step(self.learner.step, total, time_fraction)
+        return isinstance(weight, Schedule) and not weight.is_zero_after(reached / total)
 
     def _now(self, num_decisions: int, time_fraction: float) -> CurrentConfig:
         """Settings of an update; `norm_entropy` divides `ent_coef` by random play's entropy."""

@@ -49,6 +49,37 @@ def space_changes(old: Spaces, new: Spaces) -> list[str]:
     ]
 
 
+def rename_hint(old: Spaces, new: Spaces) -> str:
+    """How to give a network the game's new names, if it seems that only names have changed.
+
+    They seem to have if one name is gone where another one is new; "" otherwise.
+    """
+    (old_obs, old_actions), (new_obs, new_actions) = old, new
+    both = [
+        (old_obs.global_features, new_obs.global_features),
+        ([*old_obs.entities], [*new_obs.entities]),
+        ([*old_actions], [*new_actions]),
+    ]
+    entities, actions = new_obs.entities.keys(), new_actions.keys()
+    both += [
+        (old_obs.entities[name].features, new_obs.entities[name].features)
+        for name in old_obs.entities.keys() & entities
+    ]
+    both += [
+        (labels_of(old_actions[name]), labels_of(new_actions[name]))
+        for name in old_actions.keys() & actions
+    ]
+    pairs: dict[str, str] = {}
+    for before, after in both:
+        found = NameChanges(before, after)
+        if len(found.gone) == len(found.added) == 1:
+            pairs[found.gone[0]] = found.added[0]
+    if not pairs:
+        return ""
+    words = " ".join(f"--rename {theirs}={ours}" for theirs, ours in sorted(pairs.items()))
+    return f"if only names have changed: {words} (in Python names={dict(sorted(pairs.items()))})"
+
+
 class NameChanges:
     """Names or columns in the old game and in the new one."""
 

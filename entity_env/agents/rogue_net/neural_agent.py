@@ -19,6 +19,7 @@ from entity_env.agents.policy_agent import EpisodeMemory, PolicyAgent, past_step
 from entity_env.agents.rogue_net.action_index import Samples
 from entity_env.agents.rogue_net.adapt import FeatureAdaptor, unadaptable
 from entity_env.agents.rogue_net.batch_layout import Batch, visible_entities
+from entity_env.agents.rogue_net.changes import rename_hint
 from entity_env.agents.rogue_net.checkpoints.reader import read_network
 from entity_env.agents.rogue_net.memory import Past, RowStates
 from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
@@ -386,6 +387,8 @@ class TrainedAgent(PolicyAgent):
 
     def _refusal(self, found: Sequence[str], game: Spaces) -> str:
         mend = f"Play it with the game that it was trained on, or {self._retraining(game)}"
+        if hint := rename_hint(self._spaces, game):
+            mend = f"{hint[0].upper()}{hint[1:]}. {mend}"
         if not unadaptable(self._spaces, game):
             mend += "; load_agent(..., adapt=True) leaves out the rest (--adapt)"
         (obs_space, actions), (game_obs, game_actions) = self._spaces, game

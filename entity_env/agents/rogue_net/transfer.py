@@ -30,6 +30,7 @@ from entity_env.agents.rogue_net.changes import (
     NameChanges,
     is_same_kind,
     labels_of,
+    rename_hint,
     space_changes,
 )
 from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, RogueNetConfig, state_width
@@ -103,9 +104,12 @@ def require_transferable(old: Weights, spaces: Spaces, *, adapt: bool, where: st
     if not found:
         return _untrained(old, spaces)
     if not adapt:
+        hint = rename_hint(theirs, spaces)
+        renames = f"{hint[0].upper()}{hint[1:]}. " if hint else ""
         raise CheckpointError(
-            f"{where} was trained for a different game: {listed(found)}. Add --adapt (in Python "
-            "adapt=True): parts in both games are kept, and only new parts start untrained"
+            f"{where} was trained for a different game: {listed(found)}. {renames}Add --adapt "
+            "(in Python adapt=True): parts in both games are kept, and only new parts start "
+            "untrained"
         )
     if problem := untransferable(theirs, spaces):
         raise CheckpointError(f"{where} {problem}")

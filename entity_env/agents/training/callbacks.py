@@ -99,8 +99,7 @@ class TrainState(ABC):
         """Sets the elapsed fraction (0 to 1) of the run's time, for schedules from the next update.
 
         Schedules use the larger of this and the fraction of steps done. Replaces the fraction
-        measured by the clock. In a process group all ranks must call this, and rank 0's value
-        counts.
+        measured by the clock. In a process group, only rank 0's call counts.
 
         Raises:
             UsageError: the fraction is outside 0 to 1.

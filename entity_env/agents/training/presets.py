@@ -144,12 +144,30 @@ horizon longer than an episode, values would consist only of such estimates.
 """
 
 
+class Reason(NamedTuple):
+    """Why a setting has its default, as a sentence.
+
+    Args:
+        setting: its name, such as `gamma` or `net.n_layer`.
+    """
+
+    text: str
+    setting: str
+    value: object
+
+    def holds(self, config: object) -> bool:
+        """True if the setting has this value in a `PPOConfig`."""
+        for name in self.setting.split("."):
+            config = getattr(config, name, None)
+        return config == self.value
+
+
 class Defaults(NamedTuple):
-    """Number of environments, fields of `PPOConfig`, and reasons for some of them as sentences."""
+    """Number of environments, fields of `PPOConfig`, and reasons for some of them."""
 
     num_envs: int
     settings: dict[str, Any]
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -224,11 +242,12 @@ class Preset:
         if seen.is_cut and "gamma" not in kept:
             low, high = _CUT_GAMMAS
             settings["gamma"] = round(max(low, min(1 - 1 / seen.mean_length, high)), 4)
-            reasons.append(f"gamma {settings['gamma']:g}: episodes are truncated, not terminated")
+            why = f"gamma {settings['gamma']:g}: episodes are truncated, not terminated"
+            reasons.append(Reason(why, "gamma", settings["gamma"]))
         if "net" not in settings:
-            changes, why = _for_entities(num_agents, seen, remembers=remembers)
+            changes, more = _for_entities(num_agents, seen, remembers=remembers)
             settings |= changes
-            reasons += why
+            reasons += more
         return Defaults(num_envs, settings | kept, tuple(reasons))
 
     def _rollouts(
@@ -240,8 +259,8 @@ class Preset:
         *,
         remembers: bool,
         is_limited: bool,
-    ) -> tuple[int, dict[str, int], str]:
-        """Number of environments, settings of the rollouts, and a sentence about them.
+    ) -> tuple[int, dict[str, int], Reason]:
+        """Number of environments, settings of the rollouts, and the reason for their sizes.
 
         Args:
             total_steps: number of decisions for which rollouts are planned.
@@ -258,8 +277,8 @@ class Preset:
             num_envs = num_envs or most
             num_steps = num_steps or max(least_steps, round(size / (num_envs * per_step)))
             why = "random play took too long to measure the length of episodes"
-            rollouts = {"num_steps": num_steps}
-            return num_envs, rollouts, f"{num_envs} environments x {num_steps} steps: {why}"
+            told = f"{num_envs} environments x {num_steps} steps: {why}"
+            return num_envs, {"num_steps": num_steps}, Reason(told, "num_steps", num_steps)
         length = seen.mean_length / seen.decisions_per_step
         if num_envs is None:
             covered = 2 * length if remembers else length / 2
@@ -271,7 +290,8 @@ class Preset:
         rollouts = {"num_steps": num_steps, "staggered_steps": int(staggered)}
         decisions = round(seen.mean_length)
         why = f"episodes last about {decisions} decision{'s' * (decisions != 1)}"
-        return num_envs, rollouts, f"{num_envs} environments x {num_steps} steps: {why}"
+        told = f"{num_envs} environments x {num_steps} steps: {why}"
+        return num_envs, rollouts, Reason(told, "num_steps", num_steps)
 
     def settings_for(
         self, num_rows: int, total_steps: int | None = None, most_steps: int | None = None
@@ -310,20 +330,22 @@ class Preset:
 
 def _for_entities(
     num_agents: int, seen: GameFigures, *, remembers: bool
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[dict[str, Any], list[Reason]]:
     """Changes to network and optimizer for an entity game, and their reasons."""
     changes: dict[str, Any] = {}
-    reasons: list[str] = []
+    reasons: list[Reason] = []
     net = RogueNetConfig()
     if seen.is_continuous:
         net = replace(net, separate_value=True)
         changes["minibatch_size"] = _SMALL_MINIBATCHES
-        reasons.append("a separate network for the value: actions are continuous")
+        why = "a separate network for the value: actions are continuous"
+        reasons.append(Reason(why, "net.separate_value", True))
     elif num_agents > 1 and not remembers:
         changes["learning_rate"] = _RATE_OF_SEVERAL
     if seen.num_entities >= _MANY_ENTITIES:
         net = replace(net, n_layer=1)
-        reasons.append(f"one block of attention: about {seen.num_entities:.0f} entities")
+        why = f"one block of attention: about {seen.num_entities:.0f} entities"
+        reasons.append(Reason(why, "net.n_layer", 1))
     if net != RogueNetConfig():
         changes["net"] = net
     return changes, reasons

@@ -20,6 +20,11 @@ _SHAPES: Final[Mapping[str, Callable[[float], float]]] = {
 _MAX_POINTS: Final = 10_000
 
 
+def reached_step(step: int, total: int, time_fraction: float = 0.0) -> float:
+    """Step that schedules follow: `step`, or more if the time of the run is further along."""
+    return max(step, time_fraction * total)
+
+
 @dataclass(frozen=True)
 class Schedule:
     """A number that changes over a run, given by points and an interpolation.

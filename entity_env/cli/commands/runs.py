@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX, agent_byt
 from entity_env.agents.rogue_net.checkpoints.reader import read_network
 from entity_env.agents.rogue_net.onnx_net.file import ONNX_SUFFIX, write_onnx
 from entity_env.agents.rogue_net.weights import Weights
-from entity_env.agents.training.tracking.comparison import mixed_rules
+from entity_env.agents.training.tracking.comparison import mixed_rules, trained_game
 from entity_env.agents.training.tracking.runs import TrainingRun, read_about
 from entity_env.cli.command import Argument, CliOption
 from entity_env.cli.display.console import Console, echo, plain_table
@@ -282,11 +282,18 @@ class Export:
         size = out.stat().st_size / 1024
         echo(f"{out}: {num_parameters} numbers, {size:.0f} KiB")
         echo(f"sees {entities}; actions {actions}")
+        if weights.game:
+            version = "".join(f", {each}" for each in _versions(weights.game))
+            echo(f"trained for {weights.game.get('name')}{version}")
         for line in ports:
             echo(line)
 
     def _weights(self) -> Weights:
         found = read_network(self.checkpoint)
+        known = trained_game(self.checkpoint)
+        found = replace(
+            found, game={key: x for key, x in known.items() if isinstance(x, str | int)}
+        )
         return found if self.greedy is None else replace(found, greedy=self.greedy)
 
     def _write_submission(self) -> None:
@@ -303,6 +310,11 @@ class Export:
         except OSError as error:
             raise UsageError(f"cannot write {self.out}: {error}") from error
         echo(f"{self.out}: an agent for {game.name}, {self.out.stat().st_size / 1024:.0f} KiB")
+
+
+def _versions(game: Mapping[str, str | int]) -> Iterator[str]:
+    """The version, package and commit of a game's rules, as far as known."""
+    yield from (f"{name} {game[name]}" for name in ("version", "package", "git") if name in game)
 
 
 def _game_of(checkpoint: Path) -> str:

@@ -266,7 +266,7 @@ class Train:
         found = defaults_of(
             *(game, preset, sizes, copies, resumed), remembers=remembers, max_train_time_s=limit_s
         )
-        num_envs, start, reasons = found
+        num_envs, start, _ = found
         compiled = {"compile": os.environ.get(COMPILE_VARIABLE) or "background"}
         default = origin.start(game, compiled | start)
         asked = PPOConfig(**given.applied(default))
@@ -279,10 +279,11 @@ class Train:
         require_writable(out)
         parts = [f"{name} in {share:.0%} of the environments" for name, share in shares.items()]
         against = [f"opponents: {', '.join(parts)}"] if parts else []
+        reasons = [each.text for each in found.reasons if each.holds(config)]
         _announce(launched, words, [*reasons, *against, *origin.changes(game)])
         about: dict[str, object] = {"options": given.stored, "opponents": shares, "game": self.game}
         about |= {"num_envs": num_envs, "command": sys.argv, **about_game(game)}
-        about |= {"defaults": list(reasons)} if reasons else {}
+        about |= {"defaults": reasons} if reasons else {}
         about |= {} if resume else {DEFAULT_CONFIG: PPOConfig(**default).to_json()}
         run = PlannedRun(
             game,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
@@ -179,8 +178,9 @@ def plays_greedily(greedy: Played | None, sampled: Played | None) -> bool | None
         return None
     gains = np.subtract(greedy.rewards_by_start, sampled.rewards_by_start)
     is_endless = greedy.num_cut > sampled.num_cut + _MORE_CUT * num
-    gain = mean_interval(gains.mean(), gains.std(ddof=1), num)
-    if not is_endless and gain.mean > _POLICY_INTERVALS * gain.half:
+    gain = float(gains.mean())
+    error = mean_interval(gain, float(gains.std(ddof=1)), num).half
+    if not is_endless and gain > _POLICY_INTERVALS * error:
         return True
     return False if num >= VERDICT_EPISODES else None
 

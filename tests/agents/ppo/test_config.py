@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
+import pickle
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace
@@ -242,6 +244,10 @@ def test_the_file_of_a_run_gives_its_settings(before: MLPConfig, after: MLPConfi
     ("text", "words"),
     [
         ("gama = 0.5", r"run.toml: there is no setting 'gama'; did you mean gamma\?"),
+        ("lr = 0.5", r"run.toml: there is no setting 'lr'; did you mean learning_rate\?"),
+        ("memory = 32", r"run.toml: there is no setting 'memory'; did you mean net.memory\?"),
+        ("zzz = 1", r"no setting 'zzz'; the settings are anneal_entropy, anneal_learning_rate, "),
+        ("num_envs = 1", r"no setting 'num_envs'; the environments have their number: --num-envs"),
         ('gamma = "high"', "run.toml: gamma must be a number from 0 to 1, got 'high'"),
         ("gamma = true", "run.toml: gamma must be a number from 0 to 1, got True"),
         ("norm_adv = 1", "run.toml: norm_adv must be true or false, got 1"),
@@ -392,3 +398,25 @@ def test_a_source_of_another_kind(make: Callable[[], Any]) -> None:
         VecEnv(make, 2)
     with pytest.raises(SchemaError, match=f"an EpisodeEnv needs a Game.*{MAKERS}"):
         EpisodeEnv.of(make())
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("lr", "learning_rate"),
+        ("memory", "net.memory"),
+        ("memroy", "net.memory"),
+        ("epochs", "update_epochs"),
+        ("lambda", "gae_lambda"),
+        ("batch_size", "minibatch_size"),
+    ],
+)
+def test_a_wrong_name_in_python_gets_the_hint_of_the_command_line(name: str, meant: str) -> None:
+    words = rf"there is no setting '{name}'; did you mean {meant}\?"
+    settings: dict[str, Any] = {name: 1}
+    with pytest.raises(UsageError, match=words):
+        PPOConfig(**settings)
+    with pytest.raises(UsageError, match=words):
+        PPOConfig().changed(settings)
+    config = PPOConfig(gamma=0.5)
+    assert pickle.loads(pickle.dumps(config)) == copy.deepcopy(config) == replace(config)

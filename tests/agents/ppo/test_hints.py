@@ -29,7 +29,7 @@ from entity_env.agents.ppo.hints import (
 )
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.training.tracking.progress import Losses
-from entity_env.agents.training.tracking.rewards import RandomPlay
+from entity_env.agents.training.tracking.rewards import MeanReward, PolicyScores, RandomPlay
 from entity_env.agents.training.tracking.rollout_figures import RolloutFigures
 from entity_env.agents.training.tracking.runs import read_about
 from entity_env.cli.load_game import load_game
@@ -104,6 +104,45 @@ class TestComparison:
         last = replace(_point(79.5, 20.0), step=100_000, random_play=random_play)
         told, *_ = final_hints(RunView([_point(43.5)] * 10, last, _CONFIG))
         assert str(told) == "the reward is no better than random play: 79.5, random 76"
+
+    def test_few_episodes_with_a_large_deviation_show_nothing(self) -> None:
+        """Episodes of a cliff walk: the first ones to end are long, and the last ones optimal."""
+        first = _point(-311.0, 400.0, step=16_384)
+        last = replace(_point(-15.0, 1.0), num_episodes=2000)
+        few = [replace(first, num_episodes=20)] * 2
+        assert _hints(few, last) == []
+        assert _hints([replace(first, window=20)] * 2, replace(last, mean_reward=-300.0)) == []
+        assert _hints([replace(first, window=400)] * 2, replace(last, mean_reward=-300.0))
+
+    def test_a_network_that_plays_better_than_random_has_risen(self) -> None:
+        """Greedy play of a 2048 earns more than random play, its samples do not."""
+        random_play = RandomPlay(297.0, 90.0, 100.0, 100)
+        last = replace(_point(269.0, 90.0), step=100_000, random_play=random_play)
+        points = [_point(300.0, 90.0)] * 10
+        told = [hint.name for hint in final_hints(RunView(points, last, _CONFIG))]
+        assert "no_rise" in told
+        scores = PolicyScores(MeanReward.of(480.0, 200.0, 20), MeanReward.of(269.0, 90.0, 20))
+        assert final_hints(RunView(points, last, _CONFIG, scores)) == []
+        figures = {"mean_reward": 480.0, "std_reward": 200.0, "num_episodes": 20.0}
+        metrics = {f"evaluation/{name}": value for name, value in figures.items()}
+        assert final_hints(RunView(points, replace(last, metrics=metrics), _CONFIG)) == []
+        metrics["evaluation/mean_reward"] = 290.0
+        assert final_hints(RunView(points, replace(last, metrics=metrics), _CONFIG))
+
+    @pytest.mark.parametrize("change", [{"unfinished": 0.5}, {"num_episodes": 0}])
+    def test_memory_is_suggested_if_too_few_episodes_end(self, change: Mapping[str, Any]) -> None:
+        repeated = RolloutFigures(
+            num_repeated=500, num_repetitions=10, repeated_squares=100.0, unexplained_squares=90.0
+        )
+        last = replace(_point(0.0), step=100_000, rollouts=repeated, **change)
+        told = [hint.name for hint in final_hints(RunView([_point(0.0)] * 10, last, _CONFIG))]
+        assert told[-1] == "hidden"
+        random_play = RandomPlay(-5.0, 1.0, 100.0, 100)
+        scores = PolicyScores(MeanReward.of(0.0, 1.0, 100), None)
+        better = RunView(
+            [_point(0.0)] * 10, replace(last, random_play=random_play), _CONFIG, scores
+        )
+        assert "hidden" not in [hint.name for hint in final_hints(better)]
 
     def test_of_games_against_each_other_the_mean_tells_nothing(self) -> None:
         odd = 1.0 / _CONFIG.episode_window  # three agents: one extra episode of the winner

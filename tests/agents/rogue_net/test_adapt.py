@@ -27,10 +27,12 @@ from entity_env.agents.rogue_net import (
     save_checkpoint,
     write_enn_checkpoint,
 )
-from entity_env.agents.rogue_net.adapt import FeatureAdaptor, unadaptable
+from entity_env.agents.rogue_net.adapt import FeatureAdaptor, renamed, unadaptable
 from entity_env.agents.rogue_net.batch_layout import ObsBatch
+from entity_env.agents.rogue_net.changes import rename_hint
 from entity_env.agents.rogue_net.checkpoints.agent_file import write_agent
 from entity_env.agents.rogue_net.neural_agent import TrainedAgent
+from entity_env.agents.rogue_net.transfer import require_transferable
 from entity_env.agents.rogue_net.weights import expected_tensors
 from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.cli import main
@@ -173,6 +175,28 @@ def weights_for(spaces: Spaces, seed: int = 0, scale: float = 0.5) -> Weights:
 
 def spaces_of(game: Game) -> Spaces:
     return game.obs_space(), game.action_space()
+
+
+def test_errors_suggest_new_names_where_one_is_gone_and_one_is_new() -> None:
+    def spaces(feature: str, entity: str = "Unit", choice: str = "GO", *more: str) -> Spaces:
+        entities = {entity: Entity([feature, *more]), "Rock": Entity(["x"])}
+        return ObsSpace([], entities), {"Move": GlobalCategoricalActionSpace(["STAY", choice])}
+
+    old = spaces("hp")
+    assert rename_hint(old, old) == ""
+    assert rename_hint(old, spaces("health")) == (
+        "if only names have changed: --rename hp=health (in Python names={'hp': 'health'})"
+    )
+    assert "--rename GO=RUN --rename hp=health " in rename_hint(
+        old, spaces("health", "Unit", "RUN")
+    )
+    assert "--rename Unit=Soldier " in rename_hint(old, spaces("hp", "Soldier"))
+    assert rename_hint(old, spaces("hp", "Unit", "GO", "more")) == ""
+    assert rename_hint(old, spaces("a", "Unit", "GO", "b")) == ""  # which one?
+    with pytest.raises(CheckpointError, match=r"--rename hp=health .* Add --adapt"):
+        require_transferable(weights_for(old), spaces("health"), adapt=False, where="x")
+    weights = renamed(weights_for(old), {"hp": "health"})
+    assert require_transferable(weights, spaces("health"), adapt=False, where="x") == []
 
 
 def write(folder: Path, weights: Weights) -> dict[str, Path]:

@@ -112,7 +112,7 @@ def test_nothing_follows_from_random_play_that_was_too_slow(
         seen = figures(lasting(length, truncated=truncated))
         assert not seen.is_whole
         num_envs, settings, reasons = FITTED.defaults_for(1, 60_000, seen)
-        assert "too long" in reasons[0]
+        assert "too long" in reasons[0].text
         found.add((num_envs, PPOConfig(**settings)))
     [(num_envs, config)] = found
     assert (num_envs, config.gamma, config.staggered_steps) == (FITTED.num_envs, 0.99, 0)
@@ -187,6 +187,18 @@ def test_many_entities_have_one_block(is_continuous: bool) -> None:
         assert len(chosen.reasons) == 1 + is_continuous + (n_layer == 1)
 
 
+def test_a_reason_holds_only_for_the_setting_that_it_explains() -> None:
+    chosen = FITTED.defaults_for(1, 60_000, GameFigures(100, True, 1, True, 64.0))
+    config = PPOConfig(**chosen.settings)
+    assert len(chosen.reasons) == 4
+    assert all(each.holds(config) for each in chosen.reasons)
+    other = config.changed({"gamma": 0.5, "net": {"separate_value": False}})
+    told = [each.setting for each in chosen.reasons if each.holds(other)]
+    assert told == ["num_steps", "net.n_layer"]
+    told = [each.setting for each in chosen.reasons if each.holds(PPOConfig(net=MLPConfig()))]
+    assert told == ["gamma"]
+
+
 def test_several_agents_have_a_larger_step_size_but_for_real_numbers() -> None:
     for num_agents, is_continuous, rate in ((1, False, 0.003), (2, False, 0.005), (2, True, 0.003)):
         seen = GameFigures(100, False, 1, is_continuous)
@@ -245,7 +257,7 @@ def test_real_numbers_have_a_network_apart_for_the_value() -> None:
     assert seen.is_continuous
     chosen = FITTED.defaults_for(1, 1000, seen)
     assert chosen.settings["net"] == RogueNetConfig(separate_value=True)
-    assert "a separate network for the value" in chosen.reasons[-1]
+    assert "a separate network for the value" in chosen.reasons[-1].text
     assert "net" not in FITTED.defaults_for(1, 1000, seen._replace(is_continuous=False)).settings
 
 

@@ -563,6 +563,9 @@ def test_a_run_begins_with_the_network_of_another_one(tmp_path: Path) -> None:
     for more, told in (
         (("--init-from", str(first)), "was trained for a different game: .*'hp'.*'HEAL'.*--adapt"),
         (("--adapt",), "--adapt goes with --init-from"),
+        (("--rename", "a=b"), "--rename goes with --init-from"),
+        (("--init-from", str(first), "--rename", "a"), "--rename needs THEIRS=OURS, got 'a'"),
+        (("--init-from", str(first), "--rename", "a=b"), "the network has nothing called 'a'"),
         (
             ("--init-from", str(first), "--adapt", "--resume"),
             "--init-from begins a new run, --resume",

@@ -103,4 +103,4 @@ def test_the_end_is_short() -> None:
     assert pace.num_in_round(15.0, 3, at(TOTAL)) == 5
     assert pace.num_in_round(math.inf, 3, at(TOTAL)) == 20
     assert pace.num_last(at(TOTAL)) == 20
-    assert pace.reserve_s(at(TOTAL)) == 20.0
+    assert pace.reserve_s(at(TOTAL)) == 60.0

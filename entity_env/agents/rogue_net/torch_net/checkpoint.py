@@ -11,6 +11,7 @@ from typing import Final
 
 from torch import Tensor
 
+from entity_env.agents.rogue_net.adapt import renamed
 from entity_env.agents.rogue_net.checkpoints.agent_file import is_agent_file
 from entity_env.agents.rogue_net.checkpoints.folder import (
     MODEL,
@@ -145,6 +146,7 @@ def initialized_from(
     path: str | Path,
     *,
     adapt: bool = False,
+    names: Mapping[str, str] | None = None,
     net: NetConfig | None = None,
     policy: Callable[[ObsSpace, Mapping[ActionName, ActionSpace]], Policy] | None = None,
 ) -> Callable[[ObsSpace, Mapping[ActionName, ActionSpace]], Policy]:
@@ -159,10 +161,11 @@ def initialized_from(
             untrained, removed ones are dropped, and others are matched by name in any order:
             see the top of `transfer.py`. Differences are logged, and stored in `Policy.origin`,
             which `run.json` repeats. By default every difference is an error.
+        names: maps names in the network to the game's, as for `load_agent`; first of all.
         net: required kind and size of the network; `dropout` and `value_scale` may differ from
             the checkpoint, and the new network takes them from `net`.
-        policy: makes the network for a checkpoint of your own class, for equal spaces only; `adapt`
-            and `net` are ignored.
+        policy: makes the network for a checkpoint of your own class, for equal spaces only;
+            `adapt`, `names` and `net` are ignored.
 
     Returns:
         A function of an observation space and an action space; the network is on the CPU. It raises
@@ -170,11 +173,14 @@ def initialized_from(
 
     Raises:
         CheckpointError: the errors of `read_network`; or kind or size differ from `net`.
+        UsageError: a name in `names` that the network lacks.
         MissingExtraError: a checkpoint of enn-trainer needs msgpack.
     """
     if policy is not None:
         return _OwnStart(find_network(Path(path)), policy)
     weights, identity = read_network(path), _identity(Path(path))
+    if names:
+        weights = renamed(weights, names)
     if net is not None:
         require_same_net(weights.config, net, str(path))
 

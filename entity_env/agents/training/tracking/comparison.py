@@ -8,11 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, network_digest
+from entity_env.agents.rogue_net.checkpoints.agent_file import is_agent_file, read_agent
+from entity_env.agents.rogue_net.checkpoints.folder import (
+    find_checkpoint,
+    network_digest,
+    read_header,
+)
+from entity_env.agents.rogue_net.weights import facts_from_json
 from entity_env.agents.training.tracking.runs import TrainingRun, read_about
 from entity_env.authoring.game import Game
-from entity_env.authoring.identity import changed_rules, identity_of
-from entity_env.errors import CheckpointError, UsageError, shown
+from entity_env.authoring.identity import changed_rules, game_of, identity_of
+from entity_env.errors import CheckpointError, EntityEnvError, shown
 
 _OF_THE_CLOCK: Final = ("charts/steps_per_s",)
 """Curves that depend on the machine's speed; not compared."""
@@ -95,21 +101,39 @@ def _has_same_episodes(
 
 
 def since_run(path: Path, game: Game) -> str:
-    """How a game has changed since the run in a folder, in one line; "" if it did not, or unknown.
+    """How a game has changed since a network was trained, in one line; "" if not, or unknown.
 
     Args:
-        path: of the run, or of a checkpoint in it.
+        path: of a run, of a checkpoint, or of an `.agent` file.
         game: the current game.
     """
-    about: Mapping[str, object] = {}
-    with suppress(UsageError, OSError, ValueError):  # not a path, or not a run of ours
-        about = read_about(path) or read_about(path.parent)
-    name, identity = str(about.get("game_name")), about.get("identity")
-    if identity is None or not f"{name}_".startswith(f"{game.name}_"):  # `against` adds to a name
+    known: Mapping[str, object] = {}
+    with suppress(EntityEnvError, OSError, ValueError):  # not a path, or nothing of ours
+        known = trained_game(path)
+    name = str(known.get("name"))
+    if not known or not f"{name}_".startswith(f"{game.name}_"):  # `against` adds to a name
         return ""
-    words = changed_rules(identity, identity_of(game))
-    changed = f"the game has changed since the run {path}: {words}; {_NOT_COMPARABLE}"
-    return changed if words else ""
+    words = changed_rules(known, identity_of(game))
+    what = f"{path} was trained" if path.is_file() else f"the run {path}"
+    return f"the game has changed since {what}: {words}; {_NOT_COMPARABLE}" if words else ""
+
+
+def trained_game(path: Path) -> Mapping[str, object]:
+    """Name and identity of the game of a run, a checkpoint or an `.agent` file; {} if unknown.
+
+    Raises:
+        CheckpointError: an `.agent` file is damaged.
+        UsageError: a `run.json` cannot be read.
+    """
+    if is_agent_file(path):
+        return read_agent(path).game
+    about = read_about(path) or read_about(path.parent)
+    if found := game_of(about):
+        return found
+    try:
+        return facts_from_json(read_header(find_checkpoint(path)).training)[1]
+    except CheckpointError:
+        return {}
 
 
 def mixed_rules(runs: Sequence[TrainingRun]) -> list[str]:

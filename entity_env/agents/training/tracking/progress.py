@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.agents.training.schedule import reached_step
 from entity_env.agents.training.tracking.rewards import RandomPlay
 from entity_env.agents.training.tracking.rollout_figures import RolloutFigures
 from entity_env.core.vec_obs import Metric, VecObs, merge_metrics
@@ -106,12 +107,12 @@ class TrainProgress:
     @property
     def fraction(self) -> float:
         """Completed fraction of the run, 0 to 1: of steps or time, whichever is larger."""
-        return min(1.0, max(self.step / self.total, self.time_fraction))
+        return min(1.0, reached_step(self.step, self.total, self.time_fraction) / self.total)
 
     @property
     def scheduled_step(self) -> int:
         """Step that schedules follow: `step`, or more if time is further along."""
-        return max(self.step, int(self.time_fraction * self.total))
+        return int(reached_step(self.step, self.total, self.time_fraction))
 
 
 _SPEED_WINDOW_S: Final = 10.0

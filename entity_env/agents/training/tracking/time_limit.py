@@ -81,9 +81,11 @@ class TimeLimit:
             raise UsageError(f"a fraction of the time must be from 0 to 1, got {shown(fraction)}")
         self._given = fraction
 
-    def start_update(self, gather: Callable[[float], Sequence[float]]) -> float:
-        """Rank 0's fraction, which the next update follows; `gather` returns those of all ranks."""
-        if self.is_set:
-            own = self.fraction if self._given is None else self._given
-            self.update_fraction = gather(own)[0]
+    def start_update(self, gather: Callable[[float | None], Sequence[float | None]]) -> float:
+        """Rank 0's fraction, which the next update follows; `gather` returns those of all ranks.
+
+        All ranks gather, even if the fraction was set on some of them only; 0 if not on rank 0.
+        """
+        own = self.fraction if self._given is None else self._given
+        self.update_fraction = gather(own if self.is_set else None)[0] or 0.0
         return self.update_fraction

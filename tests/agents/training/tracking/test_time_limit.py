@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import pytest
@@ -61,6 +62,17 @@ def test_all_ranks_follow_the_first_one() -> None:
         return limit.start_update(peers.gather_reports)
 
     assert on_ranks(2, work) == [0.3, 0.3]
+
+
+def test_ranks_without_a_fraction_follow_the_first_one() -> None:
+    def work(peers: Peers, setter: int) -> float:
+        limit = TimeLimit(None)
+        if peers.rank == setter:
+            limit.set_fraction(0.5)
+        return limit.start_update(peers.gather_reports)
+
+    for setter, fraction in ((0, 0.5), (1, 0.0)):
+        assert on_ranks(2, functools.partial(work, setter=setter)) == [fraction] * 2
 
 
 def test_progress_is_that_of_steps_or_time() -> None:
