@@ -102,7 +102,7 @@ class Turn:
         thoughts: outputs of the agent's network, if computed.
         number: index of the episode in its run.
         is_async: requested by `act_async`, so other agents may decide simultaneously.
-        is_cut: the run ended the episode, not the game; see `RunOptions`.
+        is_cut: the run ended the episode, not the game; see `RunLimits`.
     """
 
     agent_id: int
@@ -165,7 +165,7 @@ class AgentFailure:
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class RunLimits:
     """Which episodes `Game.run` plays, and what ends them early.
 
     An episode that ends early is truncated for all agents with their score so far, and `act`
@@ -212,9 +212,9 @@ class AgentRun:
         seeds: EpisodeSeeds | None = None,
         watch: Watch | None = None,
         timeout: StepTimeout | None = None,
-        options: RunOptions | None = None,
+        limits: RunLimits | None = None,
     ) -> None:
-        options = RunOptions() if options is None else options
+        limits = RunLimits() if limits is None else limits
         self.agent_id = agent_id
         self.is_running = False
         self.is_stopped = False
@@ -236,14 +236,14 @@ class AgentRun:
         self.on_end: Callable[[], None] = _nothing
         """Called after every episode, also if the run ended it."""
         self.episodes: list[Episode] = []
-        self.number = options.first_episode
+        self.number = limits.first_episode
         """Index of the current or next episode; earlier ones may have been skipped."""
         self.num_steps = 0
         """Actions taken in this episode."""
         self.schema = schema
-        self.max_steps: float = inf if options.max_steps is None else options.max_steps
-        self._on_failure = options.on_failure
-        self._limit = None if episodes is None else options.first_episode + episodes
+        self.max_steps: float = inf if limits.max_steps is None else limits.max_steps
+        self._on_failure = limits.on_failure
+        self._limit = None if episodes is None else limits.first_episode + episodes
         self._seeds = EpisodeSeeds(0) if seeds is None else seeds
         self._watch = watch
         self._takes_plain = watch is None or getattr(watch, "takes_plain", False)
