@@ -125,7 +125,7 @@ def evaluate(
         >>> from entity_env.games import snake
         >>> from entity_env.vec import evaluate
         >>> [scores] = evaluate(snake, RandomAgent(seed=1), episodes=50)
-        >>> scores.episodes, scores.truncated
+        >>> scores.episodes, scores.at_limit
         (50, 0)
     """
     first, players = _players(game, agents, checked_seed(seed))
