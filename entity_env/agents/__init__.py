@@ -12,7 +12,7 @@ from entity_env.authoring.agent import Agent as Agent, Pending as Pending
 from entity_env.authoring.local_run import (
     AgentFailure as AgentFailure,
     AgentRun as AgentRun,
-    RunOptions as RunOptions,
+    RunLimits as RunLimits,
 )
 from entity_env.lazy_imports import late_names
 

@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeVar
 from entity_env.agents.ratings import Result
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
-from entity_env.authoring.local_run import AgentFailure, AgentRun, RunOptions, Turn
+from entity_env.authoring.local_run import AgentFailure, AgentRun, RunLimits, Turn
 from entity_env.authoring.schema import Schema
 from entity_env.authoring.step_timeout import StepTimeout
 from entity_env.core.observation import Observation
@@ -75,11 +75,11 @@ class GameAgents:
             max_steps: actions of an agent after which the game is truncated.
         """
         failures, ends = list[AgentFailure](), _Ends()
-        options = RunOptions(
+        limits = RunLimits(
             max_steps=max_steps, agent_timeout_s=step_timeout_s, on_failure=failures.append
         )
         episodes = game.play_episode(
-            *agents, seed=seed, watch=ends, step_timeout_s=step_timeout_s, options=options
+            *agents, seed=seed, watch=ends, step_timeout_s=step_timeout_s, limits=limits
         )
         scores = {episode.agent_id: episode.reward for episode in episodes}
         if failures:
@@ -103,9 +103,9 @@ class GameAgents:
         If an agent fails, `on_failure` is called and its `act` returns None. Play within the
         context `AgentRun.timeout`, which all of them share.
         """
-        options = RunOptions(agent_timeout_s=agent_timeout_s, on_failure=on_failure)
+        limits = RunLimits(agent_timeout_s=agent_timeout_s, on_failure=on_failure)
         timeout = StepTimeout(None, agent_timeout_s)
-        return [AgentRun(schema, i, timeout=timeout, options=options) for i in range(num_agents)]
+        return [AgentRun(schema, i, timeout=timeout, limits=limits) for i in range(num_agents)]
 
     def summary(self, names: Sequence[str], ends: Sequence[Turn]) -> str | None:
         """One-line summary of an episode from each agent's last turn; None = the usual summary."""

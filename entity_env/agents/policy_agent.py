@@ -115,7 +115,7 @@ class PolicyAgent(Agent):
     def join(self, run: AgentRun) -> None:
         self._run = run
         self._schema = run.schema
-        run.on_end = self.end_episode
+        run.on_cut = self.end_episode
 
     def end_episode(self) -> None:
         """Called after every episode; forgets its state. Does nothing by default."""
@@ -196,6 +196,7 @@ class PolicyAgent(Agent):
 
     def game_over(self, obs: Obs | None = None, *, truncated: bool = False) -> None:
         self._run.game_over(obs, truncated=truncated)
+        self.end_episode()
 
     def _decided(
         self, observation: Observation, obs: Obs, actions: tuple[ActionKey, ...]

@@ -14,7 +14,7 @@ from entity_env.authoring.action_type import ActionKey
 from entity_env.authoring.agent import Agent, one_per_seat
 from entity_env.authoring.entity_type import without_aliases
 from entity_env.authoring.game_traceback import add_note, is_a, refuse_exit, text_of
-from entity_env.authoring.local_run import AFTER_NONE, AgentRun, RunOptions, Turn, Watch
+from entity_env.authoring.local_run import AFTER_NONE, AgentRun, RunLimits, Turn, Watch
 from entity_env.authoring.schema import Schema
 from entity_env.authoring.settings import check_setting, is_plain_setting, parse_setting
 from entity_env.authoring.step_timeout import GameHangs, StepTimeout
@@ -216,7 +216,7 @@ class Game:
         episodes: int = 1,
         watch: Watch | None = None,
         step_timeout_s: float | None = None,
-        options: RunOptions | None = None,
+        limits: RunLimits | None = None,
         **settings: object,
     ) -> list[Episode]:
         """Plays episodes in this thread.
@@ -231,7 +231,7 @@ class Game:
                 `RunWatcher` such as a `ReplayWriter` is also called when the run starts and ends.
             step_timeout_s: maximum seconds between two calls of `act` before the game counts as
                 hanging; None = no limit. `StepTimeout` lists the hangs that can be interrupted.
-            options: the first episode, and limits of the agents; None = no limits.
+            limits: the first episode, and limits of the agents; None = no limits.
             settings: as for `with_settings`.
 
         Returns:
@@ -242,13 +242,13 @@ class Game:
                 missing setting; or an agent that fills several seats and cannot be copied.
             ProtocolError: `play` returned without `game_over`, or continues after `act` returned
                 None.
-            WorkerError: the game or an agent hangs, or the game calls `sys.exit()` or raises another
-                exception that is not an `Exception`. An `Exception` of the game, any exception of an agent, and Ctrl-C
-                are raised unchanged.
+            WorkerError: the game or an agent hangs, or the game calls `sys.exit()` or raises some
+                other exception that is not an `Exception`. An `Exception` of the game, any
+                exception of an agent, and Ctrl-C are raised unchanged.
         """
-        options = RunOptions() if options is None else options
+        limits = RunLimits() if limits is None else limits
         seeds = EpisodeSeeds(seed)
-        return self._run(agents, seeds, episodes, watch, step_timeout_s, options, settings)
+        return self._run(agents, seeds, episodes, watch, step_timeout_s, limits, settings)
 
     def play_episode(
         self,
@@ -256,7 +256,7 @@ class Game:
         seed: int,
         watch: Watch | None = None,
         step_timeout_s: float | None = None,
-        options: RunOptions | None = None,
+        limits: RunLimits | None = None,
         **settings: object,
     ) -> list[Episode]:
         """Plays the one episode with this seed.
@@ -265,7 +265,7 @@ class Game:
             seed: seed of the episode itself, as in `Episode.seed`; `run` derives it from the seed
                 of the run.
             agents, watch, step_timeout_s, settings: as for `run`.
-            options: as for `run`, without `first_episode`.
+            limits: as for `run`, without `first_episode`.
 
         Returns:
             The episode of every agent, in the order of the agents.
@@ -273,8 +273,8 @@ class Game:
         Raises:
             UsageError, ProtocolError, WorkerError: as `run`.
         """
-        options = RunOptions() if options is None else replace(options, first_episode=0)
-        return self._run(agents, SeedsFrom(seed), 1, watch, step_timeout_s, options, settings)
+        limits = RunLimits() if limits is None else replace(limits, first_episode=0)
+        return self._run(agents, SeedsFrom(seed), 1, watch, step_timeout_s, limits, settings)
 
     def _run(
         self,
@@ -283,7 +283,7 @@ class Game:
         episodes: int,
         watch: Watch | None,
         step_timeout_s: float | None,
-        options: RunOptions,
+        limits: RunLimits,
         settings: Mapping[str, object],
     ) -> list[Episode]:
         game = self.with_settings(**settings) if settings else self
@@ -292,9 +292,9 @@ class Game:
         game.require_settings()
         if len(agents) != game.num_agents:
             raise UsageError(f"{game.name} is for {game.num_agents} agents, got {len(agents)}")
-        timeout = StepTimeout(step_timeout_s, options.agent_timeout_s)
+        timeout = StepTimeout(step_timeout_s, limits.agent_timeout_s)
         runs = [
-            AgentRun(game.schema, i, episodes, seeds, watch, timeout, options)
+            AgentRun(game.schema, i, episodes, seeds, watch, timeout, limits)
             for i in range(len(agents))
         ]
         for run in runs:

@@ -30,7 +30,14 @@ from entity_env.core.observation import Action, Observation
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.spaces import ActionName
 from entity_env.core.validation import checked_count, metric_problem
-from entity_env.errors import GameExit, ProtocolError, SchemaError
+from entity_env.errors import (
+    CheckpointError,
+    GameExit,
+    MissingExtraError,
+    ProtocolError,
+    SchemaError,
+    UsageError,
+)
 from entity_env.lazy_imports import np
 
 if TYPE_CHECKING:
@@ -40,6 +47,8 @@ AFTER_NONE: Final = (
     "act had returned None before, as it does when the program closes the game: play must return"
 )
 """Note added to an error of a game that ignored the None."""
+_NOT_OF_DECISIONS: Final = (UsageError, CheckpointError, MissingExtraError)
+"""Errors of agents that cannot play the game at all."""
 HANGS: Final = "hangs"
 """Start of the reason of an agent that takes too long."""
 _MAX_IGNORED: Final = 100
@@ -102,7 +111,7 @@ class Turn:
         thoughts: outputs of the agent's network, if computed.
         number: index of the episode in its run.
         is_async: requested by `act_async`, so other agents may decide simultaneously.
-        is_cut: the run ended the episode, not the game; see `RunOptions`.
+        is_cut: the run ended the episode, not the game; see `RunLimits`.
     """
 
     agent_id: int
@@ -165,7 +174,7 @@ class AgentFailure:
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class RunLimits:
     """Which episodes `Game.run` plays, and what ends them early.
 
     An episode that ends early is truncated for all agents with their score so far, and `act`
@@ -212,9 +221,9 @@ class AgentRun:
         seeds: EpisodeSeeds | None = None,
         watch: Watch | None = None,
         timeout: StepTimeout | None = None,
-        options: RunOptions | None = None,
+        limits: RunLimits | None = None,
     ) -> None:
-        options = RunOptions() if options is None else options
+        limits = RunLimits() if limits is None else limits
         self.agent_id = agent_id
         self.is_running = False
         self.is_stopped = False
@@ -233,17 +242,17 @@ class AgentRun:
         """Runs of all agents; empty in a game that `respawns`, where agents do not wait."""
         self.seats: Sequence[AgentRun] = (self,)
         """Runs of all agents."""
-        self.on_end: Callable[[], None] = _nothing
-        """Called after every episode, also if the run ended it."""
+        self.on_cut: Callable[[], None] = _nothing
+        """Called after an episode that the run ended, so without `Agent.game_over`."""
         self.episodes: list[Episode] = []
-        self.number = options.first_episode
+        self.number = limits.first_episode
         """Index of the current or next episode; earlier ones may have been skipped."""
         self.num_steps = 0
         """Actions taken in this episode."""
         self.schema = schema
-        self.max_steps: float = inf if options.max_steps is None else options.max_steps
-        self._on_failure = options.on_failure
-        self._limit = None if episodes is None else options.first_episode + episodes
+        self.max_steps: float = inf if limits.max_steps is None else limits.max_steps
+        self._on_failure = limits.on_failure
+        self._limit = None if episodes is None else limits.first_episode + episodes
         self._seeds = EpisodeSeeds(0) if seeds is None else seeds
         self._watch = watch
         self._takes_plain = watch is None or getattr(watch, "takes_plain", False)
@@ -291,7 +300,11 @@ class AgentRun:
         """
         if is_a(error, AgentHangs):
             error.agent = f"agent {self.agent_id} ({agent})"
-        if self._on_failure is None or not is_failure(error):
+        if (
+            self._on_failure is None
+            or not is_failure(error)
+            or isinstance(error, _NOT_OF_DECISIONS)
+        ):
             return False
         self.timeout.stop()
         reason = f"{HANGS}: {error}" if is_a(error, GameHangs) else summary_of(error)
@@ -445,7 +458,8 @@ class AgentRun:
         self.num_steps = 0
         self._first_score, self.last_score, self._asked = None, 0.0, ()
         end_episode(self, self.match)
-        self.on_end()
+        if is_cut:
+            self.on_cut()
         if self._limit is not None and self.number >= self._limit:
             self.is_stopped = True
         self._resume_game()

@@ -222,7 +222,7 @@ class _Watchdog:
 
     def start(self, timeout_s: float, kind: type[GameHangs]) -> None:
         with self._lock:
-            self._kind, self._tick_s = _hang_of(kind, timeout_s), timeout_s / _TICKS
+            self._kind, self._tick_s = _hang_of(kind is AgentHangs, timeout_s), timeout_s / _TICKS
             self._num_ticks = 0
             self._is_running = True
             if self._thread is None:
@@ -267,8 +267,9 @@ class _Watchdog:
 
 
 @cache
-def _hang_of(kind: type[GameHangs], timeout_s: float) -> type[GameHangs]:
+def _hang_of(is_agent: bool, timeout_s: float) -> type[GameHangs]:
     """A class with the timeout in its message: the interpreter raises it without arguments."""
+    kind = AgentHangs if is_agent else GameHangs
 
     class Hang(kind):  # type: ignore[misc, valid-type]  # one of two classes
         def __init__(self) -> None:

@@ -20,7 +20,7 @@ from entity_env.agents.human.keyboard import Keyboard
 from entity_env.agents.human.prompt import HUMAN
 from entity_env.agents.training.presets import PRESETS
 from entity_env.authoring.game import Game, Transport
-from entity_env.authoring.local_run import RunOptions, Watch
+from entity_env.authoring.local_run import RunLimits, Watch
 from entity_env.cli.command import Argument, CliOption
 from entity_env.cli.game_errors import game_errors
 from entity_env.cli.load_game import AgentLoader
@@ -52,24 +52,32 @@ StepTimeout: TypeAlias = Annotated[
     float | None,
     Range(0, 10**6),
     CliOption(
-        "Time a game may take between two actions before it counts as hanging; 0 = no limit. "
-        "Without workers, only games that hang in Python code can be stopped.",
+        "Time a game may take between two actions before it counts as hanging; in eval, also that "
+        "of a bot for a decision. 0 = no limit. Without workers, only games that hang in Python "
+        "code can be stopped.",
         name="--step-timeout",
         metavar="SECONDS",
         make=lambda seconds: seconds or None,
     ),
 ]
-MaxSteps: TypeAlias = Annotated[
-    int | None,
-    Range(0, 10**15),
-    CliOption(
-        "Actions of an agent after which an episode counts as truncated, because it may never end; "
-        "0 = no limit.",
-        name="--max-steps",
-        metavar="N",
-        make=lambda steps: steps or None,
-    ),
-]
+_MAX_STEPS: Final = CliOption(
+    "Actions of an agent after which an episode counts as truncated, because it may never end; 0 = "
+    "no limit.",
+    name="--max-steps",
+    metavar="N",
+    default=f"{MAX_STEPS}; no limit if a person plays",
+)
+MaxSteps: TypeAlias = Annotated[int | None, Range(0, 10**15), _MAX_STEPS]
+"""None = the default; see `step_limit`."""
+
+
+def step_limit(max_steps: int | None, names: Sequence[str] = ()) -> int | None:
+    """The step limit of episodes, or None, given `--max-steps` and the names of the agents."""
+    if max_steps is None:
+        return None if HUMAN in names else MAX_STEPS
+    return max_steps or None
+
+
 OnErrorChoice: TypeAlias = Annotated[
     OnError,
     CliOption(
@@ -223,19 +231,7 @@ class PlayOptions:
     """Play the episode with this seed, as shown by play and in errors."""
     clock_s: Clock = None
     step_timeout_s: StepTimeout = 30
-    max_steps: Annotated[
-        int | None,
-        Range(0, 10**15),
-        CliOption(metavar="N", default=f"{MAX_STEPS}; without a limit if a person plays"),
-    ] = None
-    """Actions of an agent after which an episode is truncated, because it may never end; 0 = no
-    limit."""
-
-    def limit(self, names: Sequence[str]) -> int | None:
-        """The step limit for these agents."""
-        if self.max_steps is None:
-            return None if HUMAN in names else MAX_STEPS
-        return self.max_steps or None
+    max_steps: MaxSteps = None
 
     def require(self, names: Sequence[str]) -> None:
         if self.clock_s is not None and HUMAN not in names:
@@ -254,8 +250,8 @@ class PlayOptions:
         start = partial(game.run, seed=self.seed, episodes=episodes)
         if self.episode_seed is not None:
             start = partial(game.play_episode, seed=self.episode_seed)
-        options = RunOptions(max_steps=self.limit(names))
-        return start(*agents, watch=watch, step_timeout_s=self.step_timeout_s, options=options)
+        limits = RunLimits(max_steps=step_limit(self.max_steps, names))
+        return start(*agents, watch=watch, step_timeout_s=self.step_timeout_s, limits=limits)
 
     def play_in_terminal(
         self,

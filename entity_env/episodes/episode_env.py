@@ -416,7 +416,7 @@ class EpisodeOfGame(EpisodeOfEnvironment):
         return cls(config, seed)
 
     def _begin(self, number: int, has_jumped: bool) -> Observation:
-        if has_jumped:
+        if has_jumped or not number:
             return self._game_env.begin(self._run_seed, number)
         return self._game_env.reset()
 

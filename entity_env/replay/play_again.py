@@ -13,7 +13,7 @@ from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game, RunWatcher
 from entity_env.authoring.game_traceback import is_a
-from entity_env.authoring.local_run import AgentRun, RunOptions, Turn, Watch
+from entity_env.authoring.local_run import AgentRun, RunLimits, Turn, Watch
 from entity_env.core.action_request import Question
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, Observation
@@ -301,7 +301,7 @@ def play_again(
     step_timeout_s: float | None = None,
     stops: bool = False,
     debug: bool = False,
-    max_steps: int | None = None,
+    limits: RunLimits | None = None,
 ) -> tuple[Divergence | None, list[Episode]]:
     """Plays a replay in its game, from its seed.
 
@@ -309,13 +309,12 @@ def play_again(
         game: the game with its default settings; the settings of the replay are applied.
         until: number of decisions to repeat; None = all.
         then: one agent per agent of the game, to decide after that; None = leave the game.
-        watch: as for `Game.run`.
+        watch, limits: as for `Game.play_episode`.
         is_compared: stop at the first difference.
         step_timeout_s: as for `Game.run`; None = without `debug`, the timeout in the failure of a
             replay that hangs; else no limit.
         stops: end the game before it receives the last of these decisions, which may crash it.
         debug: stop in `pdb` in the game after the last of these decisions.
-        max_steps: as for `RunOptions`.
 
     Returns:
         The first difference, or None; and the ended episodes, none if the game did not return.
@@ -328,17 +327,13 @@ def play_again(
     if found := schema_divergence(replay.spaces, (game.obs_space(), game.action_space())):
         return found, []
     script = Script(replay, until, is_compared=is_compared)
-    agents = [
-        ReplayAgent(script, i, None if then is None else then[i], debug=debug)
-        for i in range(game.num_agents)
-    ]
+    agents = _agents(game, script, then, debug=debug)
     observer = _Observer(script, watch, is_taken_over=then is not None, stops=stops)
     limit_s = _timeout_of(replay) if step_timeout_s is None and not debug else step_timeout_s
     seed = replay.header.episode_seed
-    options = RunOptions(max_steps=max_steps)
     try:
         episodes = game.play_episode(
-            *agents, seed=seed, watch=observer, step_timeout_s=limit_s, options=options
+            *agents, seed=seed, watch=observer, step_timeout_s=limit_s, limits=limits
         )
     except _StopsHere:
         return script.divergence, []
@@ -355,6 +350,16 @@ def play_again(
     if script.divergence is None and replay.failure and then is None and until is None:
         script.divergence = _no_failure(replay)
     return script.divergence, episodes
+
+
+def _agents(
+    game: Game, script: Script, then: Sequence[Agent] | None, *, debug: bool
+) -> list[ReplayAgent]:
+    """One agent per agent of the game; see `play_again`."""
+    return [
+        ReplayAgent(script, i, None if then is None else then[i], debug=debug)
+        for i in range(game.num_agents)
+    ]
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from entity_env import (
     SchemaError,
     SelectEntityAction,
 )
-from entity_env.agents import Agent, PolicyAgent, RunOptions
+from entity_env.agents import Agent, PolicyAgent, RunLimits
 from entity_env.vec import VecEnv
 from tests.agents.rogue_net.test_memory import SIGNS, TURN, Sign, make_agents
 from tests.helpers.strategies import (
@@ -230,9 +230,9 @@ def test_one_agent_with_memory_plays_several_batches_in_turn() -> None:
 @pytest.mark.parametrize("kind", [0, 1], ids=["numpy", "torch"])
 def test_an_agent_forgets_an_episode_that_was_cut(kind: int) -> None:
     agent = make_agents()[kind]
-    options = RunOptions(max_steps=3)
-    played = SIGNS.run(agent, seed=4, episodes=8, options=options)
+    limits = RunLimits(max_steps=3)
+    played = SIGNS.run(agent, seed=4, episodes=8, limits=limits)
     assert any(each.truncated for each in played)
     for each in played:
-        [alone] = SIGNS.play_episode(agent, seed=each.seed, options=options)
+        [alone] = SIGNS.play_episode(agent, seed=each.seed, limits=limits)
         assert alone.reward == each.reward

@@ -22,7 +22,7 @@ from entity_env import (
 )
 from entity_env.agents import Agent, RandomAgent, ScriptedAgent
 from entity_env.authoring.action_type import ActionKey
-from entity_env.authoring.local_run import AgentFailure, AgentRun, RunOptions
+from entity_env.authoring.local_run import AgentFailure, AgentRun, RunLimits
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.games import tic_tac_toe
 from entity_env.replay import ReplayWriter
@@ -190,7 +190,7 @@ ENDLESS = dots_game(play_endless)
 
 
 def test_an_endless_episode_is_truncated_at_the_step_limit() -> None:
-    played = ENDLESS.run(First(), seed=3, episodes=2, options=RunOptions(max_steps=5))
+    played = ENDLESS.run(First(), seed=3, episodes=2, limits=RunLimits(max_steps=5))
     seeds = EpisodeSeeds(3)
     assert [(each.reward, each.length, each.seed) for each in played] == [
         (5, 5, seeds[0]),
@@ -207,22 +207,20 @@ def test_an_episode_that_ends_in_its_last_step_is_not_cut() -> None:
         agent.game_over(Obs(1))
 
     turns: list[Turn] = []
-    [played] = dots_game(play).run(First(), watch=turns.append, options=RunOptions(max_steps=5))
+    [played] = dots_game(play).run(First(), watch=turns.append, limits=RunLimits(max_steps=5))
     assert played.terminated
     assert not any(turn.is_cut for turn in turns)
 
 
 def test_a_run_can_begin_with_any_episode() -> None:
     seeds, agent = EpisodeSeeds(7), RandomAgent(1)
-    played = ENDLESS.run(
-        agent, seed=7, episodes=2, options=RunOptions(first_episode=40, max_steps=1)
-    )
+    played = ENDLESS.run(agent, seed=7, episodes=2, limits=RunLimits(first_episode=40, max_steps=1))
     assert [(each.number, each.seed) for each in played] == [(40, seeds[40]), (41, seeds[41])]
 
 
 def test_a_game_that_loops_over_episodes_continues_after_a_cut() -> None:
     game = dots_game(play_endless_episodes)
-    played = game.run(First(), seed=1, episodes=8, options=RunOptions(max_steps=10))
+    played = game.run(First(), seed=1, episodes=8, limits=RunLimits(max_steps=10))
     assert [each.length for each in played] == [10 if each.seed % 2 else 3 for each in played]
     assert [each.truncated for each in played] == [bool(each.seed % 2) for each in played]
     assert [each.number for each in played] == list(range(8))
@@ -231,7 +229,7 @@ def test_a_game_that_loops_over_episodes_continues_after_a_cut() -> None:
 
 def test_a_cut_ends_the_episode_of_every_agent() -> None:
     game = dots_game(play_pair, num_agents=2)
-    played = game.run(First(), First(), episodes=2, options=RunOptions(max_steps=3))
+    played = game.run(First(), First(), episodes=2, limits=RunLimits(max_steps=3))
     assert [(each.agent_id, each.number, each.length, each.reward) for each in played] == [
         *((0, 0, 3, 6), (0, 1, 3, 6), (1, 0, 3, 4), (1, 1, 3, 4)),
     ]
@@ -239,7 +237,7 @@ def test_a_cut_ends_the_episode_of_every_agent() -> None:
 
 def test_agents_are_told_of_episodes_that_are_cut() -> None:
     agent = First()
-    ENDLESS.run(agent, episodes=3, options=RunOptions(max_steps=2))
+    ENDLESS.run(agent, episodes=3, limits=RunLimits(max_steps=2))
     assert agent.num_begun == 3
 
 
@@ -247,7 +245,7 @@ def test_agents_are_told_of_episodes_that_are_cut() -> None:
 def test_a_recording_that_was_cut_verifies(see: bool) -> None:
     for game, agents in ((ENDLESS, [First()]), (dots_game(play_pair, num_agents=2), [First()] * 2)):
         writer = ReplayWriter(see=see)
-        game.run(*agents, episodes=2, watch=writer, options=RunOptions(max_steps=4))
+        game.run(*agents, episodes=2, watch=writer, limits=RunLimits(max_steps=4))
         for replay in writer.replays:
             assert replay.is_whole
             assert replay.verify(game) is None
@@ -258,7 +256,7 @@ def test_a_recording_that_was_cut_verifies(see: bool) -> None:
 
 def test_a_recording_that_was_cut_differs_from_a_game_that_ends_there() -> None:
     writer = ReplayWriter()
-    ENDLESS.run(First(), watch=writer, options=RunOptions(max_steps=4))
+    ENDLESS.run(First(), watch=writer, limits=RunLimits(max_steps=4))
 
     def play(agent: Agent, *, seed: int) -> None:
         for score in range(4):
@@ -282,8 +280,8 @@ def test_a_recording_that_was_cut_differs_from_a_game_that_ends_there() -> None:
 )
 def test_an_agent_that_fails_ends_only_its_episode(bot: type[First], reason: str) -> None:
     failures: list[AgentFailure] = []
-    options = RunOptions(agent_timeout_s=0.05, on_failure=failures.append)
-    played = tic_tac_toe.run(bot(), RandomAgent(1), seed=2, episodes=3, options=options)
+    limits = RunLimits(agent_timeout_s=0.05, on_failure=failures.append)
+    played = tic_tac_toe.run(bot(), RandomAgent(1), seed=2, episodes=3, limits=limits)
     assert [each.number for each in failures] == [0, 1, 2]
     assert [each.seed for each in failures] == [EpisodeSeeds(2)[number] for number in range(3)]
     assert all(each.agent_id == 0 and reason in each.reason for each in failures)
@@ -293,8 +291,8 @@ def test_an_agent_that_fails_ends_only_its_episode(bot: type[First], reason: str
 
 def test_a_recording_that_a_failing_agent_ended_verifies() -> None:
     writer = ReplayWriter()
-    options = RunOptions(on_failure=lambda failure: None)
-    tic_tac_toe.run(First(), Raising(), seed=2, episodes=2, watch=writer, options=options)
+    limits = RunLimits(on_failure=lambda failure: None)
+    tic_tac_toe.run(First(), Raising(), seed=2, episodes=2, watch=writer, limits=limits)
     assert len(writer.replays) == 2
     for replay in writer.replays:
         assert replay.is_whole
@@ -305,7 +303,7 @@ def test_without_a_handler_a_failing_agent_ends_the_run() -> None:
     with pytest.raises(IndexError, match="no square left"):
         tic_tac_toe.run(Raising(), RandomAgent(1))
     with pytest.raises(WorkerError, match=r"agent 0 .*Hanging\) hangs: no answer for 0.05 s"):
-        tic_tac_toe.run(Hanging(), RandomAgent(1), options=RunOptions(agent_timeout_s=0.05))
+        tic_tac_toe.run(Hanging(), RandomAgent(1), limits=RunLimits(agent_timeout_s=0.05))
 
 
 def test_the_time_of_an_agent_is_not_that_of_the_game() -> None:
@@ -328,7 +326,7 @@ def test_a_game_that_ignores_a_cut_is_named() -> None:
             ask(agent)
 
     with pytest.raises(ProtocolError, match="play continues after act returned None"):
-        dots_game(play).run(First(), options=RunOptions(max_steps=3))
+        dots_game(play).run(First(), limits=RunLimits(max_steps=3))
 
 
 @pytest.mark.parametrize(
@@ -336,7 +334,7 @@ def test_a_game_that_ignores_a_cut_is_named() -> None:
 )
 def test_invalid_options_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        RunOptions(**wrong)
+        RunLimits(**wrong)
 
 
 def test_a_setting_of_the_game_may_be_called_max_steps() -> None:

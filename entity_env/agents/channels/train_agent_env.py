@@ -273,9 +273,10 @@ class _FinalObservations:
     ended: dict[int, tuple[Observation, Episode]] = field(default_factory=dict)
 
     def add(self, agent: TrainAgent, obs: Obs, episode: Episode) -> None:
+        asked = agent.kinds if episode.length else ()  # not those of an earlier episode
         observation = to_observation(
             obs,
-            actions_at_truncation(obs, agent.kinds) if episode.truncated else (),
+            actions_at_truncation(obs, asked) if episode.truncated else (),
             self.game.schema,
             reward=obs.score - agent.last_score if agent.is_playing else 0.0,
             terminated=episode.terminated,

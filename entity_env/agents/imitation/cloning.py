@@ -22,7 +22,7 @@ from entity_env.agents.rogue_net.torch_net.checkpoint import not_finite, save_ch
 from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy, past_argument
 from entity_env.agents.training.network import MakePolicy, new_policy, torch_device, torch_threads
 from entity_env.agents.training.process import HeldInterrupt
-from entity_env.agents.training.rollout_buffer import Rollout, Segments, evaluate
+from entity_env.agents.training.rollout_buffer import Rollout, Segments, evaluate_minibatch
 from entity_env.agents.training.run_folder import require_new_run, run_folder
 from entity_env.agents.training.tracking.progress import Losses, TrainProgress, TrainResult
 from entity_env.agents.training.tracking.run_writer import curve_writer, end_run, write_run
@@ -338,7 +338,7 @@ class _Decisions:
 
     def evaluate(self, net: Policy, rows: NDArray[np.int64]) -> Evaluation:
         """Log-probabilities and values of decisions, with gradients."""
-        return evaluate(net, self._rollout.minibatch(rows))
+        return evaluate_minibatch(net, self._rollout.minibatch(rows))
 
     def remember(self, width: int) -> None:
         """Makes sequences of the decisions, for a network that remembers `width` numbers.

@@ -20,7 +20,7 @@ from entity_env.agents.rogue_net.torch_net.distributions import given_samples
 from entity_env.agents.rogue_net.torch_net.policy import Evaluation, Policy, evaluation_of
 from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
 from entity_env.agents.training.peers import Peers
-from entity_env.agents.training.rollout_buffer import Minibatch, Rollout, evaluate
+from entity_env.agents.training.rollout_buffer import Minibatch, Rollout, evaluate_minibatch
 from entity_env.agents.training.schedule import values_of
 from entity_env.core.spaces import differences, listed
 from entity_env.errors import CheckpointError, UsageError
@@ -129,7 +129,7 @@ def evaluate_beside(
     masks = minibatch.obs.action_masks if by_actor else None
     if teacher is None:
         if masks is None:
-            return evaluate(net, minibatch)
+            return evaluate_minibatch(net, minibatch)
         recalled = net.recalled(minibatch.obs, minibatch.past)
         return evaluation_of(*recalled[:2], minibatch.samples, masks)
     chosen = {name: as_tensor(each, net.device) for name, each in minibatch.samples.items()}

@@ -232,7 +232,7 @@ class Rollout:
         )
 
 
-def evaluate(net: Policy, minibatch: Minibatch) -> Evaluation:
+def evaluate_minibatch(net: Policy, minibatch: Minibatch) -> Evaluation:
     """`Policy.evaluate` on a minibatch."""
     return net.evaluate(minibatch.obs, minibatch.samples, **past_argument(minibatch.past))
 

@@ -19,7 +19,7 @@ from entity_env.agents.ppo import PPOConfig
 from entity_env.agents.training.tracking.settings_file import parse_setting_text
 from entity_env.authoring.game import Game
 from entity_env.authoring.identity import about_game, changed_rules, identity_of
-from entity_env.authoring.local_run import EpisodesSeen, RunOptions, Turn
+from entity_env.authoring.local_run import EpisodesSeen, RunLimits, Turn
 from entity_env.cli.command import Argument, CliOption, Section
 from entity_env.cli.commands.replay import game_of
 from entity_env.cli.commands.train import require_text, require_unused
@@ -37,8 +37,8 @@ from entity_env.cli.options import (
     ReadingLimits,
     SeedNumber,
     require_writable,
+    step_limit,
 )
-from entity_env.core.episode import MAX_STEPS
 from entity_env.core.spaces import differences, listed
 from entity_env.errors import UsageError
 from entity_env.interrupts import INTERRUPTED
@@ -78,7 +78,7 @@ class DecisionSource:
     greedy: Greedy = None
     seed: SeedNumber = 1
     """Seed of the episodes and of training."""
-    max_steps: MaxSteps = MAX_STEPS
+    max_steps: MaxSteps = None
     limits: ReadingLimits
 
     @property
@@ -168,8 +168,8 @@ class DecisionSource:
         if not ids:
             raise UsageError(f"--agent is not one of the agents that play: {', '.join(names)}")
         agents = load_players(game, names, self.seed, AgentLoader(self.greedy))
-        seen = EpisodesSeen()
-        with ProgressBar(self.episodes, max_steps=self.max_steps) as bar, game_errors(game):
+        seen, limit = EpisodesSeen(), step_limit(self.max_steps)
+        with ProgressBar(self.episodes, max_steps=limit) as bar, game_errors(game):
 
             def watch(turn: Turn) -> None:
                 seen(turn)
@@ -182,10 +182,10 @@ class DecisionSource:
                 episodes=self.episodes,
                 watch=recorder,
                 step_timeout_s=self.limits.step_timeout_s,
-                options=RunOptions(max_steps=self.max_steps),
+                limits=RunLimits(max_steps=limit),
             )
         if seen.num_cut:
-            echo(cut_words(seen.num_cut, self.episodes, self.max_steps), err=True)
+            echo(cut_words(seen.num_cut, self.episodes, limit), err=True)
         return self._chosen(recorder.dataset(), ids)
 
     def _chosen(self, dataset: Dataset, ids: Sequence[int]) -> Dataset:

@@ -50,8 +50,8 @@ from entity_env.cli.options import (
     TransportChoice,
     Workers,
     default_workers,
+    step_limit,
 )
-from entity_env.core.episode import MAX_STEPS
 from entity_env.errors import UsageError
 from entity_env.interrupts import INTERRUPTED
 from entity_env.vec.evaluation.episodes import Episodes, PlayedEpisode, block_seed
@@ -108,7 +108,7 @@ class Evaluate:
     num_workers: Annotated[Workers | None, CliOption(default="one per core")] = None
     """Number of worker processes; 0 = none. Games for several agents are played one at a time,
     without workers."""
-    max_steps: MaxSteps = MAX_STEPS
+    max_steps: MaxSteps = None
     step_timeout_s: StepTimeout = 30
     on_error: OnErrorChoice = "raise"
     transport: TransportChoice = None
@@ -148,7 +148,7 @@ class Evaluate:
             seed=self.seed,
             is_batched=is_batched(players),
             num_workers=num_workers,
-            max_steps=self.max_steps,
+            max_steps=self._limit,
             step_timeout_s=self.step_timeout_s,
             on_error=self.on_error,
             failures=self.failures,
@@ -171,11 +171,15 @@ class Evaluate:
                 echo(line)
         _end(is_whole, len(played), self.episodes, "episodes")
 
+    @property
+    def _limit(self) -> int | None:
+        return step_limit(self.max_steps)
+
     def _notes(self, played: Sequence[PlayedEpisode]) -> Iterator[str]:
         """What ended episodes other than the game."""
         num_cut = sum(each.is_cut and each.failure is None for each in played)
         if num_cut:
-            yield cut_words(num_cut, len(played), self.max_steps)
+            yield cut_words(num_cut, len(played), self._limit)
         num_failed = sum(
             any(ERROR_METRIC in episode.metrics for episode in each.episodes) for each in played
         )
@@ -183,7 +187,7 @@ class Evaluate:
             failed = f"{num_failed} of {len(played)} episodes failed"
             yield f"{failed}, and count with their reward until then"
         failures = [each.failure for each in played if each.failure is not None]
-        yield from (f"an agent ended {line}" for line in failure_lines(failures))
+        yield from (f"an agent ended {line}" for line in failure_lines(failures, "episode"))
 
     def _run_match(self, game: Game, entrants: Mapping[str, str]) -> None:
         tell_of_changes(game, entrants.values())
@@ -198,7 +202,7 @@ class Evaluate:
             num_games=self.num_games,
             seed=self.seed,
             step_timeout_s=self.step_timeout_s,
-            max_steps=self.max_steps,
+            max_steps=self._limit,
             on_error=self.on_error,
             words=entrants,
         )
@@ -209,7 +213,7 @@ class Evaluate:
         _report(match_json(match), match_table(match), self.as_json)
         num_cut = sum(each.is_cut for each in played)
         if num_cut:
-            echo(cut_words(num_cut, len(played), self.max_steps), err=self.as_json)
+            echo(cut_words(num_cut, len(played), self._limit), err=self.as_json)
         _end(is_whole, len(played), total, "games")
 
     def _spread(
@@ -220,7 +224,7 @@ class Evaluate:
         After Ctrl-C, the results so far, and False.
         """
         found: list[T] = []
-        with ProgressBar(total, max_steps=self.max_steps) as progress:
+        with ProgressBar(total, max_steps=self._limit) as progress:
 
             def count(result: T) -> None:
                 found.append(result)

@@ -18,7 +18,7 @@ from entity_env.agents import RandomAgent, random_actions
 from entity_env.agents.game_agents import game_agents
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import game_traceback, is_a, text_of
-from entity_env.authoring.local_run import RunOptions, Turn
+from entity_env.authoring.local_run import RunLimits, Turn
 from entity_env.check import check_game
 from entity_env.cli.command import CliOption
 from entity_env.cli.display.console import Console, StageDisplay, echo, plain_table
@@ -279,7 +279,7 @@ def _direct(game: Game, seconds: float) -> float:
     start_s = time.perf_counter()
     episode = 0
     while time.perf_counter() - start_s < seconds:
-        game.run(*agents, seed=episode, watch=count, options=RunOptions(max_steps=MAX_STEPS))
+        game.run(*agents, seed=episode, watch=count, limits=RunLimits(max_steps=MAX_STEPS))
         episode += 1
     return num_steps / (time.perf_counter() - start_s)
 

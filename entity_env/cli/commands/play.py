@@ -31,6 +31,7 @@ from entity_env.cli.options import (
     IsOpened,
     LookName,
     PlayOptions,
+    step_limit,
 )
 from entity_env.core.episode import Episode
 from entity_env.errors import UsageError
@@ -88,7 +89,7 @@ class Play:
         humans = tuple(i for i, name in enumerate(names) if name == HUMAN)
         called, seen = shown_names(names, humans), EpisodesSeen()
         # In real time the clock alone sets the pace.
-        start, limit = self.start, self.start.limit(names)
+        start, limit = self.start, step_limit(self.start.max_steps, names)
         is_real_time = start.clock_s is not None and start.clock_s <= REAL_TIME_S
         fps = None if is_real_time else self.fps
         console = Console()
@@ -100,8 +101,12 @@ class Play:
         ):
             players = load_players(game, names, start.seed, self.agents.load, view, start.clock_s)
             draw = _thinking(players, view) if self.think else view
-            watches = [draw if self.render else None, seen, progress and progress.watch]
-            watch = partial(_watch, [each for each in watches if each is not None])
+            watches: list[Watch] = [seen]
+            if self.render:
+                watches.append(draw)
+            if progress is not None:
+                watches.append(progress.watch)
+            watch = partial(_watch, watches)
             played = start.play_in_terminal(game, players, watch, self.episodes, names=names)
         _report(played, seen.ends, called, game)
         if seen.num_cut:

@@ -17,7 +17,7 @@ from entity_env.agents.human.prompt import HUMAN
 from entity_env.agents.training.tracking.runs import REPLAY_FOLDERS, RUN_FILE, read_about
 from entity_env.authoring.game import Game
 from entity_env.authoring.identity import package_versions
-from entity_env.authoring.local_run import Turn, Watch
+from entity_env.authoring.local_run import RunLimits, Turn, Watch
 from entity_env.cli.command import Argument, CliOption
 from entity_env.cli.display.console import Console, LiveDisplay, ProgressBar, cut_words, echo
 from entity_env.cli.display.terminal_view import Frames, Moment, TerminalView
@@ -46,8 +46,8 @@ from entity_env.cli.options import (
     SeedNumber,
     any_seed,
     require_writable,
+    step_limit,
 )
-from entity_env.core.episode import MAX_STEPS
 from entity_env.core.validation import Range
 from entity_env.errors import EntityEnvError, ReplayError, UsageError
 from entity_env.games import GAMES
@@ -190,7 +190,7 @@ class RecordEpisode:
         self.start.require(names)
         # The writer finds a file's path relative to this folder.
         source = self.game if self.game.partition(":")[0] in ENVIRONMENTS else ""
-        limit = self.start.limit(names)
+        limit = step_limit(self.start.max_steps, names)
         with _view_for_humans(game, names, self.look, limit) as (view, watch):
             seed, clock_s = self.start.seed, self.start.clock_s
             players = load_players(game, names, seed, self.agents.load, view, clock_s)
@@ -250,7 +250,7 @@ class ShowReplay:
     """With --take-over: file for the new replay."""
     seed: SeedNumber = field(default_factory=any_seed)
     """With --take-over: seed of the agents."""
-    max_steps: MaxSteps = MAX_STEPS
+    max_steps: MaxSteps = None
     debug: Annotated[int | None, Range(-(10**15), 10**15), CliOption(metavar="N")] = None
     """Stop in the game, in pdb, after decision N; -1 = the last one."""
     look: LookName = None
@@ -290,7 +290,8 @@ class ShowReplay:
         verify_in_new_process(game, [found], **_of_playing(self.limits.limits))
         names = player_names(game, self.agents.agents)
         parent = {"sha": found.sha, "at": at}
-        limit = None if self.max_steps is None or HUMAN in names else at + self.max_steps
+        limit = step_limit(self.max_steps, names)
+        limit = None if limit is None else at + limit
         with _view_for_humans(game, names, self.look, limit) as (view, watch):
             players = load_players(game, names, self.seed, self.agents.load, view)
             source = found.header.source
@@ -299,7 +300,12 @@ class ShowReplay:
             )
             with game_errors(game):
                 diverged, _ = play_again(
-                    found, game, until=at, then=players, watch=writer, max_steps=limit
+                    found,
+                    game,
+                    until=at,
+                    then=players,
+                    watch=writer,
+                    limits=RunLimits(max_steps=limit),
                 )
         if diverged is not None:
             raise ReplayError(f"{found.name} cannot be continued: {diverged}")

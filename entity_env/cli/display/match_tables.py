@@ -57,10 +57,10 @@ def _by_seat(match: Match[Any], rows: Sequence[Standing], short: Mapping[str, st
     return table
 
 
-def failure_lines(failures: Sequence[AgentFailure]) -> list[str]:
+def failure_lines(failures: Sequence[AgentFailure], what: str = "game") -> list[str]:
     """How often agents failed for which reason, and where; the most frequent first."""
     return [
-        f"{count} game{'s' if count > 1 else ''} because it {_verb(reason)}" + place
+        f"{count} {what}{'s' if count > 1 else ''} because it {_verb(reason)}" + place
         for (reason, place), count in _counted(failures)
     ]
 

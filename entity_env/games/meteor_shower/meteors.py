@@ -21,9 +21,9 @@ Starts:
 Example:
     >>> from entity_env.agents import RandomAgent
     >>> from entity_env.games import meteors
-    >>> [episode] = meteors.run(RandomAgent(seed=1), seed=1, episodes=1)
+    >>> [episode] = meteors.run(RandomAgent(seed=1), seed=3, episodes=1)
     >>> (episode.reward, episode.length)
-    (3.0, 10)
+    (11.0, 22)
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import game_traceback, line_of_error, summary_of
 from entity_env.authoring.load_module import import_named, load_module
-from entity_env.authoring.local_run import AgentRun, RunOptions
+from entity_env.authoring.local_run import AgentRun, RunLimits
 from entity_env.core.episode import MAX_STEPS
 from entity_env.errors import UsageError
 from entity_env.page.live.game_page import BrowserAgent, GamePage
@@ -119,8 +119,8 @@ class PageWorker:
             agents = [self._agent(page, name, seed + i, start) for i, name in enumerate(seats)]
             self._last = page.begin_run(seats, agents, self._config["source"])
             limit = None if HUMAN in seats else MAX_STEPS
-            options = RunOptions(max_steps=limit)
-            game.run(*agents, seed=seed, watch=self._last, step_timeout_s=None, options=options)
+            limits = RunLimits(max_steps=limit)
+            game.run(*agents, seed=seed, watch=self._last, step_timeout_s=None, limits=limits)
             if self._start is None:
                 page.wants_more()
             seed += 1

@@ -9,7 +9,7 @@ from typing import Final
 
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
-from entity_env.authoring.local_run import AgentFailure, RunOptions, Turn
+from entity_env.authoring.local_run import AgentFailure, RunLimits, Turn
 from entity_env.core.episode import MAX_STEPS, Episode
 from entity_env.core.seeding import SeedsFrom
 from entity_env.replay.failures import FailureWriter
@@ -46,6 +46,10 @@ OnEpisode = Callable[[PlayedEpisode], None]
 """Called once per episode when it ends, in any order."""
 
 
+def _nothing(number: int, step: int) -> None:
+    pass
+
+
 @dataclass(frozen=True, kw_only=True)
 class Episodes:
     """Episodes that measure agents, in blocks that depend only on their numbers.
@@ -77,7 +81,7 @@ class Episodes:
     step_timeout_s: float | None = None
     on_error: OnError = "raise"
     failures: Path | None = None
-    on_step: OnStep | None = None
+    on_step: OnStep = _nothing
 
     @property
     def num_blocks(self) -> int:
@@ -130,7 +134,7 @@ class Episodes:
             episodes=len(numbers),
             watch=watch if self.failures is None else FailureWriter(self.failures, watch),
             step_timeout_s=self.step_timeout_s,
-            options=RunOptions(
+            limits=RunLimits(
                 first_episode=numbers.start,
                 max_steps=self.max_steps,
                 agent_timeout_s=self.step_timeout_s,
@@ -145,9 +149,7 @@ class _Watching:
 
     takes_plain = True
 
-    def __init__(
-        self, num_agents: int, on_episode: OnEpisode, on_step: OnStep | None = None
-    ) -> None:
+    def __init__(self, num_agents: int, on_episode: OnEpisode, on_step: OnStep) -> None:
         self._num_agents = num_agents
         self._on_episode = on_episode
         self._on_step = on_step
@@ -158,8 +160,7 @@ class _Watching:
 
     def __call__(self, turn: Turn) -> None:
         if turn.episode is None:
-            if self._on_step is not None:
-                self._on_step(turn.number, turn.step)
+            self._on_step(turn.number, turn.step)
             return
         for earlier in [number for number in self._open if number < turn.number]:
             self._close(earlier)  # some agents had no part in it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,61 +101,40 @@ def evaluate(
     """Plays episodes to measure agents; `entity-env eval` does the same.
 
     With the same seed, all agents play the same episodes, which never occur in training. One agent
-    that decides for batches (random or trained) plays many copies of the game at once; others are
-    asked one by one, without workers.
+    that decides for batches (random or trained) plays many copies of the game at once.
 
     Args:
-        game: the game with its settings.
-        agents: one per agent of the game. An `Agent`, or a name as for `entity-env eval --agent`,
-            which is loaded with a seed that follows from `seed`.
-        episodes: number of episodes.
-        seed: of the run.
-        max_steps: actions of an agent after which an episode is truncated, because it may never
-            end; None = no limit.
+        agents: one per agent of the game: an `Agent`, or a name as for `eval --agent`.
+        episodes, seed: number of episodes, and seed of the run.
+        max_steps: actions of an agent after which an episode is truncated; None = no limit.
         num_envs, num_workers: maximum number of copies, and of processes; 0 = in this process.
         step_timeout_s: seconds of a step of the game, and of a decision of an agent that is asked
             one by one, after which it counts as hanging; None = no limit.
-        on_error: "raise", or "restart": a game or an agent that fails ends only its episode.
-        failures: folder for replays of episodes in which the game fails.
+        on_error, failures: as for `VecEnv`; "restart" also holds for agents that fail.
         on_episode: called with every episode when it ends, in any order.
 
     Returns:
         The scores of every agent, in the order of the agents.
 
     Raises:
-        UsageError: an invalid argument, such as the wrong number of agents.
-        CheckpointError: an agent that was trained for another game.
-        WorkerError: the game or an agent failed. An `Exception` of the game in this process, or of
-            an agent, is raised unchanged.
+        UsageError, CheckpointError: an invalid argument, or an agent of another game.
+        WorkerError, Exception: the game or an agent failed, as in `VecEnv` and `Game.run`.
 
     Example:
         >>> from entity_env.agents import RandomAgent
         >>> from entity_env.games import snake
         >>> from entity_env.vec import evaluate
         >>> [scores] = evaluate(snake, RandomAgent(seed=1), episodes=50)
-        >>> scores.episodes, scores.truncated
+        >>> scores.episodes, scores.at_limit
         (50, 0)
     """
-    given = [agents] if isinstance(agents, Agent | str) else list(agents)
-    if len(given) != game.num_agents or not all(isinstance(each, Agent | str) for each in given):
-        wanted = "1 agent" if game.num_agents == 1 else f"{game.num_agents} agents"
-        raise UsageError(f"{game.name} needs {wanted} (objects or names): got {shown(agents)}")
-
-    def players(block: int) -> list[Agent]:
-        first = block_seed(seed, block)
-        return [
-            load_for(game, each, first + i) if isinstance(each, str) else each
-            for i, each in enumerate(given)
-        ]
-
-    checked_seed(seed)
-    found = players(0)
+    first, players = _players(game, agents, checked_seed(seed))
     planned = Episodes(
         game=game,
-        players=lambda block: players(block) if block else found,
+        players=players,
         count=checked_count("episodes", episodes),
         seed=seed,
-        is_batched=is_batched(found),
+        is_batched=is_batched(first),
         num_envs=checked_count("num_envs", num_envs),
         num_workers=checked_count("num_workers", num_workers, 0),
         max_steps=None if max_steps is None else checked_count("max_steps", max_steps),
@@ -165,6 +144,30 @@ def evaluate(
     )
     played = planned.play(range(planned.num_blocks), on_episode)
     return [AgentScores.of(played, i) for i in range(game.num_agents)]
+
+
+def _players(
+    game: Game, agents: Agent | str | Sequence[Agent | str], seed: int
+) -> tuple[list[Agent], Callable[[int], list[Agent]]]:
+    """The agents of the first block, and a function that makes those of each block.
+
+    Raises:
+        UsageError: the wrong number of agents, or an unknown name.
+    """
+    given = [agents] if isinstance(agents, Agent | str) else list(agents)
+    if len(given) != game.num_agents or not all(isinstance(each, Agent | str) for each in given):
+        wanted = "1 agent" if game.num_agents == 1 else f"{game.num_agents} agents"
+        raise UsageError(f"{game.name} needs {wanted} (objects or names): got {shown(agents)}")
+
+    def players(block: int) -> list[Agent]:
+        number = block_seed(seed, block)
+        return [
+            load_for(game, each, number + i) if isinstance(each, str) else each
+            for i, each in enumerate(given)
+        ]
+
+    first = players(0)
+    return first, lambda block: players(block) if block else first
 
 
 def is_batched(agents: Sequence[Agent]) -> bool:

@@ -15,8 +15,9 @@ from entity_env.vec.vec_env import VecEnv
 
 Decide: TypeAlias = Callable[[VecObs, NDArray[np.int64]], VecActions]
 """Chooses the actions of a batch, given the index of each environment's start."""
+Flags: TypeAlias = NDArray[np.bool_]
 OnStep: TypeAlias = Callable[[int, int], None]
-"""Called at every step with the index of a running episode and the number of its actions."""
+"""Called at every step with index and number of actions of the longest running episode."""
 
 
 def play_starts(
@@ -27,17 +28,15 @@ def play_starts(
     *,
     max_length: int | None = None,
     is_over: Callable[[], bool] = lambda: False,
-    on_step: OnStep | None = None,
+    on_step: OnStep = lambda number, step: None,
 ) -> Iterator[tuple[list[Episode], bool]]:
     """Plays episodes of a run to their ends; each depends only on the run's seed and its own index.
 
     Args:
         vec: with autoreset "disabled".
         starts, seed: indices of the episodes, and the run's seed; see `VecEnv.reset_envs`.
-        max_length: actions of an agent; if it is asked for another one, its episode is truncated.
-            None = never.
+        max_length: actions of an agent after which an episode is truncated; None = never.
         is_over: called between steps; True truncates running episodes, and no others begin.
-        on_step: told the oldest episode.
 
     Yields:
         One pair per start that has begun, in the order in which they end: the episodes of all
@@ -48,7 +47,6 @@ def play_starts(
     shape = vec.num_envs, vec.num_agents
     number = starts.start + np.arange(vec.num_envs)
     rewards, lengths, is_done = np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, bool)
-    most = np.inf if max_length is None else max_length
     ended: dict[int, list[Episode]] = {}
     num_left = len(starts)
     obs = vec.reset(seed, starts=number)
@@ -60,8 +58,8 @@ def play_starts(
             ended.setdefault(episode.env_id, []).append(episode)
         # An environment that restarted after a failure is not over, but its agents were done.
         is_ended = vec.is_over | is_done.all(axis=1)
-        is_late = is_over()
-        is_cut = ~is_ended & ((is_ready & (lengths >= most)).any(axis=1) | is_late)
+        is_long: Flags = (is_ready & (lengths >= (max_length or np.inf))).any(axis=1)
+        is_cut = ~is_ended & (is_long | (is_late := is_over()))
         again = is_ended | is_cut
         for env_id in np.flatnonzero(again).tolist():
             found, start = ended.pop(env_id, []), int(number[env_id])
@@ -80,10 +78,15 @@ def play_starts(
             obs = vec.reset_envs(again, seed, starts=number)
         else:
             lengths += is_ready
-            if on_step is not None:
-                oldest = int(lengths.max(axis=1).argmax())
-                on_step(int(number[oldest]), int(lengths[oldest].max()))
+            on_step(*_longest(number, lengths))
             obs = vec.act(decide(obs, number))
+
+
+def _longest(number: NDArray[np.int64], lengths: NDArray[np.int64]) -> tuple[int, int]:
+    """Index and number of actions of the longest running episode."""
+    most = lengths.max(axis=1)
+    env_id = int(most.argmax())
+    return int(number[env_id]), int(most[env_id])
 
 
 def _cut_episodes(

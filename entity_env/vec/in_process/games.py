@@ -253,4 +253,5 @@ def _write(
     if last is not None:
         last[row] = obs.frozen(), episode
     finished.add_episode(row, _last_reward(agent, obs), episode)
-    writer.add(obs, actions_at_truncation(obs, agent.kinds) if episode.truncated else ())
+    asked = agent.kinds if episode.length else ()  # not those of an earlier episode
+    writer.add(obs, actions_at_truncation(obs, asked) if episode.truncated else ())

@@ -130,7 +130,7 @@ class TestSeeds:
                     env.act(STAY)
                 seeds.append(env.episodes[0].seed)
             env.close()
-        assert seeds == [EpisodeSeeds(seed)[i] for seed in (5, 6) for i in range(2)]
+        assert seeds == [EpisodeSeeds(seed, 0)[i] for seed in (5, 6) for i in range(2)]
 
     def test_that_of_a_reset_is_the_episodes_as_of_any_environment(
         self, transport: Transport

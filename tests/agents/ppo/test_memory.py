@@ -31,7 +31,7 @@ from entity_env.agents.rogue_net.memory import RowStates
 from entity_env.agents.rogue_net.torch_net.mlp import make_policy
 from entity_env.agents.rogue_net.torch_net.policy import Policy
 from entity_env.agents.training.peers import Peers
-from entity_env.agents.training.rollout_buffer import Rollout, Segments, evaluate
+from entity_env.agents.training.rollout_buffer import Rollout, Segments, evaluate_minibatch
 from entity_env.agents.training.self_play.pool import OpponentPool
 from entity_env.core.vec_obs import EntityBatch, VecObs
 from entity_env.errors import CheckpointError
@@ -185,7 +185,7 @@ def assert_learning_sees_what_acting_saw(policy: Policy, rollout: Rollout) -> No
     assert_array_equal(rollout.segments.begins, is_first)
     assert not rollout.segments.states[is_first].any()
     minibatch = rollout.minibatch(inds)
-    new = evaluate(policy, minibatch)
+    new = evaluate_minibatch(policy, minibatch)
     assert_allclose(new.logprobs.detach(), minibatch.logprobs, atol=1e-4)
     assert_allclose(new.values.detach(), minibatch.values, atol=1e-4)
 

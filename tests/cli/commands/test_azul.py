@@ -101,9 +101,8 @@ def test_a_game_that_is_cut() -> None:
 
 def test_a_person_plays_a_round_and_leaves() -> None:
     typed = "1 w 9\nnonsense\n?\nc b 2\n1 w 2\nq\n"
-    result = run(
-        "play", "azul", "--agent", "human", "--agent", "greedy", "--seed", "14", typed=typed
-    )
+    agents, seed = ("--agent", "human", "--agent", "greedy"), "6917894511507739707"
+    result = run("play", "azul", *agents, "--seed", "14", "--episode-seed", seed, typed=typed)
     assert (result.exit_code, result.stderr) == (0, "")
     out = result.stdout
     assert "there are lines 1 to 5, and the floor: got 9" in out
@@ -113,7 +112,7 @@ def test_a_person_plays_a_round_and_leaves() -> None:
     assert "Azul, round 1: you to take tiles" in out
     assert re.search(r"^you     step 0  score 0  2 white from factory 1 to line 2", out, re.M)
     assert re.search(r"^greedy  step 0  score 0  \d \w+ from ", out, re.M)
-    assert out.endswith("left before the end\nseed 14\n")
+    assert out.endswith(f"left before the end\nseed 14, episode seed {seed}\n")
     # Only questions are drawn again; errors are printed alone.
     assert out.count("Azul, round 1: you to take tiles") == 2
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from entity_env import Obs
+from entity_env import CheckpointError, Obs
 from entity_env.agents import Agent, RandomAgent, ScriptedAgent
 from entity_env.agents.ratings import Match, Result
 from entity_env.authoring.action_type import ActionKey
@@ -177,3 +177,15 @@ def test_the_command_tells_which_bot_failed_where(tmp_path: Path, more: list[str
     [row] = [each for each in told["agents"] if each["num_failed"]]
     assert row["failures"][0]["reason"] == "IndexError: list index out of range"
     assert sum(each["count"] for each in row["failures"]) == row["num_failed"]
+
+
+def test_an_agent_of_another_game_ends_the_match() -> None:
+    class Other(ScriptedAgent):
+        def choose(self, obs: Obs, *actions: ActionKey) -> object:
+            raise CheckpointError("the checkpoint was trained for a different game")
+
+    games = MatchGames(
+        game=tic_tac_toe, names=["a", "b"], make=lambda name, seed: Other(), num_games=2
+    )
+    with pytest.raises(CheckpointError, match="different game"):
+        games.run()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from entity_env.agents.ratings import Match as Match, Result, Standing as Standing, seatings
-from entity_env.core.seeding import SeedsFrom
+from entity_env.core.seeding import EpisodeSeeds
 from entity_env.core.validation import checked_seed, is_integer
 from entity_env.errors import UsageError
 from entity_env.games.azul.engine.actions import IllegalAction, InvalidActionId
@@ -129,8 +129,8 @@ def play_match(
         agents: agents by name; at least `num_players`.
         num_games: games per group, a multiple of `num_players`.
         num_players: 2 to 4.
-        seed: determines deals and draws. The first set uses the seed as `play_game` does; matches
-            with neighboring seeds share no deals.
+        seed: of the match; set `i` plays `play_game` with the seed `EpisodeSeeds(seed)[i]`, as in
+            `entity-env eval azul --agents`.
         max_rounds: as for `play_game`.
         on_game: called with each result.
 
@@ -149,7 +149,7 @@ def play_match(
             f"play_match: num_games must be a multiple of {num_players} and above 0, since "
             f"every agent has every seat equally often: got {num_games!r}"
         )
-    games, seeds = [], SeedsFrom(seed)
+    games, seeds = [], EpisodeSeeds(seed)
     for names, number in seatings(tuple(agents), num_players, num_games):
         result = play_game(
             [agents[name] for name in names],
