@@ -238,7 +238,7 @@ class Animation:
             scene = Scene(panel.width, panel.height)
             _draw_attention(scene, self.shapes_of(index), still.attention)
             for bar in (bar for actor in still.actors for bar in actor.bars if bar.is_chosen):
-                draw_mark(scene, bar.path)
+                draw_mark(scene, bar.path, self.shapes_of(index))
             _draw_panel(scene, lines, corner, unit, num_chars)
             added = [pool.setdefault(shape, len(pool)) for shape in scene.shapes]
             stills.append(replace(still, shapes=[*still.shapes, *added]))
