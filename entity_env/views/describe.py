@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from entity_env.core.observation import (
@@ -249,20 +250,30 @@ def _describe_action(
     return one_line(", ".join([*chosen[:_MAX_ACTORS], *more]))
 
 
-def shown_names(names: Sequence[str], humans: Sequence[int] = ()) -> list[str]:
+def shown_names(
+    names: Sequence[str],
+    humans: Sequence[int] = (),
+    labels: Mapping[str, str] = MappingProxyType({}),
+) -> list[str]:
     """Short, distinct names of agents for drawings, without folders; humans are `you`.
 
+    Of a bot `FILE.py:CLASS`, the class; with its file only if another file has a bot of that name.
     Drawings are shared, but the folders of a machine are private.
+
+    Args:
+        labels: for some of the names, what is shown instead.
     """
-    shown = [
-        "you" if seat in humans else one_line(name.rstrip("/\\").replace("\\", "/"))
-        for seat, name in enumerate(names)
-    ]
-    shown = [name.rpartition("/")[2] or name for name in shown]
-    shown = [
-        name if len(name) <= _MAX_NAME else clipped(name.removesuffix(".agent"), _MAX_NAME)
-        for name in shown
-    ]
+    files = [one_line(name.rstrip("/\\").replace("\\", "/")) for name in names]
+    files = [name.rpartition("/")[2] or name for name in files]
+    bots = [name.rpartition(".py:")[2] for name in files]
+    shown = []
+    for seat, (name, file, bot) in enumerate(zip(names, files, bots, strict=True)):
+        is_single = len({each for each, other in zip(files, bots, strict=True) if other == bot}) < 2
+        short = bot if is_single and bot else file
+        if len(short) > _MAX_NAME:
+            short = clipped(short.removesuffix(".agent"), _MAX_NAME)
+        label = clipped(one_line(labels.get(name, "")), _MAX_NAME)
+        shown.append("you" if seat in humans else label or short)
     counts, seen = Counter(shown), Counter[str]()
     numbered = []
     for name in shown:

@@ -217,7 +217,8 @@ class Look:
                         f"its features are {', '.join(features[name]) or 'none'}{color}"
                     )
         hero, _, feature = self.hero.partition(".")
-        if self.hero and (hero not in obs_space.entities or (feature and feature not in features[hero])):
+        is_known = hero in obs_space.entities and feature in ("", *features[hero])
+        if self.hero and not is_known:
             raise SchemaError(
                 f"{self.name}: hero must be the name of a type, or TYPE.FEATURE, got "
                 f"{shown(self.hero)}; the types are {', '.join(obs_space.entities)}"

@@ -214,6 +214,16 @@ def test_names_of_agents_are_short_and_distinct() -> None:
     ]
 
 
+def test_a_bot_has_the_name_of_its_class() -> None:
+    bots = ["games/ohhell_bot.py:Counter", "games/ohhell_bot.py:Counter", "other.py:Careful"]
+    assert shown_names(bots) == ["Counter 1", "Counter 2", "Careful"]
+    assert shown_names(["a.py:Bot", "b.py:Bot", "c.py"]) == ["a.py:Bot", "b.py:Bot", "c.py"]
+    labels = {"other.py:Careful": "Easy\n", "random": "Random moves"}
+    assert shown_names(["random", "other.py:Careful", "human"], [2], labels) == [
+        *("Random moves", "Easy", "you"),
+    ]
+
+
 @pytest.mark.parametrize("count", [1, 8, 9, 30])
 def test_of_many_actors_the_first_eight_are_named(count: int) -> None:
     labels = [f"go{i}" for i in range(count)]

@@ -114,7 +114,7 @@ def test_several_boards_and_scaled_places() -> None:
     pointer = pointer_of(look, Hero=[[0, 0, 0], [0, 0, 1]])
     paths = [points(pointer.path("Move", hero, "UP")) for hero in pointer.seen.entities]
     assert paths == [[(0.5, 2.5), (0.5, 1.5)], [(3.5, 2.5), (3.5, 1.5)]]
-    pointer = pointer_of(Look(), Hero=[[0.25, 0, 0]], Foe=[[4, 8], [0, 0]])
+    pointer = pointer_of(Look(hero="Hero"), Hero=[[0.25, 0, 0]], Foe=[[4, 8], [0, 0]])
     (x, y), (u, v) = points(pointer.path("Move", None, "UP"))
     assert u == x
     assert y - v == pytest.approx(2.0)  # 16 cells for 8 units

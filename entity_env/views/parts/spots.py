@@ -132,7 +132,7 @@ class Pointer:
 
     @cached_property
     def _lone_entity(self) -> SeenEntity | None:
-        """The hero of the look; else the only entity of the first type, except ground, on the board.
+        """The hero of the look; else the only entity of the first type on the board, except ground.
 
         None if there are several: an arrow from another entity would be wrong.
         """
