@@ -77,6 +77,14 @@ def _feature_texts(
             yield field, member
 
 
+def _entity_texts(entity: SeenEntity) -> Iterator[tuple[str, str]]:
+    """As `_feature_texts`; of a picture only its shape, since it may have 100,000 pixels."""
+    if entity.shape is None:
+        yield from _feature_texts(entity.names, entity.features)
+    else:
+        yield "picture", "x".join(map(str, entity.shape))
+
+
 def _ends_of(entity: SeenEntity, look: Look | None = None) -> dict[str, str]:
     """The two entities of a relation in words, by the names of its references; empty if none."""
     return {
@@ -115,7 +123,7 @@ def entity_tables(
     for entity in entities:
         cells: dict[str, str] = {}
         ends = _ends_of(entity, look)
-        for name, text in _feature_texts(entity.names, entity.features):
+        for name, text in _entity_texts(entity):
             text = ends.get(name, text)
             cells[name] = f"{cells[name]}|{text}" if name in cells else text
         key = (tuple(cells.items()), entity.is_visible)
@@ -148,6 +156,8 @@ def _described(
     look: Look | None = None,
 ) -> str:
     """Some features of an entity, as in `describe_features`; of a relation with its entities."""
+    if entity.shape is not None:
+        return " ".join(map(" ".join, _entity_texts(entity)))
     if not entity.ends:
         return describe_features(names, values)
     ends = _ends_of(entity, look)
