@@ -14,7 +14,7 @@ from entity_env.errors import MissingExtraError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["is_array", "late_module", "late_names", "np"]
+__all__ = ["has_numpy", "is_array", "late_module", "late_names", "np"]
 
 
 class _LateModule(ModuleType):
@@ -38,6 +38,11 @@ if TYPE_CHECKING:
     import numpy as np
 else:
     np = late_module("numpy")
+
+
+def has_numpy() -> bool:
+    """Whether numpy has been imported. If not, lists are read without it."""
+    return sys.modules.get("numpy") is not None
 
 
 def is_array(value: object) -> TypeGuard[NDArray[Any]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import partial
@@ -33,9 +34,9 @@ from entity_env.authoring.obs import Obs, answers_to, has_targets, is_same, num_
 from entity_env.core.action_request import choose_in_order, require_in_bounds
 from entity_env.core.observation import Action, Observation
 from entity_env.core.spaces import ActionName
-from entity_env.core.validation import parameters_of
+from entity_env.core.validation import is_number, parameters_of, shape_of
 from entity_env.errors import AnswerError, EntityEnvError, ProtocolError, SchemaError, UsageError
-from entity_env.lazy_imports import np
+from entity_env.lazy_imports import is_array
 
 BotSource: TypeAlias = "type | Callable[..., object]"
 """A class with a method `choose` or `act`, or a function `bot(obs, *actions)`."""
@@ -245,18 +246,29 @@ def _position(
 
 
 def _numbers(kind: Continuous, count: int, answer: object) -> list[Any]:
-    width = len(kind.space)
-    try:
-        array = np.asarray(answer, dtype=np.float64)
-    except (TypeError, ValueError):
-        array = np.zeros(0)
-    if array.size == width and count == 1:  # a single actor
-        array = array.reshape(1, width)
-    if array.shape != (count, width) and not (array.size == 0 and not count):
+    width, shape = len(kind.space), shape_of(answer)
+    flat = list(_leaves(answer))
+    is_single = count == 1 and len(flat) == width
+    if not (is_single or shape == (count, width) or not (count or flat)) or not all(
+        map(is_number, flat)
+    ):
         labels = ", ".join(kind.space.labels)
         raise SchemaError(f"expected numbers of shape ({count}, {width}): {labels} of each actor")
-    require_in_bounds(kind.name, kind.space, array)
-    return array.astype(np.float32).tolist() if count else []
+    numbers = list(map(float, flat))
+    rows = [numbers[i * width : (i + 1) * width] for i in range(count)]
+    require_in_bounds(kind.name, kind.space, rows)
+    return [array("f", row).tolist() for row in rows]
+
+
+def _leaves(answer: Any) -> Iterator[object]:  # noqa: ANN401 - whatever a bot gave
+    """The values in an array, or in lists of lists, in order."""
+    if is_array(answer):
+        yield from answer.reshape(-1).tolist()
+    elif isinstance(answer, list | tuple):
+        for each in answer:
+            yield from _leaves(each)
+    else:
+        yield answer
 
 
 def _text(answer: object) -> str:

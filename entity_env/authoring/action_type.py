@@ -11,6 +11,7 @@ import dataclasses
 import itertools
 import typing
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Mapping, Sequence
 from enum import Enum, EnumType
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
@@ -196,7 +197,9 @@ class Continuous(ActionType[_Floats]):
         self.name = _checked_name(self, name)
         self.space = ContinuousActionSpace(tuple(low), tuple(high), tuple(labels), given)
 
-    def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> NDArray[np.float32]:
+    def decode(self, chosen: Sequence[Any], actees: Sequence[Any]) -> Any:  # noqa: ANN401 - an array, or lists
+        if self.whole is not None:  # a part, whose numbers become floats: without numpy
+            return [array("f", row).tolist() for row in chosen]
         return np.array(chosen, dtype=np.float32).reshape(-1, len(self.space))
 
 

@@ -37,6 +37,7 @@ from entity_env.core.validation import (
     nested_mask,
     plain_number,
     rows_of_mask,
+    shape_of,
 )
 from entity_env.errors import SchemaError, shown
 from entity_env.lazy_imports import is_array, np
@@ -277,12 +278,13 @@ class Obs:
             try:
                 allowed: list[list[bool]]
                 if is_nested(mask):
-                    nested = nested_mask(mask, shape, kind.name)
+                    nested = mask_rows(mask, shape, kind.name)
                     if after is None:
-                        allowed = np.any(nested, axis=1).tolist()
+                        places = range(len(choices))
+                        allowed = [[any(row[i] for row in own) for i in places] for own in nested]
                     else:
                         given = [after] if is_global else after
-                        allowed = _rows_after(kind, self, nested, given)
+                        allowed = _rows_after(kind, self, nested, given, len(choices))
                 else:
                     allowed = mask_rows(
                         mask, shape, kind.name, may_block=may_block, is_global=is_global
@@ -306,7 +308,9 @@ class Obs:
         if (features := self.global_features) is not None:
             rows = features if isinstance(features, Rows) else (features,)
             copy.global_features = _frozen(rows, self)
-        copy.masks = self.masks and {kind: np.array(mask) for kind, mask in self.masks.items()}
+        copy.masks = self.masks and {
+            kind: np.array(mask).reshape(shape_of(mask) or -1) for kind, mask in self.masks.items()
+        }
         copy.hidden = self.hidden and [(cls, np.array(seen)) for cls, seen in self.hidden]
         copy.metrics = self.metrics and dict(self.metrics)
         return copy
@@ -364,7 +368,7 @@ def mask_error(error: SchemaError, kind: ActionType[Any], obs: Obs) -> SchemaErr
     mask = (obs.masks or {}).get(kind)
     if mask is None or kind.is_global or not isinstance(kind, SelectEntity | Categorical):
         return error
-    if (shape := _shape_of(mask)) is None:
+    if (shape := shape_of(mask)) is None:
         return error
     hint = ""
     if isinstance(kind, SelectEntity):
@@ -377,17 +381,6 @@ def mask_error(error: SchemaError, kind: ActionType[Any], obs: Obs) -> SchemaErr
     if not hint and shape[:1] != (num_actors(kind, obs),):
         hint = _actors_hint(kind, obs, shape[0] if shape else 0)
     return SchemaError(f"{error}{hint}") if hint else error
-
-
-def _shape_of(mask: Any) -> tuple[int, ...] | None:  # noqa: ANN401 - whatever a game gave
-    """Shape of a mask; None if ragged."""
-    if hasattr(mask, "shape"):
-        return tuple(mask.shape)
-    if not isinstance(mask, list | tuple):
-        return ()
-    lengths = {_shape_of(row) for row in mask}
-    inner = lengths.pop() if lengths else ()
-    return None if lengths or inner is None else (len(mask), *inner)
 
 
 def _actors_hint(kind: ActionType[Any], obs: Obs, wanted: int) -> str:
@@ -475,18 +468,19 @@ def _has_target(kind: SelectEntity[Any], obs: Obs) -> list[bool] | None:
     if mask is None:
         return None if num_actees else [False] * count
     if not num_actees:
-        nested_mask(mask, (count, 0), kind.name, may_block=True)  # raises if it is not empty
+        mask_rows(mask, (count, 0), kind.name, may_block=True)  # raises if it is not empty
         return [False] * count
     found: list[bool]
     try:
-        if isinstance(mask, list | tuple) and not is_nested(mask):
-            found = list(map(any, rows_of_mask(mask)))
+        if isinstance(mask, list | tuple):
+            rows = mask if is_nested(mask) else rows_of_mask(mask)
+            found = [any(map(any, row)) if is_nested(mask) else any(row) for row in rows]
         else:
             found = np.any(np.reshape(mask, (count, -1)), axis=1).tolist()
     except (TypeError, ValueError):
         found = []
     if len(found) != count:
-        nested_mask(mask, (count, num_actees), kind.name, may_block=True)  # raises
+        mask_rows(mask, (count, num_actees), kind.name, may_block=True)  # raises
     return None if all(found) else found
 
 
@@ -500,7 +494,7 @@ def masks_of(kind: ActionType[Any], mask: Any, asked: Sequence[bool], obs: Obs) 
         shape = len(asked), num_of_class(kind.actee, obs)
     else:
         shape = len(asked), len(kind.space)  # type: ignore[arg-type]  # a categorical action
-    if isinstance(mask, list | tuple) and not is_nested(mask):
+    if isinstance(mask, list | tuple):
         return list(compress(mask_rows(mask, shape, kind.name, may_block=True), asked))
     return nested_mask(mask, shape, kind.name, may_block=True)[np.array(asked, dtype=np.bool_)]
 
@@ -525,7 +519,7 @@ def _depending(kind: ActionType[Any], given: ActionType[Any], mask: Any) -> Any:
         return rows
     is_empty = not rows.size if is_array(rows) else _has_only_empty_rows(rows)
     if is_empty:  # without actors, or without choices of the part before
-        return np.zeros((len(rows), 0, 0), dtype=np.bool_)
+        return _NoRows(rows)
     actors = "" if kind.is_global else "num_actors, "
     raise SchemaError(
         f"the mask of {kind.name} depends on {given.name}, so it needs the shape "
@@ -533,11 +527,22 @@ def _depending(kind: ActionType[Any], given: ActionType[Any], mask: Any) -> Any:
     )
 
 
+class _NoRows(list[Any]):
+    """A mask with three dimensions that has no rows, which a list cannot say."""
+
+    ndim = 3
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return len(self), 0, 0
+
+
 def _rows_after(
     kind: ActionType[Any],
     obs: Obs,
-    mask: NDArray[np.bool_],
+    mask: Sequence[Sequence[list[bool]]],
     given: object,
+    num_choices: int,
 ) -> list[list[bool]]:
     """Mask rows after the choices `given` in the part before, one per actor; None: no choice."""
     parts = () if kind.whole is None else kind.whole.elements
@@ -554,7 +559,7 @@ def _rows_after(
         place = next((i for i, choice in enumerate(choices) if is_same(choice, each)), None)
         if each is not None and place is None:
             raise SchemaError(f"{shown(each)} is not a choice of {before.name}")
-        rows.append([False] * mask.shape[2] if place is None else own[place].tolist())
+        rows.append([False] * num_choices if place is None else own[place])
     return rows
 
 

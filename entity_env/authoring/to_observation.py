@@ -45,12 +45,7 @@ from entity_env.core.observation import (
     SelectEntityActionMask,
 )
 from entity_env.core.spaces import ACTOR_ENTITY, ActionName, EntityName
-from entity_env.core.validation import (
-    is_nested,
-    mask_rows,
-    nested_mask,
-    plain_numbers,
-)
+from entity_env.core.validation import mask_rows, nested_mask, plain_numbers
 from entity_env.errors import SchemaError, shown
 from entity_env.lazy_imports import np
 
@@ -173,7 +168,7 @@ def _globals(
 def _action_mask(kind: ActionType[Any], obs: Obs, schema: Schema, *, plain: bool) -> ActionMask:
     if isinstance(kind, GlobalCategorical):
         mask: BoolMask | None = (obs.masks or {}).get(kind)
-        if plain and mask is not None and not is_nested(mask):
+        if plain and mask is not None:
             mask = mask_rows(mask, (1, len(kind.choices)), kind.name, is_global=True)
         return GlobalCategoricalActionMask(mask)
     if obs.actor_groups is None and not kind.has_own_actor:
@@ -219,10 +214,8 @@ def _checked(
     mask: BoolMask, shape: tuple[int, int], action: ActionName, *, plain: bool
 ) -> BoolMask:
     """A mask of bools; lists if `plain`."""
-    if plain and not is_nested(mask):
-        return mask_rows(mask, shape, action)
-    allowed = nested_mask(mask, shape, action)
-    return allowed.tolist() if plain else allowed
+    read: Callable[..., Any] = mask_rows if plain else nested_mask
+    return read(mask, shape, action)
 
 
 def _num_rows(mask: BoolMask) -> int | None:

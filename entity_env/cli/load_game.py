@@ -497,7 +497,7 @@ def load_opponent(game: Game, name: str, seed: int, load: Load, option: str) -> 
 def _human(game: Game, view: TerminalView, agent_id: int, clock_s: float | None) -> Agent:
     typing = game_agents(game).human(partial(view.ask, agent_id))
     if typing is None:
-        return HumanAgent(board=view, clock_s=clock_s)
+        return HumanAgent(board=view, clock_s=clock_s, look=view.look)
     if clock_s is not None:
         raise UsageError(
             f"--clock needs --browser here, because moves of {game.name} are typed in the terminal"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, repeat
@@ -31,8 +32,8 @@ from entity_env.core.spaces import (
     ObsSpace,
     SelectEntityActionSpace,
 )
-from entity_env.core.validation import is_index, is_nested, nested_mask
-from entity_env.errors import SchemaError
+from entity_env.core.validation import is_index, is_nested, is_number, nested_mask, shape_of
+from entity_env.errors import SchemaError, shown
 from entity_env.lazy_imports import is_array, np
 
 if TYPE_CHECKING:
@@ -430,24 +431,30 @@ def require_in_bounds(
     """Raises `SchemaError` unless `(num_actors, num_labels)` real numbers are within the bounds."""
     if not len(values):
         return
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise SchemaError(f"action {name!r} needs numbers, got {values!r}") from error
-    if array.ndim != 2 or array.shape[1] != len(space):
+    shape = shape_of(values)
+    if shape is None:
         raise SchemaError(
-            f"action {name!r} needs the shape (num_actors, {len(space)}), got {array.shape}"
+            f"action {name!r} needs numbers of the shape (num_actors, {len(space)}), got "
+            f"{shown(values)}"
+        )
+    if len(shape) != 2 or shape[1] != len(space):
+        raise SchemaError(
+            f"action {name!r} needs the shape (num_actors, {len(space)}), got {shape}"
         )
     # Also allow each bound as a float32, since rounding can move a clipped value past the bound.
-    low = np.minimum(space.low, np.asarray(space.low, dtype=np.float32))
-    high = np.maximum(space.high, np.asarray(space.high, dtype=np.float32))
-    inside = (array >= low) & (array <= high)
-    if not inside.all():
-        actor, i = (int(k) for k in np.argwhere(~inside)[0])
-        raise SchemaError(
-            f"action {name!r}: actor {actor} chose {array[actor, i]} for {space.labels[i]!r}, "
-            f"expected {space.low[i]} to {space.high[i]}"
-        )
+    low = list(map(min, space.low, array("f", space.low)))
+    high = list(map(max, space.high, array("f", space.high)))
+    if is_array(values) and values.dtype.kind in "iuf" and ((values >= low) & (values <= high)).all():
+        return
+    for actor, row in enumerate(values):
+        for i, value in enumerate(row):
+            if not is_number(value):
+                raise SchemaError(f"action {name!r} needs numbers, got {shown(value)}")
+            if not low[i] <= float(value) <= high[i]:
+                raise SchemaError(
+                    f"action {name!r}: actor {actor} chose {float(value)} for {space.labels[i]!r}, "
+                    f"expected {space.low[i]} to {space.high[i]}"
+                )
 
 
 def _question(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from importlib.util import find_spec
+from itertools import chain
 from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
@@ -28,7 +29,7 @@ from typing import (
 
 from entity_env.core.spaces import ActionName, EntityName
 from entity_env.errors import MissingExtraError, SchemaError, UsageError, shown
-from entity_env.lazy_imports import np
+from entity_env.lazy_imports import has_numpy, is_array, np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,43 +75,64 @@ def as_mask(
     `may_block`, a row allows nothing. The mask of a single actor may have the shape
     `(num_choices,)`. With `is_global`, messages do not mention actors.
     """
+    try:
+        array = np.asarray(mask)
+    except ValueError:  # rows of different lengths
+        array = None
+    if array is not None:
+        if (array.size == 0 and 0 in shape) or (array.shape == shape[1:] and shape[0] == 1):
+            array = array.reshape(shape)
+        kind = array.dtype.kind
+        is_flags = kind == "b" or (kind in "iuf" and ((array == 0) | (array == 1)).all())
+        if array.shape == shape and (is_flags or not array.size):
+            allowed = array.astype(np.bool_)
+            if may_block or allowed.any(axis=1).all():
+                return allowed
+    listed = mask.tolist() if is_array(mask) else mask
+    _list_rows(listed, shape, action, may_block=may_block, is_global=is_global)  # raises
+    raise SchemaError(f"{_must_hold_bools(action)}an array of {array.dtype}")
+
+
+def _list_rows(
+    mask: Any,  # noqa: ANN401 - whatever a game gave
+    shape: tuple[int, int],
+    action: ActionName,
+    *,
+    may_block: bool,
+    is_global: bool = False,
+) -> list[list[bool]]:
+    """`as_mask` for lists, without numpy; its errors are those of every mask."""
+    found = shape_of(mask)
     needed = (
         f"(num_choices,) = {shape[1:]}" if is_global else f"(num_actors, num_choices) = {shape}"
     )
-    try:
-        array = np.asarray(mask)
-    except ValueError as error:  # rows of different lengths
-        raise SchemaError(
-            f"the mask of action {action!r} needs the shape {needed}: got {mask!r}"
-        ) from error
-    if array.shape == shape[1:] and shape[0] == 1:
-        array = array.reshape(shape)
-    if array.shape != shape and not (array.size == 0 and 0 in shape):
-        raise SchemaError(
-            f"the mask of action {action!r} needs the shape {needed}: got {array.shape}"
-        )
-    array = array.reshape(shape)
-    kind = array.dtype.kind
-    is_number = kind in "iuf"
-    if array.size and kind != "b" and not (is_number and ((array == 0) | (array == 1)).all()):
-        wrong = array[(array != 0) & (array != 1)] if is_number else array.reshape(-1)
-        raise SchemaError(
-            f"the mask of action {action!r} must hold bools (True = allowed), got {array.dtype}, "
-            f"such as {shown(wrong.tolist()[0])}"
-        )
-    allowed = array.astype(np.bool_)
-    blocked = np.flatnonzero(~allowed.any(axis=1))
-    if len(blocked) and not may_block:
+    is_flat = found == shape[1:] and shape[0] == 1
+    is_empty = found is not None and 0 in found and 0 in shape
+    if not (is_flat or is_empty or found == shape):
+        got = shown(mask) if found is None else found
+        raise SchemaError(f"the mask of action {action!r} needs the shape {needed}: got {got}")
+    rows = [()] * shape[0] if is_empty else [mask] if is_flat else mask
+    for each in chain.from_iterable(rows):
+        if not _is_flag(each):
+            value = each.item() if hasattr(each, "item") else each
+            raise SchemaError(f"{_must_hold_bools(action)}{shown(value)} ({type(value).__name__})")
+    allowed = [list(map(bool, row)) for row in rows]
+    blocked = next((i for i, row in enumerate(allowed) if not any(row)), None)
+    if blocked is not None and not may_block:
         whom, other = (
             ("", "do not ask for it")
             if is_global
-            else (f"actor {blocked[0]} ", "do not ask that actor")
+            else (f"actor {blocked} ", "do not ask that actor")
         )
         raise SchemaError(
             f"the mask of action {action!r} leaves {whom}no legal choice: allow at least one, or "
             f"{other}"
         )
     return allowed
+
+
+def _must_hold_bools(action: ActionName) -> str:
+    return f"the mask of action {action!r} must hold bools (True = allowed), got "
 
 
 def nested_mask(
@@ -136,34 +158,51 @@ def nested_mask(
             f"choices on which it could depend: it needs the shape (num_actors, num_choices) = "
             f"{shape}"
         )
-    needed = f"(num_actors, num_earlier, num_choices) = ({shape[0]}, num_earlier, {shape[1]})"
-    try:
-        array = np.asarray(mask)
-    except ValueError as error:  # rows of different lengths
-        raise SchemaError(
-            f"the mask of action {action!r} needs the shape {needed}: got {shown(mask)}"
-        ) from error
-    num_earlier = array.shape[1] if array.ndim == 3 else -1
-    if array.shape != (shape[0], num_earlier, shape[1]) and not (
-        array.ndim == 3 and len(array) == shape[0] and not num_earlier * shape[1]
-    ):
-        raise SchemaError(
-            f"the mask of action {action!r} needs the shape {needed}: got {array.shape}"
-        )
-    rows = shape[0] * num_earlier, shape[1]
-    return as_mask(array.reshape(rows), rows, action, may_block=True).reshape(
-        shape[0], num_earlier, shape[1]
+    num_actors, num_choices = shape
+    num_earlier = _num_earlier(mask, shape, action)
+    rows = num_actors * num_earlier, num_choices
+    flat = np.reshape(mask, rows) if is_array(mask) else _flat(mask)
+    allowed = as_mask(flat, rows, action, may_block=True)
+    return allowed.reshape(num_actors, num_earlier, num_choices)
+
+
+def _flat(mask: Any) -> list[Any]:  # noqa: ANN401 - a nested mask
+    """The rows of a mask with three dimensions."""
+    return [row for each in mask for row in each]
+
+
+def _num_earlier(mask: object, shape: tuple[int, int], action: ActionName) -> int:
+    """Length of the second of the three dimensions of a mask."""
+    found = shape_of(mask)
+    if found is not None and len(found) == 3 and found[0] == shape[0]:
+        is_empty = not (found[0] * found[1] * found[2] or shape[0] * found[1] * shape[1])
+        if found[2] == shape[1] or is_empty:
+            return found[1]
+    raise SchemaError(
+        f"the mask of action {action!r} needs the shape (num_actors, num_earlier, num_choices) = "
+        f"({shape[0]}, num_earlier, {shape[1]}): got {shown(mask) if found is None else found}"
     )
 
 
 def is_nested(mask: object) -> bool:
     """Whether a mask, of arrays, lists or lists of arrays, has three dimensions."""
     left = 3
-    while left > 1 and isinstance(mask, list | tuple) and mask:
+    while left > 1 and isinstance(mask, list | tuple) and mask and not hasattr(mask, "ndim"):
         mask, left = mask[0], left - 1
     if hasattr(mask, "ndim"):
         return bool(mask.ndim == left)
     return left == 1 and isinstance(mask, list | tuple)
+
+
+def shape_of(values: Any) -> tuple[int, ...] | None:  # noqa: ANN401 - whatever a game gave
+    """The shape of an array, of lists, or of lists of arrays; None if ragged."""
+    if hasattr(values, "shape"):
+        return tuple(values.shape)
+    if not isinstance(values, list | tuple):
+        return ()
+    lengths = {shape_of(row) for row in values}
+    inner = lengths.pop() if lengths else ()
+    return None if lengths or inner is None else (len(values), *inner)
 
 
 def mask_rows(
@@ -173,8 +212,8 @@ def mask_rows(
     *,
     may_block: bool = False,
     is_global: bool = False,
-) -> list[list[bool]]:
-    """Like `as_mask`, but returns lists, and needs no numpy for a valid mask of lists."""
+) -> list[Any]:
+    """Like `nested_mask`, but returns lists, and needs no numpy for a mask of lists."""
     num_actors, num_choices = shape
     rows = [mask] if num_actors == 1 and _is_row(mask, num_choices) else mask
     if (
@@ -183,15 +222,15 @@ def mask_rows(
         and all(_is_row(row, num_choices) and (may_block or any(row)) for row in rows)
     ):
         return [list(map(bool, row)) for row in rows]
-    try:
-        found = as_mask(mask, shape, action, may_block=may_block, is_global=is_global)
-    except ModuleNotFoundError as error:  # numpy is not installed
-        least = "" if may_block else ", at least one of them True"
-        raise SchemaError(
-            f"the mask of action {action!r} needs {num_actors} rows of {num_choices} bools{least}: "
-            f"got {shown(mask)}"
-        ) from error
-    return [list(row) for row in found.tolist()]
+    if has_numpy() and not is_nested(mask):
+        read = as_mask(mask, shape, action, may_block=may_block, is_global=is_global)
+        return list(read.tolist())
+    if not is_nested(mask):
+        return _list_rows(mask, shape, action, may_block=may_block, is_global=is_global)
+    num = _num_earlier(mask, shape, action)
+    listed: Any = mask.tolist() if is_array(mask) else mask
+    flat = _list_rows(_flat(listed), (num_actors * num, num_choices), action, may_block=True)
+    return [flat[i * num : (i + 1) * num] for i in range(num_actors)]
 
 
 def wrong_reference(
@@ -248,6 +287,11 @@ def _is_row(row: object, num_choices: int) -> bool:
         and len(row) == num_choices
         and all(type(each) in (bool, int, float) and each in (0, 1) for each in row)
     )
+
+
+def _is_flag(value: Any) -> bool:  # noqa: ANN401 - whatever a game gave
+    is_numeric = getattr(getattr(value, "dtype", None), "kind", "") in ("b", "i", "u", "f")
+    return (is_numeric or type(value) in (bool, int, float)) and bool(value in (0, 1))
 
 
 def is_number(value: object) -> bool:

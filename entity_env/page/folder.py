@@ -126,12 +126,14 @@ def write_page(
         "hashes": pyodide.hashes,
         "version": sha256(files["entity_env.zip"]).hexdigest()[:16],
         "packages": [*packages],
+        "wheels": pyodide.wheels_url if packages else "",
         "mb": max(1, round(size / _MEGABYTE)),
         "send": options.send,
         "editable": contents.file if options.editable else "",
     }
     files[_CONFIG] = json.dumps(config).encode()
-    files["index.html"] = _index(options, pyodide).encode()
+    elsewhere = [pyodide.url, str(config["wheels"]), options.send or ""]
+    files["index.html"] = _index(options, elsewhere).encode()
     _write(out, files, copied)
     return {name: (out / name).stat().st_size for name in (*files, *copied)}
 
@@ -238,11 +240,12 @@ def _read_files() -> Iterable[Path]:
 _WEB_FILES: Final = (".html", ".js", ".css")
 
 
-def _index(options: PageOptions, pyodide: Pyodide) -> str:
+def _index(options: PageOptions, urls: Iterable[str]) -> str:
+    """The page, which may use these addresses of other servers."""
     html = template(_WEB / "index.html")
     texts = {"TITLE": escape(options.title), "ABOUT": options.about}
     html = re.sub("@(TITLE|ABOUT)@", lambda found: texts[found[1]], html)
-    elsewhere = [_source_of(url) for url in (pyodide.url, options.send or "") if "://" in url]
+    elsewhere = [_source_of(url) for url in urls if "://" in url]
     policy = content_policy(
         html + player_sources(),
         script="'self' blob: 'wasm-unsafe-eval'",

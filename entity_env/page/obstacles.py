@@ -30,6 +30,8 @@ _LONGEST_S: Final = 30.0
 _FIXES: Final = {
     "package": "a page has no package {name}: use a Pyodide folder that contains it, or let the "
     "game work without it",
+    "numpy": "a page has no package {name}: use --pyodide cdn, or a Pyodide folder that contains it "
+    "(make pyodide), or let the game work without it",
     "python": "Python in a page has no module {name}: let the game work without it",
     "outside": "the module {name} is not in the game's folder {folder}: move it there",
     "compiled": "a page cannot load the compiled module {name}: use its Python source",
@@ -41,7 +43,7 @@ _FIXES: Final = {
     "file": "a page has only files in the game's folder {folder}, not {name}: move it there, and "
     "open it relative to __file__",
 }
-"""Problem and fix, by `Lack.kind`."""
+"""Problem and fix, by `Lack.kind`, or for the package of that name."""
 
 
 Play: TypeAlias = Callable[[Mapping[str, Json], str], None]
@@ -258,9 +260,13 @@ def _package(folder: Path | None, file: str, module: str) -> Path | None:
 
 
 def _obstacle(job: TrialJob, lack: Lack) -> Obstacle:
-    problem = _FIXES[lack.kind].format(name=lack.name, folder=job.folder)
+    is_package = lack.kind == "package" and lack.name in _FIXES
+    problem = _FIXES[lack.name if is_package else lack.kind].format(
+        name=lack.name, folder=job.folder
+    )
     if lack.via and lack.file:
-        problem = f"here {lack.via} needs {lack.name or 'more'}: {problem}"
+        who = "this" if lack.via.partition(".")[0] == PACKAGE else f"here {lack.via}"
+        problem = f"{who} needs {lack.name or 'more'}: {problem}"
     return _at_line(job, lack.file, lack.line, problem, lack.via)
 
 

@@ -37,6 +37,8 @@ _HASHES: Final = {
 """Of version `VERSION`, for the browser to check what the server sends (SHA-384)."""
 _SIZE: Final = 13_531_207
 """Total size of these files, in bytes."""
+WHEELS_URL: Final = f"https://cdn.jsdelivr.net/pyodide/v{VERSION}/full/"
+"""Of the packages that are made for this version."""
 _MAX_LOCK: Final = 4 << 20
 
 
@@ -56,6 +58,12 @@ class Wheel(NamedTuple):
     size: int
 
 
+NUMPY: Final = Wheel(
+    "numpy-2.4.6-cp314-cp314-pyemscripten_2026_0_wasm32.whl", ("numpy",), (), 3_000_000
+)
+"""As `pyodide-lock.json` of this version names it, which has the hash; about this size."""
+
+
 @dataclass(frozen=True)
 class Pyodide:
     """Where a page gets Python from.
@@ -64,9 +72,10 @@ class Pyodide:
         folder: whose files are copied; None = from the server.
         url: of the files, relative to the page or absolute.
         size: bytes that a page loads, without packages.
-        packages: by name, those whose files are in the folder.
+        packages: by name, those whose files are in the folder or on the server.
         hashes: expected hashes by file, in the form of the attribute `integrity`; empty for a
             folder.
+        wheels_url: where the page gets the files of packages; "" = they are in the folder.
     """
 
     folder: Path | None
@@ -74,6 +83,7 @@ class Pyodide:
     size: int
     packages: Mapping[str, Wheel] = field(default_factory=dict)
     hashes: Mapping[str, str] = field(default_factory=dict)
+    wheels_url: str = ""
 
     @property
     def modules(self) -> list[str]:
@@ -108,7 +118,7 @@ class Pyodide:
             UsageError: a folder without the files of Pyodide, or an empty cache.
         """
         if place == CDN:
-            return cls(None, _URL, _SIZE, hashes=_HASHES)
+            return cls(None, _URL, _SIZE, {"numpy": NUMPY}, _HASHES, WHEELS_URL)
         folder = cache_folder() if place is None else Path(place)
         missing = [name for name in FILES if not (folder / name).is_file()]
         if missing and place is None:

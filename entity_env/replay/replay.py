@@ -17,7 +17,7 @@ from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import AgentRun, Thoughts, Turn
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Observation, SelectEntityActionMask
-from entity_env.core.spaces import ObsSpace, Spaces, spaces_from_json
+from entity_env.core.spaces import EntityName, ObsSpace, Spaces, spaces_from_json
 from entity_env.errors import ReplayError, SchemaError, UsageError
 from entity_env.lazy_imports import np
 from entity_env.replay.divergence import Divergence
@@ -395,7 +395,7 @@ class _Shown:
             return
         counts = {name: len(rows) for name, rows in observation.features.items()}
         total = sum(counts.values())
-        self._total += sum(counts[name] * len(self._types[name].features) for name in counts)
+        self._total += sum(counts[name] * self._num_texts(name) for name in counts)
         self._total += (len(self._types) + total) * (1 + len(observation.actions)) + _A_TURN
         for mask in observation.actions.values():
             if isinstance(mask, SelectEntityActionMask):
@@ -407,6 +407,11 @@ class _Shown:
                 f"{self._name} shows more than {self._most:,} entities and features in all its "
                 "decisions together: if you trust the replay, raise the limit, --max-shown"
             )
+
+    def _num_texts(self, name: EntityName) -> int:
+        """Features of an entity that are shown: of a picture only its shape."""
+        kind = self._types[name]
+        return len(kind.features) if kind.shape is None else 1
 
 
 def _with_thoughts(turns: Sequence[Turn], agent: PolicyAgent, game: Game | None) -> Iterator[Turn]:

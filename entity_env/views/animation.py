@@ -238,7 +238,7 @@ class Animation:
             scene = Scene(panel.width, panel.height)
             _draw_attention(scene, self.shapes_of(index), still.attention)
             for bar in (bar for actor in still.actors for bar in actor.bars if bar.is_chosen):
-                draw_mark(scene, bar.path)
+                draw_mark(scene, bar.path, self.shapes_of(index))
             _draw_panel(scene, lines, corner, unit, num_chars)
             added = [pool.setdefault(shape, len(pool)) for shape in scene.shapes]
             stills.append(replace(still, shapes=[*still.shapes, *added]))
@@ -382,7 +382,10 @@ def _panel_lines(still: Still) -> Iterator[Bar]:
         yield Bar(actor.title, None, is_chosen=False)
         # The chosen and the most probable, in space order.
         ranked = sorted(actor.bars, key=lambda bar: (not bar.is_chosen, -(bar.share or 0.0)))
-        yield from (bar for bar in actor.bars if bar in ranked[:_MAX_PANEL_BARS])
+        shown = [bar for bar in actor.bars if bar in ranked[:_MAX_PANEL_BARS]]
+        yield from shown
+        if left := len(actor.bars) - len(shown) + actor.num_more:
+            yield Bar(f"and {left} more", None, is_chosen=False)
     for step in past_that_matters(still.past)[:1]:
         yield Bar("what would move", None, is_chosen=False)
         yield Bar(f"without {step.words}", step.change, is_chosen=False)
@@ -409,13 +412,16 @@ def _draw_panel(
             scene.text(left, y, words, DIM, size=size, anchor="start")
             continue
         color = PALETTE[1] if line.is_chosen else PALETTE[0]
-        words = clipped(line.label, num_chars)
+        words, right = clipped(line.label, num_chars), bar_left + bar_width + 1.9 * unit
+        if not line.is_allowed:
+            scene.text(left, y, words, DIM, size=size, anchor="start")
+            scene.text(right, y, line.share_text, DIM, size=size, anchor="end")
+            continue
         scene.text(left, y, words, INK, size=size, anchor="start")
         scene.rect(bar_left, y - 0.35 * unit, bar_width, 0.7 * unit, CELL, of=DECORATION)
         share = min(max(line.share, 0.0), 1.0)
         scene.rect(bar_left, y - 0.35 * unit, share * bar_width, 0.7 * unit, color)
-        right = bar_left + bar_width + 1.9 * unit
-        scene.text(right, y, f"{line.share:.0%}", INK, size=size, anchor="end")
+        scene.text(right, y, line.share_text, INK, size=size, anchor="end")
 
 
 def _draw_attention(scene: Scene, shapes: Sequence[Shape], attention: Sequence[float]) -> None:

@@ -185,11 +185,11 @@ function radiusAt(shapes, point, size) {
   return Math.min(...found, Math.max(0.48, Math.max(...size) / 40));
 }
 
-// The upright rectangle whose center is a point, if any: of an entity, or with an outline on the
-// ground, such as a card.
+// The upright rectangle whose center is a point, if any: of an entity, such as a row of a table, or
+// with an outline on the ground, such as a card. `box_at` in spots.py does the same.
 function boxAt(ground, shapes, [x, y], size) {
   const most = Math.max(...size) / 4;
-  const isBox = shape => shape[0] == "r" && !shape[8] && reach(shape) < most
+  const isBox = shape => shape[0] == "r" && !shape[8] && Math.min(...shape[3]) / 2 < most
     && Math.hypot(shape[1] - x, shape[2] - y) < 0.01 * most;
   return shapes.findLast(shape => shape[7] >= 0 && isBox(shape)) ?? ground.findLast(shape => shape[5] && isBox(shape));
 }
@@ -209,6 +209,8 @@ function paintMark(g, path, {color, halo = "", width, radius, box = () => null, 
   let length = Math.hypot(x - fromX, y - fromY);
   if (length < 1e-6) {
     const found = box([x, y]);
+    // The frame of a low row leaves its text readable, and the rows beside it.
+    if (found) width = Math.min(width, Math.min(...found[3]) / 10);
     if (found) line.roundRect(x - found[3][0] / 2, y - found[3][1] / 2, ...found[3], found[9] || 0);
     else line.arc(x, y, Math.max(radius([x, y]) - width / 2, width), 0, 7);
   } else {

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from entity_env.core.observation import (
@@ -76,6 +77,14 @@ def _feature_texts(
             yield field, member
 
 
+def _entity_texts(entity: SeenEntity) -> Iterator[tuple[str, str]]:
+    """As `_feature_texts`; of a picture only its shape, since it may have 100,000 pixels."""
+    if entity.shape is None:
+        yield from _feature_texts(entity.names, entity.features)
+    else:
+        yield "picture", "x".join(map(str, entity.shape))
+
+
 def _ends_of(entity: SeenEntity, look: Look | None = None) -> dict[str, str]:
     """The two entities of a relation in words, by the names of its references; empty if none."""
     return {
@@ -114,7 +123,7 @@ def entity_tables(
     for entity in entities:
         cells: dict[str, str] = {}
         ends = _ends_of(entity, look)
-        for name, text in _feature_texts(entity.names, entity.features):
+        for name, text in _entity_texts(entity):
             text = ends.get(name, text)
             cells[name] = f"{cells[name]}|{text}" if name in cells else text
         key = (tuple(cells.items()), entity.is_visible)
@@ -147,6 +156,8 @@ def _described(
     look: Look | None = None,
 ) -> str:
     """Some features of an entity, as in `describe_features`; of a relation with its entities."""
+    if entity.shape is not None:
+        return " ".join(map(" ".join, _entity_texts(entity)))
     if not entity.ends:
         return describe_features(names, values)
     ends = _ends_of(entity, look)
@@ -249,20 +260,30 @@ def _describe_action(
     return one_line(", ".join([*chosen[:_MAX_ACTORS], *more]))
 
 
-def shown_names(names: Sequence[str], humans: Sequence[int] = ()) -> list[str]:
+def shown_names(
+    names: Sequence[str],
+    humans: Sequence[int] = (),
+    labels: Mapping[str, str] = MappingProxyType({}),
+) -> list[str]:
     """Short, distinct names of agents for drawings, without folders; humans are `you`.
 
+    Of a bot `FILE.py:CLASS`, the class; with its file only if another file has a bot of that name.
     Drawings are shared, but the folders of a machine are private.
+
+    Args:
+        labels: for some of the names, what is shown instead.
     """
-    shown = [
-        "you" if seat in humans else one_line(name.rstrip("/\\").replace("\\", "/"))
-        for seat, name in enumerate(names)
-    ]
-    shown = [name.rpartition("/")[2] or name for name in shown]
-    shown = [
-        name if len(name) <= _MAX_NAME else clipped(name.removesuffix(".agent"), _MAX_NAME)
-        for name in shown
-    ]
+    files = [one_line(name.rstrip("/\\").replace("\\", "/")) for name in names]
+    files = [name.rpartition("/")[2] or name for name in files]
+    bots = [name.rpartition(".py:")[2] for name in files]
+    shown = []
+    for seat, (name, file, bot) in enumerate(zip(names, files, bots, strict=True)):
+        is_single = len({each for each, other in zip(files, bots, strict=True) if other == bot}) < 2
+        short = bot if is_single and bot else file
+        if len(short) > _MAX_NAME:
+            short = clipped(short.removesuffix(".agent"), _MAX_NAME)
+        label = clipped(one_line(labels.get(name, "")), _MAX_NAME)
+        shown.append("you" if seat in humans else label or short)
     counts, seen = Counter(shown), Counter[str]()
     numbered = []
     for name in shown:

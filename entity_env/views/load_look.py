@@ -18,6 +18,7 @@ from entity_env.authoring.entity_type import declared_fields
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import file_of_error
 from entity_env.authoring.load_module import import_named, load_module, split_file_name, where_tried
+from entity_env.authoring.schema import Schema
 from entity_env.core.spaces import GLOBAL_ENTITY, EntityName
 from entity_env.errors import EntityEnvError, UsageError
 from entity_env.lazy_imports import np
@@ -61,20 +62,20 @@ def find_look(game: Game, name: str | None = None) -> Look:
         types[GLOBAL_ENTITY] = game.schema.globals.cls
     bools = {name: found for name, cls in types.items() if (found := [*_bools_of(cls)])}
     look = replace(look, flags={**bools, **look.flags})
-    look = _with_words(look, game)
+    look = with_words(look, game.schema)
     defaults = {key: parameter.default for key, parameter in game.parameters.items()}
     return look if look.board else replace(look, board=board_of({**defaults, **game.settings}))
 
 
-def _with_words(look: Look, game: Game) -> Look:
+def with_words(look: Look, schema: Schema) -> Look:
     """The look with the words and moves that the classes of a game define."""
-    classes = {kind.name: kind.cls for kind in game.schema.entities}
+    classes = {kind.name: kind.cls for kind in schema.entities}
     own = {name: cls for name, cls in classes.items() if _has_own_words(cls)}
     if own and look.describe is None:
         look = replace(look, describe=partial(_own_words, own))
     labels: dict[str, Mapping[str, str]] = {}
     moves: dict[str, Mapping[str, tuple[float, float]]] = {}
-    for kind in game.schema.kinds:
+    for kind in schema.kinds:
         choices = getattr(kind, "choices", ())
         named = list(zip(getattr(kind.space, "index_to_label", ()), choices, strict=True))
         if choices and _has_own_words(type(choices[0])):

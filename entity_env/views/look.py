@@ -144,6 +144,9 @@ class Look:
             own `__str__`.
         moves: how far choices move their actor, by action and label, in the coordinates of the
             game. `find_look` adds those of Enums whose values are pairs of numbers.
+        hero: what a choice that names a direction moves if nobody in particular acts: a type, or
+            `Thing.what.is_HERO`, the entity of a type whose feature is not 0. Default: the first
+            type on the board, if it has one entity there.
         global_name: name of the global features; `find_look` takes it from the game.
         is_open: all agents may know each other's observations and actions, as in a board game: then
             every observation is drawn, and `agent_id` names its agent. Otherwise those of one agent
@@ -172,6 +175,7 @@ class Look:
     labels: Mapping[ActionName, Mapping[str, str]] = field(default_factory=dict)
     moves: Mapping[ActionName, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
     global_name: str = "Global"
+    hero: str = ""
 
     def __post_init__(self) -> None:
         for name in ("draw", "ground", "draw_text", "describe", "spots", "legend"):
@@ -212,6 +216,13 @@ class Look:
                         f"{self.name}: the style of {name} reads the feature {wanted!r}; "
                         f"its features are {', '.join(features[name]) or 'none'}{color}"
                     )
+        hero, _, feature = self.hero.partition(".")
+        is_known = hero in obs_space.entities and feature in ("", *features[hero])
+        if self.hero and not is_known:
+            raise SchemaError(
+                f"{self.name}: hero must be the name of a type, or TYPE.FEATURE, got "
+                f"{shown(self.hero)}; the types are {', '.join(obs_space.entities)}"
+            )
         if self.group and not any(self.group in names for names in known.values()):
             raise SchemaError(f"{self.name}: no entity has the feature {self.group!r} of group")
         if tuple(self.at) != ("x", "y") and not any(

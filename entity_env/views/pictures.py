@@ -291,7 +291,7 @@ def _write_mp4(
 ) -> None:
     ffmpeg = shutil.which("ffmpeg")
     if ffmpeg is None:
-        raise UsageError(f"{file}: .mp4 needs the program ffmpeg, which is not on the path")
+        raise UsageError(".mp4 needs the program ffmpeg, which is not on the path")
     command = [ffmpeg, "-loglevel", "error", "-y", "-f", "rawvideo", "-pix_fmt", "rgb24"]
     command += ["-s", f"{pixels[0]}x{pixels[1]}", "-r", f"{fps:.3f}", "-i", "-", "-an"]
     even = "pad=ceil(iw/2)*2:ceil(ih/2)*2"  # required by most players
@@ -313,7 +313,7 @@ def _write_mp4(
         errors.seek(0)
         words = errors.read().decode(errors="replace").strip()
     if process.returncode:
-        raise UsageError(f"{file}: ffmpeg failed: {words}")
+        raise UsageError(f"ffmpeg failed: {words}")
 
 
 def corners_of(shape: Shape) -> list[Point]:

@@ -35,6 +35,7 @@ class SeenEntity:
         is_visible: False if hidden from the policy.
         index: position among all entities, in the order of the space; -1 for the global features.
         ends: the two entities of a relation; empty for an entity.
+        shape: of a picture, as in `Entity`; None = the features are no pixels.
     """
 
     id: EntityID
@@ -44,6 +45,7 @@ class SeenEntity:
     names: Sequence[str] = ()
     index: int = -1
     ends: tuple[SeenEntity, ...] = ()
+    shape: tuple[int, int, int] | None = None
 
     def __getitem__(self, name: str) -> float | str | list[float] | None:
         if name in self.names:
@@ -153,7 +155,8 @@ def seen_entities(observation: Observation, obs_space: ObsSpace) -> Iterator[See
                 if 0 <= row[column] < len(ends[other])
             )
             of = of if len(of) == 2 else ()  # else wrong rows of an environment
-            entity = SeenEntity(entity_id, name, row, is_visible, space.features, index, of)
+            names, shape = space.features, space.shape
+            entity = SeenEntity(entity_id, name, row, is_visible, names, index, of, shape)
             if name in ends:
                 ends[name].append(entity)
             if name != ACTOR_ENTITY:

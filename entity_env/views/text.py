@@ -32,7 +32,7 @@ from entity_env.views.describe import (
     words_of,
 )
 from entity_env.views.look import Look
-from entity_env.views.parts.bars import highest, past_that_matters
+from entity_env.views.parts.bars import highest, legal_choices, past_that_matters, share_text
 from entity_env.views.scene import one_line
 from entity_env.views.seen import SeenEntity, SeenObservation
 from entity_env.views.text_style import EMPTY, FLAGGED, EntityStyle
@@ -351,6 +351,7 @@ def thoughts_of(
         return  # a final observation may request nothing
     full = "#" if ascii_only else "█"
     values = chosen_values(asked, turn.actions) if turn.actions else {}
+    legal = legal_choices(turn, obs_space, action_space)
     for question in asked:
         given = turn.thoughts.probabilities.get(question.name)
         if given is None:
@@ -358,14 +359,20 @@ def thoughts_of(
         words = _choices(question, turn, obs_space, look)
         chosen = values.get(question.name, [])
         for actor, row in islice(enumerate(np.asarray(given)), _MAX_ACTORS):
-            best = np.argsort(-row, kind="stable")[:_MAX_CHOICES].tolist()
+            allowed = legal[question.name][actor] if question.name in legal else range(len(row))
+            ranked = sorted(range(len(row)), key=lambda i: (i not in allowed, -row[i]))
             if len(question.actors) > 1:
                 name = one_line(action_words(question.name))
                 yield Text(f"{name} {actor + 1} of {len(question.actors)}", style="dim")
-            for choice in best:
+            for choice in ranked[:_MAX_CHOICES]:
                 style = "bold cyan" if chosen[actor : actor + 1] == [choice] else ""
                 bar = (full * round(float(row[choice]) * _BAR)).ljust(_BAR)
-                yield Text(f"{row[choice]:4.0%} {bar} {words[choice]}", style=style)
+                share = f"{share_text(row[choice], True):>4} {bar}"
+                if choice not in allowed:
+                    share, style = share_text(None, False).ljust(_BAR + 5), "dim"
+                yield Text(f"{share} {words[choice]}", style=style)
+            if (left := len(row) - _MAX_CHOICES) > 0:
+                yield Text(f"and {left} more", style="dim")
     yield from _past(turn.thoughts.past, ascii_only=ascii_only)
 
 

@@ -213,7 +213,7 @@ NO_PLANET = (
         (masked([[[1, 1, 1]] * 3] * 2), NUM_EARLIER),
         (masked([[[1, 1, 1]] * 2] * 3), SHAPE),
         (masked([[[1, 1, 1]] * 2, [[1, 1, 1]]]), SHAPE),
-        (masked([[[1, 1, 2]] * 2] * 2), r"must hold bools .*such as 2"),
+        (masked([[[1, 1, 2]] * 2] * 2), r"must hold bools .*got 2 \(int\)"),
         (masked([]), SHAPE),
         (masked([[], []]), NUM_EARLIER.replace("3", "0")),
         (

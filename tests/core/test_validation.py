@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 from numpy.testing import assert_array_equal
 
 from entity_env import MissingExtraError, SchemaError, UsageError
@@ -18,13 +20,13 @@ from entity_env.core import validation
 from entity_env.core.validation import (
     OneOf,
     Range,
-    as_mask,
     check_settings,
     checked_count,
     checked_index,
     checked_mask,
     checked_seed,
     mask_rows,
+    nested_mask,
     num_positional,
     parameters_of,
     require_choice,
@@ -84,28 +86,37 @@ MASKS = st.lists(st.lists(st.sampled_from([0, True]), max_size=3), max_size=3) |
     MASKS | st.lists(st.lists(VALUES, max_size=3).map(lambda row: np.array(row, dtype=object))),
     st.tuples(st.integers(0, 3), st.integers(0, 3)),
     st.booleans(),
+    st.booleans(),
 )
+@example([[[True], [False]], [[1], [0.0]]], (2, 1), False, False)
+@example([[[True, False]], [[2, 1]]], (2, 2), False, False)
+@example([[[True, False]], [[1, 1], [1, 1]]], (2, 2), False, False)
+@example([[[]], [[]]], (2, 0), False, False)
+@example([[[], []]], (1, 1), True, True)
 def test_rows_of_masks_are_those_of_arrays(
-    mask: object, shape: tuple[int, int], may_block: bool
+    mask: object, shape: tuple[int, int], may_block: bool, is_global: bool
 ) -> None:
+    """Also without numpy, and with the same errors."""
     found: list[object] = []
-    for read in (as_mask, mask_rows):
+    is_plain = not has_arrays(mask)
+    for read, modules in (
+        (nested_mask, sys.modules),
+        (mask_rows, sys.modules),
+        *([(mask_rows, {})] if is_plain else []),
+    ):
         try:
-            rows = read(mask, shape, "move", may_block=may_block)
+            with patch.object(sys, "modules", modules):
+                rows = read(mask, shape, "move", may_block=may_block, is_global=is_global)
             found.append(rows.tolist() if isinstance(rows, np.ndarray) else rows)
         except SchemaError as error:
             found.append(str(error))
-    assert found[0] == found[1]
+    assert found == found[:1] * len(found)
 
 
-def test_without_numpy_a_wrong_mask_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def is_missing(*args: object, **options: object) -> None:
-        raise ModuleNotFoundError("No module named 'numpy'", name="numpy")
-
-    monkeypatch.setattr(validation, "as_mask", is_missing)
-    assert mask_rows([[1, 0]], (1, 2), "move") == [[True, False]]
-    with pytest.raises(SchemaError, match="'move' needs 2 rows of 3 bools, at least one of them"):
-        mask_rows([[1, 0]], (2, 3), "move")
+def has_arrays(mask: object) -> bool:
+    if isinstance(mask, list | tuple):
+        return any(map(has_arrays, mask))
+    return isinstance(mask, np.ndarray | np.generic)
 
 
 def test_masks_are_bools_one_per_environment() -> None:

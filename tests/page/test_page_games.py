@@ -3,7 +3,9 @@
 import json
 import shutil
 import zipfile
-from hashlib import sha256
+from base64 import b64encode
+from collections.abc import Mapping
+from hashlib import sha256, sha384
 from pathlib import Path
 from textwrap import dedent
 
@@ -11,11 +13,21 @@ import pytest
 
 from entity_env import games
 from entity_env.cli.load_game import load_game
+from entity_env.page import pyodide
 from entity_env.page.collect import ReplayCollector
-from entity_env.page.pyodide import cache_folder
+from entity_env.page.pyodide import FILES, NUMPY, cache_folder
 from tests import ROOT
 from tests.helpers.chromium import Chromium
-from tests.page.browser import IN_CHROMIUM, begin, saved_replay, served, submit, text, write
+from tests.page.browser import (
+    IN_CHROMIUM,
+    SharedFiles,
+    begin,
+    saved_replay,
+    served,
+    submit,
+    text,
+    write,
+)
 
 pytestmark = IN_CHROMIUM
 
@@ -141,19 +153,37 @@ def test_a_package_with_odd_names_is_played_by_people_bots_and_its_own_agents(
     assert rewards == [[4, 2], [3, 6], [4, 2], [3, 6], [4, 4]]
 
 
-def test_a_game_may_use_packages_of_the_pyodide_folder(
-    tmp_path: Path, profile: Path, monkeypatch: pytest.MonkeyPatch
+def test_decisions_in_parts_with_every_mask_are_played_without_numpy(
+    tmp_path: Path, profile: Path
 ) -> None:
-    """Two small packages stand in for numpy and what it needs."""
-    copies, installed = tmp_path / "pyodide", tmp_path / "site-packages"
-    shutil.copytree(cache_folder(), copies)
+    shutil.copy(ROOT / "tests" / "contract" / "plain_games.py", tmp_path / "plain.py")
+    page = (ROOT / "docs" / "how-to" / "questions.md").read_text()
+    (tmp_path / "convoy.py").write_text(page[page.index("# convoy.py") :].partition("```")[0])
+    for name in ("plain", "convoy"):
+        write(tmp_path / "site" / name, str(tmp_path / f"{name}.py"))
+    with served(tmp_path / "site") as url:
+        for name in ("plain", "convoy"):
+            with Chromium(f"{url}/{name}/", profile) as browser:
+                play_with(browser, "random", "random")
+                browser.wait_for("frame.over && frame.asked")
+                assert text(browser, "#failure") == ""
+                replay = saved_replay(browser)
+                assert browser.problems == []
+            assert replay.verify(load_game(str(tmp_path / f"{name}.py"), [])) is None
+
+
+NO_NUMPY = "def __getattr__(name): return type(name, (), {})\n"
+
+
+def add_packages(pyodide: Path, installed: Path, sources: Mapping[str, str]) -> None:
+    """Adds packages, with their needs before a colon, to Pyodide and to a folder of this Python."""
     listed = {}
-    for name, needs in {"small-sums": ["small-base"], "small-base": [], "unused": []}.items():
+    for each, source in sources.items():
+        name, *needs = each.split(":")
         module = name.replace("-", "_")
-        source = "".join(f"from {each.replace('-', '_')} import one\n" for each in needs)
         (installed / module).mkdir(parents=True)
-        (installed / module / "__init__.py").write_text(source or "one = 1\n")
-        wheel = copies / f"{module}-1.0-py3-none-any.whl"
+        (installed / module / "__init__.py").write_text(source)
+        wheel = pyodide / (NUMPY.file if name == "numpy" else f"{module}-1.0-py3-none-any.whl")
         with zipfile.ZipFile(wheel, "w") as archive:
             archive.write(installed / module / "__init__.py", f"{module}/__init__.py")
             archive.writestr(f"{module}-1.0.dist-info/METADATA", f"Name: {name}\nVersion: 1.0\n")
@@ -162,8 +192,18 @@ def test_a_game_may_use_packages_of_the_pyodide_folder(
             **{"imports": [module], "depends": needs, "package_type": "package"},
             "sha256": sha256(wheel.read_bytes()).hexdigest(),
         }
-    lock = json.loads((copies / "pyodide-lock.json").read_text())
-    (copies / "pyodide-lock.json").write_text(json.dumps({**lock, "packages": listed}))
+    lock = json.loads((pyodide / "pyodide-lock.json").read_text())
+    (pyodide / "pyodide-lock.json").write_text(json.dumps({**lock, "packages": listed}))
+
+
+def test_a_game_may_use_packages_of_the_pyodide_folder(
+    tmp_path: Path, profile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two small packages stand in for numpy and what it needs."""
+    copies, installed = tmp_path / "pyodide", tmp_path / "site-packages"
+    shutil.copytree(cache_folder(), copies)
+    used = {"small-sums:small-base": "from small_base import one\n", "small-base": "one = 1\n"}
+    add_packages(copies, installed, {**used, "unused": "one = 1\n"})
     game = (ROOT / "examples" / "my_game.py").read_text()
     (tmp_path / "sums.py").write_text(
         game.replace("import random\n", "import random, small_sums\n")
@@ -176,6 +216,33 @@ def test_a_game_may_use_packages_of_the_pyodide_folder(
         begin(page)
         page.wait_for("frame.asked")
         assert page.problems == []
+
+
+@pytest.mark.parametrize("needs_numpy", [True, False])
+def test_numpy_is_loaded_from_the_server_only_if_the_game_needs_it(
+    tmp_path: Path, profile: Path, needs_numpy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with `--pyodide cdn`; another server stands in for that one, and a class for numpy."""
+    copies, wheels = tmp_path / "cdn", tmp_path / "wheels"
+    shutil.copytree(cache_folder(), copies)
+    add_packages(copies, tmp_path / "unused", {"numpy": NO_NUMPY})
+    wheels.mkdir()
+    (copies / NUMPY.file).rename(wheels / NUMPY.file)
+    hashes = {name: sha384((copies / name).read_bytes()).digest() for name in FILES}
+    texts = {name: f"sha384-{b64encode(each).decode()}" for name, each in hashes.items()}
+    monkeypatch.setattr(pyodide, "_HASHES", texts)
+    game = (ROOT / "examples" / "my_game.py").read_text()
+    first = "import numpy\nassert numpy.ndarray\n" if needs_numpy else ""
+    (tmp_path / "catch.py").write_text(game.replace("import random\n", f"import random\n{first}"))
+    with served(copies, handler=SharedFiles) as cdn, served(wheels, handler=SharedFiles) as server:
+        monkeypatch.setattr(pyodide, "_URL", f"{cdn}/")
+        monkeypatch.setattr(pyodide, "WHEELS_URL", f"{server}/")
+        write(tmp_path / "site", str(tmp_path / "catch.py"), "--pyodide", "cdn")
+        assert (server in (tmp_path / "site" / "index.html").read_text()) == needs_numpy
+        with served(tmp_path / "site") as url, Chromium(f"{url}/", profile) as page:
+            begin(page)
+            page.wait_for("frame.asked")
+            assert page.problems == []
 
 
 # ------------------------------------------------------------------ New game

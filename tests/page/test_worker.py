@@ -208,6 +208,15 @@ def test_an_error_of_the_game_names_its_line_and_the_page_stays(
     assert page.frame["over"]["headline"] == "Score 0"
 
 
+def test_a_player_is_called_as_in_the_form(guess: Path) -> None:
+    def visitor(page: Session) -> Iterator[Message]:
+        yield start("random")
+        yield from page.to_end()
+
+    page = Session(visitor).run(guess_config(players=[["random", "Random moves"]]), guess)
+    assert page.frame["seats"][0][0] == "Random moves"
+
+
 def test_an_unknown_player_is_named(guess: Path) -> None:
     def visitor(page: Session) -> Iterator[Message]:
         yield start("Nobody")

@@ -24,6 +24,7 @@ from entity_env.views.describe import (
     describe_features,
     describe_number,
     describe_observation,
+    entity_tables,
     label_of,
     shown_names,
     words_of,
@@ -211,6 +212,28 @@ def test_names_of_agents_are_short_and_distinct() -> None:
     assert shown_names(["treasure_hunt.agent", "pixel_maze.agent"]) == [
         "treasure_hunt",
         "pixel_maze.agent",
+    ]
+
+
+def test_a_picture_is_told_by_its_shape() -> None:
+    pixels = Entity([f"pixel.{i}" for i in range(24)], shape=(2, 4, 3))
+    space = ObsSpace([], {"Screen": pixels, "Dot": Entity(["x"])})
+    rows = {"Screen": np.ones((1, 24)), "Dot": np.ones((1, 1))}
+    observation = Observation(reward=0.0, features=rows)
+    screen, dot = seen_entities(observation, space)
+    assert words_of(screen) == "Screen picture 2x4x3"
+    [row] = entity_tables([screen, dot])["Screen"]
+    assert row.cells == {"picture": "2x4x3"}
+    assert describe_observation(observation, space) == "Screen picture 2x4x3\nDot x=1"
+
+
+def test_a_bot_has_the_name_of_its_class() -> None:
+    bots = ["games/ohhell_bot.py:Counter", "games/ohhell_bot.py:Counter", "other.py:Careful"]
+    assert shown_names(bots) == ["Counter 1", "Counter 2", "Careful"]
+    assert shown_names(["a.py:Bot", "b.py:Bot", "c.py"]) == ["a.py:Bot", "b.py:Bot", "c.py"]
+    labels = {"other.py:Careful": "Easy\n", "random": "Random moves"}
+    assert shown_names(["random", "other.py:Careful", "human"], [2], labels) == [
+        *("Random moves", "Easy", "you"),
     ]
 
 

@@ -245,6 +245,22 @@ def test_a_ring_is_around_what_is_selected(show: Open) -> None:
     assert colors == ["#0072b2", "#0072b2", "#1b1e21"]
 
 
+def test_the_frame_around_a_row_of_a_table_is_thin_and_not_a_ring(show: Open) -> None:
+    """As `draw_mark` does in pictures."""
+    one = animation(1, Bar("Disc", 1.0, True, [(2.0, 1.0)]))
+    scene = Scene(SIZE, SIZE)
+    scene.rect(0.2, 0.8, 3.6, 0.4, "#ffffff00", of=0)
+    browser = show(
+        replace(
+            one, shapes=[*one.shapes, *scene.shapes], stills=[replace(one.stills[0], shapes=[0, 1])]
+        )
+    )
+    box = browser.value("boxAt(data.ground, data.shapes, [2, 1], data.size)?.[3]")
+    assert box == [3.6, 0.4]
+    assert color_at(browser, 2, 0.8) == "#1b1e21"
+    assert {color_at(browser, 2, y) for y in (0.6, 0.9, 1.0, 1.1, 1.4)} == {"#ffffff"}
+
+
 def test_colors_follow_the_palette(show: Open) -> None:
     browser = show(animation(1))
     light = color_at(browser, 0.5, 0.5), color_at(browser, 3, 1)

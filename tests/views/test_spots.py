@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from entity_env import Entity, Observation, ObsSpace, SchemaError, UsageError
 from entity_env.views import Board, Look, Scene, SeenObservation, Spot
 from entity_env.views.drawing import Drawing
-from entity_env.views.parts.spots import Pointer, draw_mark
+from entity_env.views.parts.spots import Pointer, box_at, draw_mark
 
 SPACE = ObsSpace(
     [],
@@ -62,13 +62,29 @@ def test_other_choices_point_nowhere(label: str) -> None:
     assert pointer_of(BOARD, Hero=[[1, 1, 0]]).path("Move", None, label) == ()
 
 
-def test_a_global_choice_is_of_the_first_type_with_one_entity_on_the_board() -> None:
+def test_a_global_choice_is_of_the_first_type_on_the_board_if_it_has_one_entity() -> None:
     many = [[0, 0], [3, 2]]
-    path = pointer_of(BOARD, Empty=[[0, 0]], Foe=many, Hero=[[1, 1, 0]]).path("Move", None, "UP")
+    path = pointer_of(BOARD, Empty=many, Hero=[[1, 1, 0]]).path("Move", None, "UP")
     assert points(path) == [(1.5, 1.5), (1.5, 0.5)]
     path = pointer_of(BOARD, Foe=[[2, 0]], Hero=[[1, 1, 0]]).path("Move", None, "UP")
     assert points(path)[0] == (2.5, 2.5)
-    assert pointer_of(BOARD, Foe=many, Card=[[1]]).path("Move", None, "UP") == ()
+    for more in ({"Hero": [[1, 1, 0]]}, {"Card": [[1]]}):
+        assert pointer_of(BOARD, Foe=many, **more).path("Move", None, "UP") == ()
+
+
+@pytest.mark.parametrize("hero", ["Hero", "Hero.side"])
+def test_a_look_names_what_a_global_choice_moves(hero: str) -> None:
+    look, foes = Look(board=Board(4, 3), hero=hero), [[0, 0], [3, 2]]
+    rows = [[1, 1, 1]] if hero == "Hero" else [[2, 2, 0], [1, 1, 1]]
+    path = pointer_of(look, Foe=foes, Hero=rows).path("Move", None, "UP")
+    assert points(path) == [(1.5, 1.5), (1.5, 0.5)]
+    assert pointer_of(look, Foe=[[1, 1]], Hero=rows * 2).path("Move", None, "UP") == ()
+
+
+@pytest.mark.parametrize("hero", ["Dragon", "Hero.wings", ".side"])
+def test_an_unknown_hero_is_refused(hero: str) -> None:
+    with pytest.raises(SchemaError, match="hero must be the name of a type"):
+        pointer_of(Look(hero=hero), Hero=[[1, 1, 0]])
 
 
 def test_moves_of_the_look_come_first() -> None:
@@ -98,7 +114,7 @@ def test_several_boards_and_scaled_places() -> None:
     pointer = pointer_of(look, Hero=[[0, 0, 0], [0, 0, 1]])
     paths = [points(pointer.path("Move", hero, "UP")) for hero in pointer.seen.entities]
     assert paths == [[(0.5, 2.5), (0.5, 1.5)], [(3.5, 2.5), (3.5, 1.5)]]
-    pointer = pointer_of(Look(), Hero=[[0.25, 0, 0]], Foe=[[4, 8], [0, 0]])
+    pointer = pointer_of(Look(hero="Hero"), Hero=[[0.25, 0, 0]], Foe=[[4, 8], [0, 0]])
     (x, y), (u, v) = points(pointer.path("Move", None, "UP"))
     assert u == x
     assert y - v == pytest.approx(2.0)  # 16 cells for 8 units
@@ -161,3 +177,24 @@ def test_a_mark_ends_at_its_last_place(path: list[tuple[int, int]]) -> None:
         lines = [shape for shape in scene.shapes if shape.kind == "line"]
         assert all(shape.points[: len(path) - 1] == tuple(path[:-1]) for shape in lines)
         assert math.dist(lines[0].points[-1], path[-1]) <= 0.5
+
+
+def test_the_mark_of_a_row_of_a_table_is_a_frame_that_leaves_all_rows_readable() -> None:
+    pointer = pointer_of(Look(), Card=[[3], [5], [4]])
+    shapes = pointer.drawing.draw(pointer.seen).shapes
+    [card] = [e for e in pointer.seen.entities if e["suit"] == 5]
+    [spot] = pointer.path("Pick", None, card)
+    row = box_at(shapes, spot[:2])
+    assert row is not None
+    assert row.of == card.index
+    scene = pointer.drawing.scene()
+    draw_mark(scene, [spot[:2]], shapes)
+    assert {(s.kind, s.center, s.size) for s in scene.shapes} == {("rect", spot[:2], row.size)}
+    texts = [s for s in shapes if s.kind == "text" and s.text in "345"]
+    assert len(texts) == 3
+    for frame in scene.shapes:
+        edges = [spot[1] + k * row.size[1] / 2 for k in (-1, 1)]
+        for text in texts:
+            middle = text.center[1]
+            away = min(abs(middle - edge) for edge in edges) - frame.width / 2
+            assert away > 0.3 * text.size[0]

@@ -2,24 +2,26 @@
 
     python -m tools.docs.pyodide
 
-Checks the hashes of the files. If npm is missing or the download fails, a line says so, and the
-site is built without games to play.
+Also downloads numpy for it, which only games that need numpy load. Checks the hashes of the files.
+If npm is missing or a download fails, a line says so, and the site is built without games to play.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
 from base64 import b64encode
-from hashlib import sha384
+from hashlib import sha256, sha384
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
+from urllib.request import urlopen
 
-from entity_env.page.pyodide import CDN, FILES, VERSION, Pyodide, cache_folder
+from entity_env.page.pyodide import CDN, FILES, NUMPY, VERSION, WHEELS_URL, Pyodide, cache_folder
 
 _TIMEOUT_S: Final = 300
 
@@ -59,6 +61,29 @@ def unpack(archive: Path, folder: Path) -> None:
         os.replace(made, folder)
 
 
+def download_numpy(url: str = WHEELS_URL) -> str:
+    """Downloads the numpy that `pyodide-lock.json` in the cache names; returns what happened."""
+    wheel = cache_folder() / NUMPY.file
+    if wheel.is_file():
+        return f"numpy for Pyodide is in {cache_folder()}"
+    try:
+        lock = json.loads((cache_folder() / "pyodide-lock.json").read_text())
+        with urlopen(f"{url}{NUMPY.file}", timeout=_TIMEOUT_S) as answer:
+            content: bytes = answer.read()
+        if sha256(content).hexdigest() != lock["packages"]["numpy"]["sha256"]:
+            raise ValueError("its hash differs")
+        with TemporaryDirectory(dir=wheel.parent) as beside:  # no part stays after an interrupt
+            made = Path(beside) / wheel.name
+            made.write_bytes(content)
+            os.replace(made, wheel)
+    except (OSError, ValueError, LookupError) as error:
+        return (
+            f"numpy for Pyodide is not downloaded, so games that need it run only with --pyodide "
+            f"{CDN}: {' '.join(str(error).split())}"
+        )
+    return f"numpy for Pyodide is downloaded into {cache_folder()}"
+
+
 def download() -> str:
     """Downloads Pyodide unless the cache contains it; returns what happened, in one line."""
     if is_there():
@@ -79,6 +104,8 @@ def download() -> str:
 
 def main() -> None:
     sys.stdout.write(f"{download()}\n")
+    if is_there():
+        sys.stdout.write(f"{download_numpy()}\n")
 
 
 if __name__ == "__main__":

@@ -29,7 +29,9 @@ from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.core.action_request import Question
 from entity_env.core.observation import Action, EntityID, Observation
 from entity_env.core.spaces import ActionName, ContinuousActionSpace, SelectEntityActionSpace
-from entity_env.views.describe import describe_entity, describe_number, describe_observation
+from entity_env.views.describe import describe_number, describe_observation, label_of, words_of
+from entity_env.views.load_look import with_words
+from entity_env.views.look import Look
 from entity_env.views.seen import seen_entities
 
 Place: TypeAlias = tuple[float, float]
@@ -73,6 +75,7 @@ class HumanAgent(PolicyAgent):
         show: called with every observation before its questions; None = lists the visible entities
             on `out`.
         board: draws every question, instead of `show`.
+        look: describes entities and choices; None = the `__str__` of their classes.
         clock_s: time per decision on a terminal; when it expires, `MoveClock.default` chooses. None
             = no limit.
 
@@ -88,8 +91,10 @@ class HumanAgent(PolicyAgent):
         show: Callable[[Observation], None] | None = None,
         board: BoardView | None = None,
         clock_s: float | None = None,
+        look: Look | None = None,
     ) -> None:
         super().__init__()
+        self._look = look
         self._clock = None if clock_s is None else MoveClock(clock_s)
         self._takes_plain = show is None and board is None
         self._out = sys.stdout if out is None else out
@@ -152,14 +157,17 @@ class HumanAgent(PolicyAgent):
         self, observation: Observation, answers: TurnAnswers
     ) -> Callable[[Question], _Asking]:
         """Makes the `_Asking` of each question; words and places are computed once per turn."""
-        words = self._words(observation)
+        space = self.schema.obs_space()
+        look = self._look or with_words(Look(), self.schema)
+        words = {each.id: words_of(each, look) for each in seen_entities(observation, space)}
         if self._board is None:
-            return partial(_Asking, words=words)
+            return partial(_Asking, words=words, look=look)
         agent_id = self._run.agent_id
         has_places = self._prompt.is_terminal and answers.has_selection
         places = self._board.places(agent_id, observation) if has_places else {}
         draw = partial(self._board.show, agent_id, observation)
-        return partial(_Asking, words=words, places=places, draw=lambda asked: draw(asked=asked))
+        asking = partial(_Asking, words=words, look=look, places=places)
+        return partial(asking, draw=lambda asked: draw(asked=asked))
 
     def _ask(
         self,
@@ -234,10 +242,6 @@ class HumanAgent(PolicyAgent):
         if (place := asking.place_of(chosen)) is not None:
             self._last_places[question.name, question.actors[actor]] = place
 
-    def _words(self, observation: Observation) -> dict[EntityID, str]:
-        space = self.schema.obs_space()
-        return {e.id: describe_entity(e, space) for e in seen_entities(observation, space)}
-
     def _list(self, observation: Observation) -> None:
         self._out.write(f"\n{describe_observation(observation, self.schema.obs_space())}\n")
 
@@ -248,12 +252,14 @@ class _Asking:
 
     Args:
         question: for all actors of an action.
+        look: describes choices.
         places: positions of entities on the board; empty without a board.
         draw: draws the observation and the question.
     """
 
     question: Question
     words: Mapping[EntityID, str]
+    look: Look
     places: Mapping[EntityID, Place] = field(default_factory=dict)
     draw: Callable[[Asked], None] = lambda asked: None
 
@@ -270,7 +276,8 @@ class _Asking:
         question = self.question
         allowed = question.legal(actor)
         if not self._is_select:
-            return keyed_choices(question.choices, allowed)
+            found = keyed_choices(question.choices, allowed)
+            return [replace(each, text=self._label(each.text)) for each in found]
         texts = [self.words[actee] for actee in question.actees]
         places = [self.places.get(actee) for actee in question.actees]
         if any(places[i] for i in allowed):
@@ -295,7 +302,12 @@ class _Asking:
         if isinstance(chosen, list):
             return ", ".join(map(describe_number, chosen))
         question = self.question
-        return self.words[question.actees[chosen]] if self._is_select else question.choices[chosen]
+        if self._is_select:
+            return self.words[question.actees[chosen]]
+        return self._label(question.choices[chosen])
+
+    def _label(self, label: str) -> str:
+        return label_of(self.question.name, label, self.look)
 
     def place_of(self, chosen: Any) -> Place | None:  # noqa: ANN401 - as above
         return self.places.get(self.question.actees[chosen]) if self._is_select else None

@@ -193,7 +193,9 @@ class Prompt:
         problem = ""
         while True:
             hints = [_UNDO] * can_undo
-            answer = self._line(title, [bounds], hints, problem, partial(draw, None))
+            answer = self._line(
+                title, [bounds], hints, problem, partial(draw, None), quits_at_once=True
+            )
             if can_undo and answer.lower() == _UNDO:
                 raise Undo
             try:
@@ -305,26 +307,58 @@ class Prompt:
         hints: Sequence[str],
         problem: str,
         draw: Callable[[int], None],
+        *,
+        quits_at_once: bool = False,
     ) -> str:
+        """Waits for a line.
+
+        Args:
+            quits_at_once: the answer cannot contain a q, so with a clock, the key quits.
+        """
         lines = self._block(title, entries, hints, problem)
         draw(len(lines) + 1)
         self._write("\n".join([*lines, "> "]))
-        answer = None
+        answer, has_clock = None, self.is_terminal and self._clock is not None
         try:
-            with self._keyboard.whole_lines():
-                self._require_time()
-                answer = self._keyboard.line()
+            if has_clock:
+                answer = self._typed_line(quits_at_once)
+            else:
+                with self._keyboard.whole_lines():
+                    answer = self._keyboard.line()
         except TimeIsUp:
             self._keyboard.drop_typed()
             raise
         finally:
-            if answer is None or not self._keyboard.is_terminal:
-                self._write("\n")  # Enter was not pressed
+            if answer is None or has_clock or not self._keyboard.is_terminal:
+                self._write("\n")  # Enter was not pressed, or not shown
             if self.is_terminal:
                 self._erase(len(lines) + 1)
         if answer is None or answer.lower() == _QUIT:
             raise UserQuit
         return answer
+
+    def _typed_line(self, quits_at_once: bool) -> str:
+        """A line that is read key by key, since there may be no time for Enter after a q."""
+        typed = ""
+        with self._keyboard.single_keys():
+            while True:
+                try:
+                    self._require_time()
+                except TimeIsUp:
+                    if typed.lower() == _QUIT:
+                        raise UserQuit from None
+                    raise
+                key = self._keyboard.key()
+                if key == "enter":
+                    return typed.strip()
+                if not key or (quits_at_once and key.lower() == _QUIT):
+                    raise UserQuit
+                if key in _BACKSPACE and typed:
+                    typed = typed[:-1]
+                    self._write("\b \b")
+                elif len(key) == 1 and key.isprintable():
+                    typed += key
+                    self._write(key)
 
     def _symbol(self, key: str) -> str:
         return _NAMED.get(key, key) if self._has_symbols else key

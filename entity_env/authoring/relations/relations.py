@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
 from entity_env.authoring.action_type import ActionType, Continuous, SelectEntity
@@ -19,7 +20,7 @@ from entity_env.core.validation import (
     wrong_reference,
 )
 from entity_env.errors import SchemaError, shown
-from entity_env.lazy_imports import is_array, np
+from entity_env.lazy_imports import has_numpy, is_array, np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -156,38 +157,47 @@ def mask_of(kind: ActionType[Any], obs: HasGroups) -> BoolMask | None:
     if not any(map(len, groups)):
         return mask
     made = relation_type_in(obs, kind.actee)
-    sources = [
-        relation_rows(made, each, obs)[:, 0].astype(np.int64)
-        if each.sources is None
-        else each.sources
-        for each in groups
-    ]
+    sources = [_sources_of(made, each, obs) for each in groups]
     actors = _places_of_actors(kind, obs, made)
-    return own_relations(np.concatenate(sources), actors, mask, kind.name)
+    if all(isinstance(each, list) for each in sources):
+        return _own_rows([*chain(*sources)], actors, mask, kind.name)
+    places = np.array(actors, dtype=np.int64)
+    return own_relations(np.concatenate(sources), places, mask, kind.name)
+
+
+def _sources_of(
+    kind: EntityType, group: Relations, obs: HasGroups
+) -> NDArray[np.int64] | list[int]:
+    """The position of the source of each relation; a list if numpy is not needed."""
+    if group.sources is not None:
+        return group.sources
+    if group.values is None and not has_numpy():
+        places = [places_of(cls, obs) for cls in kind.references or ()]
+        return [int(row[0]) for row in kind.numbers(group, *places)]
+    return relation_rows(kind, group, obs)[:, 0].astype(np.int64)
 
 
 def _mask_of_one(kind: ActionType[Any], mask: BoolMask, obs: HasGroups) -> BoolMask:
     """The mask of a `GlobalActor`, with a row for it."""
     is_select = isinstance(kind, SelectEntity)
     num_choices = num_of_class(kind.actee, obs) if is_select else len(kind.choices)  # type: ignore[attr-defined]  # a categorical action
-    read = nested_mask if is_nested(mask) else mask_rows
+    read: Callable[..., BoolMask] = mask_rows if isinstance(mask, list | tuple) else nested_mask
     return read(mask, (1, num_choices), kind.name, may_block=is_select, is_global=True)
 
 
-def _places_of_actors(
-    kind: SelectEntity[Any], obs: HasGroups, relation: EntityType
-) -> NDArray[np.int64]:
+def _places_of_actors(kind: SelectEntity[Any], obs: HasGroups, relation: EntityType) -> list[int]:
     """The position of each actor among the entities of its class, that of a relation's source."""
     source = (relation.references or (object,))[0]
-    roles, places, count = dict(obs.actor_groups or ()), [np.zeros(0, dtype=np.int64)], 0
+    roles, count = dict(obs.actor_groups or ()), 0
+    places: list[int] = []
     for i, group in enumerate(obs.groups):
         is_source = class_of(group) is source
         if len(group) and i in roles and (not roles[i] or kind in roles[i]):
             if not is_source:
                 raise _not_a_source(kind, relation, group[0])
-            places.append(np.arange(count, count + len(group)))
+            places.extend(range(count, count + len(group)))
         count += is_source * len(group)
-    return np.concatenate(places)
+    return places
 
 
 def _not_a_source(kind: SelectEntity[Any], relation: EntityType, actor: object) -> SchemaError:
@@ -232,14 +242,44 @@ def own_relations(
         return is_own
     if is_nested(mask):
         return is_own[:, None] & nested_mask(mask, shape, action)
-    if _is_flat(mask):
-        if len(mask) != shape[1]:
-            raise SchemaError(
-                f"the mask of action {action!r} needs {shape[1]} flags, one per relation, or the "
-                f"shape (num_actors, num_relations) = {shape}: got {shown(mask)}"
-            )
-        return is_own & as_mask(mask, (1, shape[1]), action, may_block=True)
-    return is_own & as_mask(mask, shape, action, may_block=True)
+    return is_own & as_mask(mask, _shape_for(mask, shape, action), action, may_block=True)
+
+
+def _own_rows(
+    sources: Sequence[int], actors: Sequence[int], mask: BoolMask | None, action: ActionName
+) -> BoolMask:
+    """As `own_relations`, for lists: without numpy."""
+    first: dict[int, int] = {}
+    for i, place in enumerate(actors):
+        first.setdefault(place, i)
+    is_own = [[first.get(each) == i for each in sources] for i in range(len(actors))]
+    if mask is None:
+        return is_own
+    shape = len(actors), len(sources)
+    if is_nested(mask):
+        nested = mask_rows(mask, shape, action)
+        return [
+            [_both(mine, row) for row in rows] for mine, rows in zip(is_own, nested, strict=True)
+        ]
+    rows = mask_rows(mask, _shape_for(mask, shape, action), action, may_block=True)
+    each = rows * len(actors) if len(rows) == 1 else rows
+    return [_both(mine, row) for mine, row in zip(is_own, each, strict=True)]
+
+
+def _both(one: Sequence[bool], other: Sequence[bool]) -> list[bool]:
+    return [a and b for a, b in zip(one, other, strict=True)]
+
+
+def _shape_for(mask: BoolMask, shape: tuple[int, int], action: ActionName) -> tuple[int, int]:
+    """The shape to read a mask of relations with: one row for all actors, or one per actor."""
+    if not _is_flat(mask):
+        return shape
+    if len(mask) != shape[1]:
+        raise SchemaError(
+            f"the mask of action {action!r} needs {shape[1]} flags, one per relation, or the "
+            f"shape (num_actors, num_relations) = {shape}: got {shown(mask)}"
+        )
+    return 1, shape[1]
 
 
 def _is_flat(mask: BoolMask) -> bool:

@@ -70,7 +70,8 @@ class WritePage:
         str | None, CliOption(metavar="FOLDER|cdn", default="the folder in the cache, if it exists")
     ] = None
     """Where the page gets Python from: a folder with the files of `npm pack pyodide`, which are
-    copied, or cdn, which loads them from cdn.jsdelivr.net and checks their hashes."""
+    copied, or cdn, which loads them, and numpy if the game needs it, from cdn.jsdelivr.net and
+    checks their hashes."""
     send: Annotated[str | None, CliOption(metavar="URL")] = None
     """Address to which finished games are sent if the visitor agrees, such as the one that
     `entity-env collect` prints."""

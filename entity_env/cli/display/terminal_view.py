@@ -429,10 +429,12 @@ class TerminalView:
         self._console = console
         self._humans = humans
         self._picture: Callable[..., Text | str | None] | None = getattr(game.play, "text", None)
+        self.look = find_look(game) if look is None else look
+        """How the game is drawn."""
         self._frames = Frames(
             game.obs_space(),
             game.action_space(),
-            find_look(game) if look is None else look,
+            self.look,
             name=game.name,
             num_agents=game.num_agents,
             agent_names=shown_names(names, humans),

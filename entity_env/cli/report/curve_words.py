@@ -64,7 +64,10 @@ _WORDS: Final = {
     "evaluation/num_episodes": CurveWords("episodes per evaluation"),
     "evaluation/win_rate": CurveWords("win rate in evaluations", bounds=_SHARE),
 }
-_METRIC: Final = re.compile(r"metrics/(.+)\.(mean|min|max)", re.DOTALL)
+METRIC: Final = "metrics/"
+LAST_METRIC: Final = "metrics/episode/"
+"""Beginnings of the names of curves: of a game's metrics, and of their last values in episodes."""
+_METRIC: Final = re.compile(rf"{METRIC}(episode/)?(.+)\.(mean|min|max)", re.DOTALL)
 _PARTS: Final = {"mean": "mean", "min": "smallest value", "max": "largest value"}
 
 
@@ -73,7 +76,8 @@ def curve_words(name: str) -> CurveWords:
     if found := _WORDS.get(name):
         return found
     if metric := _METRIC.fullmatch(name):
-        return CurveWords(f"{plain(metric[1])}, {_PARTS[metric[2]]} (from the game)")
+        when = " at the end of an episode" if metric[1] else ""
+        return CurveWords(f"{plain(metric[2])}{when}, {_PARTS[metric[3]]} (from the game)")
     return CurveWords(plain(name))
 
 

@@ -11,10 +11,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+import numpy as np
+
 from entity_env.agents.ppo.advice import PAGE
 from entity_env.agents.ppo.hints import command_to_try, hints_of
 from entity_env.agents.training.tracking.runs import AGREEMENT, EVALUATED, REWARD, TrainingRun
-from entity_env.cli.report.curve_words import CurveWords
+from entity_env.cli.report.curve_words import LAST_METRIC, METRIC, CurveWords
 from entity_env.cli.report.figures import figure
 from entity_env.cli.report.groups import (
     LEAST_FOR_BAND,
@@ -213,8 +215,24 @@ def is_self_play(run: TrainingRun) -> bool:
 
 def _telling(runs: Sequence[TrainingRun]) -> list[str]:
     known = {name for run in runs for name in run.curves}
-    metrics = sorted(name for name in known if re.fullmatch(r"metrics/.*\.mean", name))
+    metrics = sorted(
+        name
+        for name in known
+        if re.fullmatch(r"metrics/.*\.mean", name) and not _is_repeated(name, runs)
+    )
     return [*(name for name in _MORE if name in known), *metrics[:_MAX_METRICS]]
+
+
+def _is_repeated(name: str, runs: Sequence[TrainingRun]) -> bool:
+    """True for a metric at the end of episodes that has the same curve as the metric itself.
+
+    That is so if the game records it only there.
+    """
+    other = name.replace(LAST_METRIC, METRIC, 1)
+    pairs = [(run.curves.get(name), run.curves.get(other)) for run in runs]
+    return other != name and all(
+        one is two or (one and two and all(map(np.array_equal, one, two))) for one, two in pairs
+    )
 
 
 # ------------------------------------------------------------------ tables and facts

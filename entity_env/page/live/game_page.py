@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from time import monotonic
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from entity_env.agents import Agent
@@ -92,6 +93,7 @@ class GamePage:
         episodes: number of episodes of a run.
         ended: called with every episode.
         thinks: show what the networks of the agents would choose.
+        labels: for some of the names, what the page shows instead.
     """
 
     def __init__(
@@ -105,6 +107,7 @@ class GamePage:
         episodes: int,
         ended: Callable[[Episode], None],
         thinks: bool = False,
+        labels: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._game, self._look, self._ended = game, look, ended
         self.browser = browser
@@ -112,7 +115,7 @@ class GamePage:
         self.turn_s = 1 / fps
         """How long spectators see a turn; infinite = until the browser's `sleep` returns."""
         self._humans = frozenset(i for i, name in enumerate(names) if name == HUMAN)
-        self._names = shown_names(names, sorted(self._humans))
+        self._names = shown_names(names, sorted(self._humans), labels)
         self._shown_game = ShownGame(game, look, self._names, self._humans)
         self._agents: Sequence[Agent] = ()
         self._advisors: dict[int, Agent | None] = {}

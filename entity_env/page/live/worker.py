@@ -113,6 +113,7 @@ class PageWorker:
             episodes=1,
             ended=lambda _: None,
             thinks=bool(start.get("think")),
+            labels=dict(self._config.get("players", ())),
         )
         self._set_pace(start.get("fps", _FPS))
         while self._start is None:

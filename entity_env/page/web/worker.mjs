@@ -83,6 +83,7 @@ async function startPython(config, home, library) {
   const [{loadPyodide}, {default: createPyodideModule}] = await Promise.all(
     ["pyodide.mjs", "pyodide.asm.mjs"].map(name => load(name)));
   const options = {indexURL: home, packages: config.packages, createPyodideModule};
+  if (config.wheels) options.packageBaseUrl = config.wheels;
   const store = config.packages.length ? null : await self.caches?.open("entity_env").catch(() => null);
   const key = `${home}memory-${config.version}`, kept = await store?.match(key);
   let pyodide = null;

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from entity_env.authoring.local_run import PastStep, Turn
+from entity_env.core.action_request import chosen_values, questions
 from entity_env.core.observation import (
     Action,
     CategoricalAction,
@@ -14,7 +15,8 @@ from entity_env.core.observation import (
     GlobalCategoricalAction,
     SelectEntityAction,
 )
-from entity_env.core.spaces import ActionName, ActionSpace, ContinuousActionSpace
+from entity_env.core.spaces import ActionName, ActionSpace, ContinuousActionSpace, ObsSpace
+from entity_env.errors import SchemaError
 from entity_env.lazy_imports import is_array
 from entity_env.views.describe import action_words, describe_number, label_of, words_of
 from entity_env.views.parts.spots import Pointer
@@ -25,6 +27,7 @@ _MAX_ACTORS: Final = 8
 _MAX_CHOICES: Final = 12
 _MATTERS: Final = 0.005
 """Smallest change of a decision that is named."""
+NOT_ALLOWED: Final = "not allowed"
 _LEAST_HEIGHT: Final = 0.05
 _DIGITS: Final = 3
 
@@ -45,6 +48,18 @@ class Bar:
     is_chosen: bool
     path: Sequence[Point] = ()
     is_allowed: bool = True
+
+    @property
+    def share_text(self) -> str:
+        """`93%`, "not allowed", or "" if the share is unknown."""
+        return share_text(self.share, self.is_allowed)
+
+
+def share_text(share: float | None, is_allowed: bool) -> str:
+    """See `Bar.share_text`. `player.js` says the same."""
+    if not is_allowed:
+        return NOT_ALLOWED
+    return "" if share is None else f"{share:.0%}"
 
 
 @dataclass(frozen=True)
@@ -72,6 +87,7 @@ def actors_of(
     thoughts = {} if turn.thoughts is None else turn.thoughts.probabilities
     seen, look = pointer.seen, pointer.look
     at = {entity.index: entity for entity in seen.entities}
+    legal = legal_choices(turn, seen.obs_space, action_space)
     for name, action in turn.actions.items():
         ids = [None] if isinstance(action, GlobalCategoricalAction) else list(action.actors)
         index_of = {} if ids == [None] else turn.observation.index_of_ids(seen.obs_space)
@@ -90,8 +106,7 @@ def actors_of(
                 continue
             choices = _choices_of(name, action, space, seen, at)
             probs = _row_of(thoughts.get(name, action.probs), row, len(choices))
-            mask = getattr(turn.observation.actions.get(name), "mask", None)
-            allowed = _row_of(mask, row, len(choices))
+            allowed = legal[name][row] if row < len(legal.get(name, ())) else None
             chosen = _chosen_in(action, row, choices)
             bars = _choice_bars(name, entity, choices, chosen, probs, allowed, pointer)
             yield ActorBars(
@@ -99,6 +114,26 @@ def actors_of(
             )
         if len(ids) > _MAX_ACTORS:
             yield ActorBars(f"{title}: more actors", (), len(ids) - _MAX_ACTORS)
+
+
+def legal_choices(
+    turn: Turn, obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]
+) -> dict[ActionName, list[list[int]]]:
+    """By action and actor, the indices of the choices that were legal after those made before.
+
+    Empty for an observation whose masks cannot be read.
+    """
+    try:
+        asked = questions(turn.observation, obs_space, action_space)
+        values = chosen_values(asked, turn.actions) if turn.actions else {}
+    except SchemaError:
+        return {}
+    asked = [question.after(values) if values else question for question in asked]
+    return {
+        question.name: [question.legal(i) for i in range(len(question.actors))]
+        for question in asked
+        if not isinstance(question.space, ContinuousActionSpace)
+    }
 
 
 def past_that_matters(past: Sequence[PastStep]) -> list[PastStep]:
@@ -176,10 +211,14 @@ def number_rows(values: Any) -> list[list[float]]:  # noqa: ANN401 - an array, o
 
 
 def most_probable(
-    probs: Sequence[float], allowed: Sequence[float] | None, chosen: int, most: int
+    probs: Sequence[float], allowed: Sequence[int] | None, chosen: int, most: int
 ) -> list[int]:
-    """Indices of the most probable choices in their order, at most `most`, always with `chosen`."""
-    key = [-each if allowed is None or allowed[i] else 1.0 for i, each in enumerate(probs)]
+    """Indices of the most probable choices in their order, at most `most`, always with `chosen`.
+
+    Args:
+        allowed: indices of the legal choices, which come first; None = all.
+    """
+    key = [-each if allowed is None or i in allowed else 1.0 for i, each in enumerate(probs)]
     likely = sorted(range(len(key)), key=key.__getitem__)[:most]
     return sorted(likely if chosen in likely else {*likely[: most - 1], chosen})
 
@@ -190,7 +229,7 @@ def _choice_bars(
     choices: Sequence[str | SeenEntity],
     chosen: int,
     probs: Sequence[float] | None,
-    allowed: Sequence[float] | None,
+    allowed: Sequence[int] | None,
     pointer: Pointer,
 ) -> list[Bar]:
     shown = [chosen]
@@ -202,7 +241,7 @@ def _choice_bars(
         choice = choices[i]
         words = label_of(name, choice, look) if isinstance(choice, str) else words_of(choice, look)
         path = tuple((spot.x, spot.y) for spot in pointer.path(name, actor, choice))
-        is_allowed = allowed is None or bool(allowed[i])
+        is_allowed = allowed is None or i in allowed
         share = None if probs is None else float(probs[i])
         bars.append(Bar(words, share, i == chosen, path, is_allowed))
     return bars

@@ -21,6 +21,7 @@ _MARK, _HALO = "#000000 #ffffff", "#ffffff #000000"
 _RING: Final = 0.46
 _LINE: Final = 0.09
 _TIP: Final = 0.35
+_NEAR: Final = 0.01
 """Radius of a ring, width of lines, and length of the tip of an arrow, in cells."""
 _UP, _DOWN, _LEFT, _RIGHT, _HERE = (0, 1), (0, -1), (-1, 0), (1, 0), (0, 0)
 _DIRECTIONS: Final[dict[str, tuple[float, float]]] = {
@@ -131,23 +132,41 @@ class Pointer:
 
     @cached_property
     def _lone_entity(self) -> SeenEntity | None:
-        """The entity of the first type, except ground, with exactly one entity on the board."""
+        """The hero of the look; else the only entity of the first type on the board, except ground.
+
+        None if there are several: an arrow from another entity would be wrong.
+        """
+        if self.look.hero:
+            kind, _, feature = self.look.hero.partition(".")
+            found = [e for e in self.seen[kind] if not feature or e[feature]]
+            return found[0] if len(found) == 1 else None
         for name in self.seen.obs_space.entities:
-            if name.lower() in GROUND:
-                continue
             placed = [e for e in self.seen[name] if self.drawing.place_of(e) is not None]
-            if len(placed) == 1:
-                return placed[0]
+            if placed and name.lower() not in GROUND:
+                return placed[0] if len(placed) == 1 else None
         return None
 
 
-def draw_mark(scene: Scene, path: Sequence[Point]) -> None:
+def box_at(shapes: Sequence[Shape], point: Point) -> Shape | None:
+    """The upright rectangle of an entity whose center is a point, such as a row of a table."""
+    boxes = (s for s in reversed(shapes) if s.kind == "rect" and not s.rotate and s.of >= 0)
+    return next((box for box in boxes if math.dist(box.center, point) < _NEAR), None)
+
+
+def draw_mark(scene: Scene, path: Sequence[Point], shapes: Sequence[Shape] = ()) -> None:
     """Adds the mark of a chosen move: an arrow along the path, or a ring around a single place or a
-    place that the path has twice at its end."""
+    place that the path has twice at its end; a frame if that is a rectangle of the `shapes`."""
     if not path:
         return
     end, before = path[-1], path[-2] if len(path) > 1 else path[-1]
     length = math.dist(before, end)
+    if not length and (box := box_at(shapes, end)) is not None:
+        width, height = box.size
+        line = min(_LINE, min(box.size) / 10)
+        for color, stroke in ((_HALO, 2 * line), (_MARK, line)):
+            corner = end[0] - width / 2, end[1] - height / 2
+            scene.rect(*corner, width, height, stroke=color, stroke_width=stroke)
+        return
     if not length:
         for color, width in ((_HALO, 2 * _LINE), (_MARK, _LINE)):
             scene.circle(*end, _RING, stroke=color, stroke_width=width)

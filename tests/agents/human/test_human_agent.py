@@ -4,11 +4,12 @@ import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import numpy as np
 import pytest
 
-from entity_env import Categorical, Continuous, Game, Obs, SelectEntity
+from entity_env import Categorical, Continuous, Game, GlobalComposite, Obs, SelectEntity
 from entity_env.agents import Agent
 from entity_env.agents.human.human_agent import HumanAgent
 from entity_env.core.observation import Observation
@@ -137,3 +138,51 @@ def test_plays_on_when_called_without_a_run() -> None:
     game = asking(ask_move, answers)
     game.play(HumanAgent(source=io.StringIO("s\n"), out=io.StringIO()), seed=0)
     assert answers == [Move.DOWN]
+
+
+@dataclass
+class Coin:
+    value: int
+
+    def __str__(self) -> str:
+        return f"the {self.value}"
+
+
+class Toss(Enum):
+    HEADS = 0
+    TAILS = 1
+
+    def __str__(self) -> str:
+        return f"{self.name.lower()} up"
+
+
+@dataclass(frozen=True)
+class Bet:
+    coin: Coin
+    toss: Toss
+
+
+BET, ANY = GlobalComposite(Bet), SelectEntity(Coin)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (BET, ["1 the 3", "2 the 7", "Bet.toss, the 7", "h heads up", "t tails up"]),
+        (ANY, ["SelectCoin of the 3 (1 of 2)", "1 the 3", "2 the 7"]),
+        (Toss, ["h heads up", "t tails up"]),
+    ],
+)
+def test_entities_and_choices_are_called_as_their_classes_say(kind: Any, words: list[str]) -> None:  # noqa: ANN401
+    """As in pages and in the line of the last move."""
+    coins = [Coin(3), Coin(7)]
+
+    def play(agent: Agent, *, seed: int) -> None:
+        agent.act(Obs().actors(coins) if kind is ANY else Obs().entities(coins), kind)
+        agent.game_over()
+
+    game = Game(play, entities=(Coin,), actions=(BET, ANY, Toss), name="coins")
+    typed = "t\n" if kind is Toss else "2\nt\n" if kind is BET else "2\n2\n"
+    out = io.StringIO()
+    game.run(HumanAgent(source=io.StringIO(typed), out=out))
+    assert [each for each in words if each not in out.getvalue()] == []

@@ -348,6 +348,10 @@ class TestAClock:
     def test_q_leaves(self, terminal: Terminal) -> None:
         assert Player(terminal, {0: RIGHT, 1: "q"}, clock_s=9).play(MOVES, steps=3)[1:] == [None]
 
+    @pytest.mark.parametrize("typed", ["q", "Q", "0.5q", "qqq", "1\x7f\x7fq"])
+    def test_q_leaves_while_a_number_is_typed(self, terminal: Terminal, typed: str) -> None:
+        assert Player(terminal, {0: "0.5\n", 1: typed}, clock_s=9).play(PUSH, steps=3)[1:] == [None]
+
     def test_numbers_stay_and_half_a_number_is_dropped(self, terminal: Terminal) -> None:
         player = Player(terminal, {0: "0.5\n", 1: "0.", 3: "-1\n"}, clock_s=0.01)
         pushes = [each.tolist()[0][0] for each in player.play(PUSH, steps=4)]

@@ -203,6 +203,21 @@ def test_names_are_escaped(tmp_path: Path) -> None:
     assert text.count("[2J") > 10
 
 
+def test_a_metric_that_is_recorded_once_per_episode_has_one_chart(tmp_path: Path) -> None:
+    folder = make(tmp_path / "run", [1, 2])
+    with (folder / CURVES_FILE).open("a") as file:
+        for step, food in ((500, 1.0), (600, 2.0)):
+            names = ("food", "episode/food", "gold", "episode/gold")
+            found = {f"metrics/{name}.mean": food for name in names}
+            found["metrics/gold.mean"] = 3 * food
+            file.write(json.dumps({"step": step, **found}) + "\n")
+    text = report_html(runs_of(tmp_path)).lower()
+    assert "food, mean" in text
+    assert "food at the end of an episode" not in text
+    assert "gold, mean" in text
+    assert "gold at the end of an episode, mean" in text
+
+
 def test_nothing_in_a_page_is_a_local_path(tmp_path: Path) -> None:
     local = "/home/me/secret"
     hints = hint_facts([Hint("value_loss", "the value loss is 58", {"norm_returns": True})])
