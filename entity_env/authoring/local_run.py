@@ -270,8 +270,8 @@ class AgentRun:
         self._pause_game()
         final = Obs(self.last_score) if obs is None else obs
         _require_sound(final)
-        if self._first_score is None:  # no action in this episode: the return is 0
-            self._first_score = self.last_score = final.score
+        if self._first_score is None:  # no action in this episode
+            self._first_score = self.last_score = final.score - gain(final, None)
         offered = actions_at_truncation(final, self._asked) if truncated else ()
         observation = to_observation(
             final,
@@ -322,6 +322,13 @@ class AgentRun:
     def _require_not_over(self, what: str) -> None:
         if self.is_over and not any(run.is_stopped and run.is_playing for run in self.match):
             raise ProtocolError(still_played(f"agent {self.agent_id} was {what}"))
+
+
+def gain(obs: Obs, score: float | None) -> float:
+    """Change of the score since an earlier one; None = the agent has not acted in this episode."""
+    if score is None:
+        return 0.0 if obs.start is None else obs.score - obs.start
+    return obs.score - score
 
 
 class Player(Protocol):

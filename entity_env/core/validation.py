@@ -226,13 +226,17 @@ def _is_row(row: object, num_choices: int) -> bool:
     )
 
 
+_NO_REAL: Final = ("c", "S", "U", "m", "M", "O")
+"""Kinds of numpy types that are not real numbers, although `float` reads some of their texts."""
+
+
 def is_number(value: object) -> bool:
     """Whether a value is a real number that fits a float; a 0-dimensional array may be one."""
     if isinstance(value, int | float):  # other types are rare and take longer to check
         return not isinstance(value, int) or abs(value) <= sys.float_info.max
     if isinstance(value, str | bytes | bytearray | complex):
         return False
-    if getattr(value, "ndim", 0) or getattr(getattr(value, "dtype", None), "kind", "") == "c":
+    if getattr(value, "ndim", 0) or getattr(getattr(value, "dtype", None), "kind", "") in _NO_REAL:
         return False
     try:
         float(value)  # type: ignore[arg-type]  # the check itself
