@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from entity_env import SchemaError, UsageError, VecObs
 from entity_env.agents import random_actions
 from entity_env.interop.gymnasium import GymnasiumVecEnv
-from entity_env.interop.gymnasium.spaces import ActionConverter, ObsConverter, leaves
+from entity_env.interop.gymnasium.actions import ActionConverter
+from entity_env.interop.gymnasium.spaces import ObsConverter, leaves
 from tests.helpers.executors import check_form
 from tests.interop.gymnasium.test_gymnasium_source import Echo
 
@@ -322,10 +323,10 @@ def test_strings_are_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("part", "value", "message"),
     [
-        ("units", np.zeros((1, 4, 3)), r"'units' needs the shape \(1, 4, 2\): got \(1, 4, 3\)"),
-        ("unit_mask", np.zeros((1, 3)), r"'unit_mask' needs the shape \(1, 4\)"),
+        ("units", np.zeros((1, 4, 3)), r"'units' needs the shape \(4, 2\): got \(4, 3\)"),
+        ("unit_mask", np.zeros((1, 3)), r"'unit_mask' needs the shape \(4,\)"),
         ("unit_mask", np.full((1, 4), 0.5), "'unit_mask' is a mask of 0 and 1: got 0.5"),
-        ("shots", (np.zeros((2, 4)),), r"'shots' needs the shape \(2, 3\): got \(2, 4\)"),
+        ("shots", (np.zeros((2, 4)),), r"'shots' needs the shape \(3,\): got \(4,\)"),
         ("shots", (np.array([["a", "b", "c"]]),), "'shots' must hold numbers"),
         ("gold", [[1], [2, 3]], r"'gold' needs the shape \(1, 1\): setting an array"),
     ],

@@ -485,7 +485,7 @@ def test_masks_of_another_shape_are_refused() -> None:
             return {agent: {"action_mask": np.ones(3)} for agent in agents}
 
     game = from_pettingzoo(Wrong, num_agents=1)
-    with pytest.raises(SchemaError, match=r"action_mask needs the shape \(4,\).*got \(3,\)"):
+    with pytest.raises(SchemaError, match=r"info.*'Action' needs the shape .*\(4,\): got \(3,\)"):
         game.run(RandomAgent())
 
 
