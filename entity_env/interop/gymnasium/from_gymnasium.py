@@ -40,13 +40,6 @@ from entity_env.interop.gymnasium.masks import (
     MaskReader,
     masks_of,
 )
-from entity_env.interop.gymnasium.results import (
-    INFO,
-    call_reset,
-    checked_batch_step,
-    checked_reset,
-    metrics_of,
-)
 from entity_env.interop.gymnasium.spaces import (
     EntityParts,
     FeatureNames,
@@ -56,6 +49,13 @@ from entity_env.interop.gymnasium.spaces import (
 )
 from entity_env.interop.gymnasium.sub_envs import check_sub_envs
 from entity_env.interop.gymnasium.vector_env import VectorEnvBase
+from entity_env.interop.results import (
+    INFO,
+    call_reset,
+    checked_batch_step,
+    checked_reset,
+    metrics_of,
+)
 from entity_env.vec.batch_env.array_batch import ActionValues, ArrayBatch
 from entity_env.vec.batch_env.source import (
     BatchSource,
@@ -187,17 +187,25 @@ class GymnasiumVecEnv(VecEnv):
 
     **Actions.** A `Discrete` is one choice, a `MultiDiscrete` or `MultiBinary` one choice per
     element, a bounded `Box` a continuous action. A `Dict` or `Tuple` has the actions of its parts,
-    with dotted names, `Action.move`. `info["action_mask"]` of a `Discrete` is its mask.
+    with dotted names, `Action.move`. Integers of a `Box` are choices, numbers with equal bounds are
+    constant.
+
+    **Masks.** `info["action_mask"]`, a part `action_mask` of a `Dict` observation, and a method
+    `action_masks()` are masks of the actions; with several of them, all must allow a choice. A mask
+    has the form for `sample(mask)` of the action space, or is flat, with one flag per choice of all
+    actions. It holds for one step; without a mask, everything is allowed. If `observation` is the
+    only other part of the observation, it becomes the observation.
 
     **Metrics.** Numbers in step infos become metrics: `info["success"]` becomes `info/success`.
     `Episode.metrics` has the numbers of an episode's last step. Arrays and nested infos are
     omitted.
 
     By default, the autoreset mode is `"same_step"` for any mode of `env`: last observations are in
-    `final`; `terminated` and `truncated` come from `env`, and an episode that is both is terminated. If `env` has SAME_STEP, last observations
-    come from `info["final_obs"]`. With NEXT_STEP, the last observation is also returned, without
-    actors, and the next step only resets that environment, with reward 0. With DISABLED, this
-    object resets environments with `options["reset_mask"]`.
+    `final`; `terminated` and `truncated` come from `env`, and an episode with both is terminated.
+    If `env` has SAME_STEP, last observations come from `info["final_obs"]`. With NEXT_STEP, the
+    last observation is also returned, without actors, and the next step only resets that
+    environment, with reward 0. With DISABLED, this object resets environments with
+    `options["reset_mask"]`.
 
     Seeding follows Gymnasium: environment i gets `seed + i`, or `seed + starts[i]` in `reset_envs`
     with `starts`; an `env` with one shared generator gets the smallest of these. Only `env` knows

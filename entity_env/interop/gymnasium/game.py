@@ -25,12 +25,6 @@ from entity_env.core.spaces import (
 from entity_env.errors import EntityEnvError, UsageError
 from entity_env.interop.gymnasium.actions import ActionConverter
 from entity_env.interop.gymnasium.masks import IN_OBS, MaskPart, MaskReader, mask_method, masks_of
-from entity_env.interop.gymnasium.results import (
-    call_reset,
-    checked_reset,
-    checked_step,
-    metrics_of,
-)
 from entity_env.interop.gymnasium.spaces import (
     AnySpace,
     EntityParts,
@@ -38,6 +32,12 @@ from entity_env.interop.gymnasium.spaces import (
     ObsConverter,
     batched,
     parts_in,
+)
+from entity_env.interop.results import (
+    call_reset,
+    checked_reset,
+    checked_step,
+    metrics_of,
 )
 
 AnyEnv: TypeAlias = gymnasium.Env[Any, Any]

@@ -135,8 +135,8 @@ class MaskReader:
             blocked = np.flatnonzero(~flags[:, place].any(axis=1))
             if len(blocked):
                 raise SchemaError(
-                    f"{where(int(blocked[0]))} allows nothing for action {name!r}: allow at least one "
-                    "choice, or end the episode"
+                    f"{where(int(blocked[0]))} allows nothing for action {name!r}: allow at least "
+                    "one choice, or end the episode"
                 )
 
     def allow_blank(self, flags: Flags) -> Flags:

@@ -19,14 +19,14 @@ from entity_env.interop.gymnasium.masks import (
     mask_method,
     masks_of,
 )
-from entity_env.interop.gymnasium.results import (
+from entity_env.interop.gymnasium.spaces import fitted, leaves, value_of
+from entity_env.interop.results import (
     INFO,
     call_reset,
     checked_reset,
     checked_step,
     metrics_of,
 )
-from entity_env.interop.gymnasium.spaces import fitted, leaves, value_of
 
 AnyEnv: TypeAlias = gymnasium.Env[Any, Any]
 Infos: TypeAlias = dict[str, Any]

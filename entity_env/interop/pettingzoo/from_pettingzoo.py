@@ -22,7 +22,8 @@ from entity_env.interop.gymnasium.game import (
     env_seed,
 )
 from entity_env.interop.gymnasium.masks import masks_of
-from entity_env.interop.gymnasium.results import (
+from entity_env.interop.gymnasium.spaces import AnySpace, EntityParts, FeatureNames
+from entity_env.interop.results import (
     RESET,
     STEP,
     call_reset,
@@ -33,7 +34,6 @@ from entity_env.interop.gymnasium.results import (
     result_of_agent,
     value_of_agent,
 )
-from entity_env.interop.gymnasium.spaces import AnySpace, EntityParts, FeatureNames
 
 AnyEnv: TypeAlias = "AECEnv[str, Any, Any] | ParallelEnv[str, Any, Any]"
 

@@ -607,7 +607,11 @@ def test_a_mask_lasts_until_its_environment_is_stepped(
     found = allowed.of(np.array(ready))
     assert found is not None
     assert found.dtype == np.bool_
-    after = {(False, False): [True, False], (False, True): [True, False], (True, True): [False, True]}
+    after = {
+        (False, False): [True, False],
+        (False, True): [True, False],
+        (True, True): [False, True],
+    }
     rows = [after.get(pair, [True, True]) for pair in zip(stepped, given, strict=True)]
     assert found.tolist() == [row for row, is_ready in zip(rows, ready, strict=True) if is_ready]
 
@@ -621,7 +625,9 @@ def test_a_mask_of_numbers_is_refused() -> None:
 def test_masks_that_cannot_be_are_named() -> None:
     allowed = allowed_actions(spaces.Discrete(2), "CartPole")
     for masks in (np.ones(3), np.ones((3, 3)), np.full((3, 2), np.nan), [["a", "b"]] * 3):
-        with pytest.raises(SchemaError, match=r"CartPole: info\['action_mask'\].*the mask of action"):
+        with pytest.raises(
+            SchemaError, match=r"CartPole: info\['action_mask'\].*the mask of action"
+        ):
             allowed.read({"action_mask": masks})
     with pytest.raises(SchemaError, match="needs one mask for each of 3 environments"):
         allowed.read({"action_mask": np.ones((2, 2))})

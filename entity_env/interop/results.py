@@ -1,6 +1,6 @@
 """Reads what `reset` and `step` of another library's environment return.
 
-All importers use these functions, so each mistake of an environment has one error, which names the
+The importers use these functions, so each mistake of an environment has one error, which names the
 method, the part, what it is, and what it must be.
 """
 
