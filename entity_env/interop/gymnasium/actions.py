@@ -49,11 +49,15 @@ class ActionConverter:
         return value_of(self.space, lambda leaf: self._actions(leaf, values, ready))
 
     def one(self, values: Mapping[ActionName, Any]) -> Any:  # noqa: ANN401 - of the space
-        arrays, ready = (
-            {k: np.asarray([value]) for k, value in values.items()},
-            np.ones(1, np.bool_),
-        )
-        return value_of(self.space, lambda leaf: self._actions(leaf, arrays, ready)[0])
+        arrays = {name: np.asarray([value]) for name, value in values.items()}
+        ready = np.ones(1, np.bool_)
+
+        def of_leaf(leaf: Leaf) -> Any:  # noqa: ANN401 - of the leaf's space
+            actions = self._actions(leaf, arrays, ready)
+            # A number of a `Box` stays an array.
+            return actions[0, ...] if isinstance(leaf.space, spaces.Box) else actions[0]
+
+        return value_of(self.space, of_leaf)
 
     def _actions(
         self, leaf: Leaf, values: Mapping[ActionName, NDArray[Any]], ready: NDArray[np.bool_]
@@ -106,10 +110,11 @@ def _action_spaces(space: AnySpace, name: ActionName) -> dict[ActionName, Action
 def _numbers_of(space: spaces.Box, name: ActionName) -> dict[ActionName, ActionSpace]:
     """A continuous action of the numbers that are not constant; none if all are."""
     if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+        box = f"gymnasium.spaces.Box(-1, 1, {space.shape})"
+        how = f"gymnasium.wrappers.TransformAction(env, lambda action: action, {box})"
         raise UsageError(
             f"the action {name!r} is a {space}, which has no bounds: choose bounds in a wrapper, "
-            "such as gymnasium.wrappers.TransformAction(env, lambda action: action, "
-            f"gymnasium.spaces.Box(-1, 1, {space.shape}))"
+            f"such as {how}; if it is a part of the action space, give the wrapper a whole space"
         )
     free = space.low < space.high
     if not free.any():
