@@ -27,7 +27,7 @@ _OLD: Final = (
 )
 _ONE_NUMBER: Final = (
     "make it one number in a wrapper, such as gymnasium.RewardWrapper or LinearReward of "
-    "mo_gymnasium"
+    "mo_gymnasium; or if it has a reward per agent, an environment of PettingZoo"
 )
 
 
@@ -112,12 +112,14 @@ def parts_of(result: object, call: str, wanted: Sequence[str]) -> Sequence[Any]:
 
 
 def checked_reward(value: object, call: str, what: str = "reward") -> float:
-    """A reward as a float; it may be an array of one number."""
+    """A reward as a float; it may be an array or list of one number."""
     if type(value) is float:
         return value
     one = value
     shape = getattr(value, "shape", ())
-    if shape and all(size == 1 for size in shape):
+    if isinstance(value, list | tuple) and len(value) == 1:
+        one = value[0]
+    elif shape and all(size == 1 for size in shape):
         one = value.reshape(-1)[0]  # type: ignore[attr-defined]  # an array of some library
     if is_number(one):
         return float(one)  # type: ignore[arg-type]  # a number

@@ -96,10 +96,10 @@ Play = Callable[..., float]
 
 @pytest.mark.parametrize("play", [*EVERY, play_in_turn])
 @pytest.mark.parametrize(
-    "reward", [np.array([1.5]), np.float32(1.5), np.array(1.5), 1.5, Fraction(3, 2)]
+    "reward", [np.array([1.5]), np.float32(1.5), np.array(1.5), 1.5, [1.5], Fraction(3, 2)]
 )
 def test_one_number_is_a_reward(play: Play, reward: Any) -> None:  # noqa: ANN401
-    if play is play_in_turn and isinstance(reward, Fraction):
+    if play is play_in_turn and isinstance(reward, Fraction | list):
         pytest.skip("PettingZoo adds rewards itself")
     assert play(reward=reward) == 1.5
 
@@ -107,7 +107,18 @@ def test_one_number_is_a_reward(play: Play, reward: Any) -> None:  # noqa: ANN40
 @pytest.mark.parametrize("play", EVERY)
 @pytest.mark.parametrize(
     "reward",
-    [np.ones(2), np.ones((1, 2)), [1.0], {"a": 1.0}, None, "1.5", np.array("1.5"), 1j, np.ones(0)],
+    [
+        np.ones(2),
+        np.ones((1, 2)),
+        [1.0, 2.0],
+        [],
+        {"a": 1.0},
+        None,
+        "1.5",
+        np.array("1.5"),
+        1j,
+        np.ones(0),
+    ],
 )
 def test_other_rewards_are_named(play: Play, reward: object) -> None:
     words = r"the reward.* of .*env\.step must be one number, got .*LinearReward of mo_gymnasium"

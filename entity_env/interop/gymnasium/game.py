@@ -314,6 +314,7 @@ class _GymnasiumLoop(ImportedLoop):
             self.render_modes: Sequence[str] = env.metadata.get("render_modes") or ()
             given = env.observation_space, env.action_space
             self._spaces = AgentSpaces(*given, **options, env=env)
+            mask_method(env)  # raises if it takes arguments
         finally:
             if isinstance(env, gymnasium.Env):
                 self._release(env)
