@@ -420,8 +420,8 @@ class AgentRun:
         self._end(final, truncated=truncated)
 
     def _end(self, final: Obs, *, truncated: bool, is_cut: bool = False) -> None:
-        if self._first_score is None:  # no action in this episode: the return is 0
-            self._first_score = self.last_score = final.score
+        if self._first_score is None:  # no action in this episode
+            self._first_score = self.last_score = final.score - gain(final, None)
         offered = actions_at_truncation(final, self._asked) if truncated else ()
         observation = to_observation(
             final,
@@ -479,6 +479,13 @@ class AgentRun:
 
 def _nothing() -> None:
     pass
+
+
+def gain(obs: Obs, score: float | None) -> float:
+    """Change of the score since an earlier one; None = the agent has not acted in this episode."""
+    if score is None:
+        return 0.0 if obs.start is None else obs.score - obs.start
+    return obs.score - score
 
 
 class Player(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import compress, islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from entity_env.authoring.action_type import (
     ActionKey,
@@ -87,15 +87,9 @@ class Obs:
         score: running score of this agent; its reward is the change since its last observation.
     """
 
-    __slots__ = (
-        "actor_groups",
-        "global_features",
-        "groups",
-        "hidden",
-        "masks",
-        "metrics",
-        "score",
-    )
+    __slots__ = "actor_groups", "global_features", "groups", "hidden", "masks", "metrics", "score"
+    start: ClassVar[float | None] = None
+    """Score before the episode, for the reward of an agent that never acts; None = that is 0."""
 
     def __init__(self, score: float = 0.0) -> None:
         is_plain = score.__class__ is float or score.__class__ is int

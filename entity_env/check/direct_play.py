@@ -21,7 +21,7 @@ from entity_env.agents.channels.greenlet_channel import getcurrent, greenlet
 from entity_env.authoring.action_type import ActionKey, ActionType
 from entity_env.authoring.agent import Agent, Pending
 from entity_env.authoring.game_traceback import is_a, line_of_frame, text_of
-from entity_env.authoring.local_run import end_episode, still_played
+from entity_env.authoring.local_run import end_episode, gain, still_played
 from entity_env.authoring.obs import Obs, obs_problem
 from entity_env.authoring.to_observation import to_observation
 from entity_env.check.game_frames import ClockWatch, ScoreVariables, frame_of_play
@@ -585,10 +585,10 @@ class _CheckAgent:
 
         0 for the first observation of an episode, or if the score is not finite.
         """
-        score = obs.score if is_finite(obs.score) else self.last_score
-        reward = score - self.last_score if self.is_playing else 0.0
+        last_score = self.last_score if self.is_playing else None
+        reward = gain(obs, last_score) if is_finite(obs.score) else 0.0
         self.is_playing = True
-        self.last_score = score
+        self.last_score = obs.score if is_finite(obs.score) else self.last_score
         return reward
 
 

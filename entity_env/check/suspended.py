@@ -150,7 +150,7 @@ class _Copy:
             obs,
             kinds,
             game.schema,
-            reward=obs.score - agent.last_score if agent.is_playing else 0.0,
+            reward=agent.reward_of(obs),
             terminated=episode is not None and episode.terminated,
             truncated=episode is not None and episode.truncated,
         )

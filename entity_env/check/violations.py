@@ -446,7 +446,8 @@ def obs_violations(obs: Obs, schema: Schema) -> list[str]:
     if obs.global_features is not None and not isinstance(obs.global_features, Rows):
         shown.append(obs.global_features)
     declared = {*schema.index_of, *([schema.globals.cls] if schema.globals else [])}
-    return [violation for entity in shown for violation in _in_entity(entity, declared, schema)]
+    found = [violation for entity in shown for violation in _in_entity(entity, declared, schema)]
+    return found + [LikelyMistake(text) for text in getattr(obs, "odd_values", tuple)()]
 
 
 def _in_entity(entity: object, declared: set[type], schema: Schema) -> Iterator[str]:

@@ -294,13 +294,17 @@ def _is_flag(value: Any) -> bool:  # noqa: ANN401 - whatever a game gave
     return (is_numeric or type(value) in (bool, int, float)) and bool(value in (0, 1))
 
 
+_NO_REAL: Final = ("c", "S", "U", "m", "M", "O")
+"""Kinds of numpy types that are not real numbers, although `float` reads some of their texts."""
+
+
 def is_number(value: object) -> bool:
     """Whether a value is a real number that fits a float; a 0-dimensional array may be one."""
     if isinstance(value, int | float):  # other types are rare and take longer to check
         return not isinstance(value, int) or abs(value) <= sys.float_info.max
     if isinstance(value, str | bytes | bytearray | complex):
         return False
-    if getattr(value, "ndim", 0) or getattr(getattr(value, "dtype", None), "kind", "") == "c":
+    if getattr(value, "ndim", 0) or getattr(getattr(value, "dtype", None), "kind", "") in _NO_REAL:
         return False
     try:
         float(value)  # type: ignore[arg-type]  # the check itself

@@ -86,7 +86,7 @@ def observation_divergence(
     """Difference in an observation whose checksum is `now`.
 
     Names the entity and the feature if the replay stores observations; `last_score` is the agent's
-    score at its previous line.
+    score at its previous line, if there is one.
     """
     if line.end is None and set(line.actions) != set(observation.actions):
         was, asked = ", ".join(line.actions), ", ".join(observation.actions)
@@ -153,9 +153,9 @@ def _features(
 
 
 def _reward(line: Decision, observation: Observation, score: float | None) -> Divergence | None:
-    if score is None or line.score is None:
+    if line.score is None:
         return None
-    was, now = line.score - score, float(observation.reward)
+    was, now = line.reward(score), float(observation.reward)
     if was == now:
         return None
     text = f"the reward {_changed(was, now)}"

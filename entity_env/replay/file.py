@@ -119,6 +119,12 @@ class Decision:
     value: float | None = None
     end: End | None = None
 
+    def reward(self, last_score: float | None) -> float:
+        """Reward since the agent's previous line and its score; None = there is no such line."""
+        if last_score is None:
+            return 0.0 if self.end is None else self.end.reward
+        return (self.score or 0.0) - last_score
+
 
 def schema_hash(spaces: Mapping[str, Json]) -> str:
     """First 16 hexadecimal digits of the SHA-256 of spaces as JSON."""

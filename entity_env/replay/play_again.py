@@ -187,8 +187,6 @@ class Script:
             return None
         last_score = self._last_score.get(line.agent_id)
         if line.score is not None:
-            if last_score is None:
-                last_score = line.score
             self._last_score[line.agent_id] = line.score
         now = checksum(observation, self._spaces[0])
         if now == line.checksum:

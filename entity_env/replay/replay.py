@@ -260,7 +260,7 @@ class Replay:
         observation = observation_from_json(
             line.seen,
             self.spaces,
-            reward=score - last_score.get(line.agent_id, score),
+            reward=line.reward(last_score.get(line.agent_id)),
             terminated=end is not None and end.terminated,
             truncated=end is not None and end.truncated,
             metrics=None if end is None else end.metrics,

@@ -10,7 +10,7 @@ from entity_env.agents.channels.channel import Channel, Transport
 from entity_env.authoring.action_type import ActionKey, ActionType
 from entity_env.authoring.agent import Agent, Pending
 from entity_env.authoring.game import Game, no_game_over
-from entity_env.authoring.local_run import still_played
+from entity_env.authoring.local_run import gain, still_played
 from entity_env.authoring.obs import Obs, obs_problem
 from entity_env.core.episode import MAX_IDLE_EPISODES, Episode
 from entity_env.core.seeding import EpisodeSeeds, Run
@@ -103,6 +103,10 @@ class TrainAgent(Agent):
         if self.obs is not None or self.is_over:
             self._refuse("given game_over")
         self._host.game_over(self, Obs(self.last_score) if obs is None else obs, truncated)
+
+    def reward_of(self, obs: Obs) -> float:
+        """Change of the score since the agent's last observation, if there is one."""
+        return gain(obs, self.last_score if self.is_playing else None)
 
     def give(self, answer: object) -> None:
         """Sets the action that the agent waits for; the game continues at the next `resume`."""
@@ -311,7 +315,8 @@ class GameRunner:
         """Ends an episode; called by the game through its agent."""
         if problem := obs_problem(obs):
             raise SchemaError(problem)
-        episode = self.summary(agent, obs.score, truncated, dict(obs.metrics or {}))
+        reward = gain(obs, agent.first_score if agent.is_playing else None)
+        episode = self.summary(agent, reward, truncated, dict(obs.metrics or {}))
         self._on_end(agent, obs, episode)
         self._require_questions(agent)
         agent.num_episodes += 1
@@ -327,10 +332,10 @@ class GameRunner:
                 self._begin_match()
 
     def summary(
-        self, agent: TrainAgent, score: float, truncated: bool, metrics: Mapping[str, float]
+        self, agent: TrainAgent, reward: float, truncated: bool, metrics: Mapping[str, float]
     ) -> Episode:
         return Episode(
-            reward=score - (agent.first_score if agent.is_playing else score),
+            reward=reward,
             length=agent.num_steps,
             terminated=not truncated,
             truncated=truncated,

@@ -278,7 +278,7 @@ class _FinalObservations:
             obs,
             actions_at_truncation(obs, asked) if episode.truncated else (),
             self.game.schema,
-            reward=obs.score - agent.last_score if agent.is_playing else 0.0,
+            reward=agent.reward_of(obs),
             terminated=episode.terminated,
             truncated=episode.truncated,
         )

@@ -37,13 +37,16 @@ from entity_env.core.spaces import (
 )
 from entity_env.errors import ProtocolError, SchemaError
 from entity_env.interop.entity_gym.spaces import our_action_space, our_obs_space
+from entity_env.interop.results import checked_flag
+
+_RESULT: Final = "an Observation of entity-gym"
 
 
 def our_observation(obs: Any) -> Observation:  # noqa: ANN401 - untyped
     """Converts an `entity_gym.env.Observation` to an `Observation`."""
     # Takes half the time of a constructor call with nine keywords.
     observation = Observation.__new__(Observation)
-    observation.terminated = bool(obs.done)
+    observation.terminated = checked_flag(obs.done, _RESULT, "done")
     observation.truncated = False
     observation.reward = obs.reward
     observation.global_features = obs.global_features
@@ -134,7 +137,7 @@ def _their_actions(
 
 
 def _flags(obs: Any) -> tuple[bool, bool]:  # noqa: ANN401 - untyped
-    return bool(obs.done), False
+    return checked_flag(obs.done, _RESULT, "done"), False
 
 
 THEIRS: Final = Adapter(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import gymnasium
 import numpy as np
@@ -295,6 +295,9 @@ class GameEnv(Uncopyable, gymnasium.Env[Any, Any]):
         "render_modes": ["rgb_array"],
         "render_fps": RENDER_FPS,
     }
+
+    has_blank_masks: ClassVar[bool] = True
+    """Masks of zeros mean that no action is needed, for the importers of this package."""
 
     def __init__(
         self,

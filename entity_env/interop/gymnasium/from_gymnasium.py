@@ -31,16 +31,32 @@ from entity_env.core.vec_obs import (
     merge_metrics,
 )
 from entity_env.errors import ProtocolError, SchemaError, UsageError
+from entity_env.interop.gymnasium.actions import ActionConverter
 from entity_env.interop.gymnasium.game import WithRegistry
+from entity_env.interop.gymnasium.masks import (
+    IN_INFO,
+    IN_OBS,
+    MASK,
+    MaskPart,
+    MaskReader,
+    masks_of,
+)
 from entity_env.interop.gymnasium.spaces import (
-    INFO,
-    ActionConverter,
     EntityParts,
     FeatureNames,
     ObsConverter,
     batched,
+    parts_in,
 )
+from entity_env.interop.gymnasium.sub_envs import check_sub_envs
 from entity_env.interop.gymnasium.vector_env import VectorEnvBase
+from entity_env.interop.results import (
+    INFO,
+    call_reset,
+    checked_batch_step,
+    checked_reset,
+    metrics_of,
+)
 from entity_env.vec.batch_env.array_batch import ActionValues, ArrayBatch
 from entity_env.vec.batch_env.source import (
     BatchSource,
@@ -51,72 +67,109 @@ from entity_env.vec.batch_env.source import (
 from entity_env.vec.options import OnError
 from entity_env.vec.vec_env import VecEnv
 
+AnyVectorEnv: TypeAlias = VectorEnv[Any, Any, Any]
+Rows: TypeAlias = NDArray[np.bool_]
+Entities: TypeAlias = dict[EntityName, RaggedArray[np.float32]]
+
 
 class AllowedActions:
-    """Action masks from the latest infos; `num_choices` is 0 unless the action is one choice."""
+    """Legal choices of every environment, from its latest masks.
 
-    def __init__(self, num_envs: int, num_choices: int, where: str) -> None:
-        self._allowed = np.ones((num_envs, num_choices), dtype=np.bool_)
+    Args:
+        by_method: returns one mask per environment; None = there is no such method.
+    """
+
+    def __init__(
+        self,
+        num_envs: int,
+        reader: MaskReader,
+        where: str,
+        by_method: Callable[[], object] | None = None,
+    ) -> None:
+        self._allowed = np.ones((num_envs, reader.num_flags), dtype=np.bool_)
+        self._reader = reader
         self._where = where
+        self._by_method = by_method
         self._has_masks = False
 
-    def read(self, info: Mapping[str, Any]) -> None:
-        """Stores the masks of an info; `SchemaError` for a wrong shape."""
-        given = info.get("action_mask")
-        if given is None or not self._allowed.shape[1]:
-            return
-        masks = np.asarray(given).astype(np.bool_)
-        if masks.shape != self._allowed.shape:
-            raise SchemaError(
-                f"{self._where}: info['action_mask'] needs the shape {self._allowed.shape}, one "
-                f"flag per choice: got {masks.shape}"
-            )
-        chosen = info.get("_action_mask", np.ones(len(masks), dtype=np.bool_))
-        self._allowed[chosen] = masks[chosen]
-        self._has_masks = True
+    def place_of(self, action: ActionName) -> slice:
+        """Place of an action in the flags."""
+        return self._reader.places[action]
 
-    def of(self, ready: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
-        """Choices allowed in `ready` environments, `(num_ready, num_choices)`; None = all.
+    def read(
+        self, info: Mapping[str, Any], in_obs: object = None, rows: Rows | None = None
+    ) -> None:
+        """Replaces the masks of environments that were stepped or reset.
+
+        An environment without a mask allows everything.
+
+        Args:
+            in_obs: the masks in the observations; None = there are none.
+            rows: `(num_envs,)` bool, these environments; None = all.
+
+        Raises:
+            SchemaError: a mask that does not fit the action space.
+        """
+        rows = np.ones(len(self._allowed), dtype=np.bool_) if rows is None else rows
+        allowed = self._combined({**masks_of(info, self._by_method), IN_OBS: in_obs}, info, rows)
+        if allowed is None:
+            self._allowed[rows] = True
+        else:
+            self._allowed[rows] = allowed[rows]
+            self._has_masks = True
+
+    def of(self, ready: Rows) -> Rows | None:
+        """Choices allowed in `ready` environments, `(num_ready, num_flags)`; None = all.
 
         Raises:
             SchemaError: a mask allows nothing.
         """
         if not self._has_masks:
             return None
-        empty = np.flatnonzero(ready & ~self._allowed.any(axis=1))
-        if len(empty):
-            raise SchemaError(
-                f"{self._where}: info['action_mask'] of env {empty[0]} allows nothing"
-            )
-        return self._allowed[ready]
+        allowed, env_ids = self._allowed[ready], np.flatnonzero(ready)
+        if self._reader.has_blanks:
+            return self._reader.allow_blank(allowed)
+        self._reader.require_choice(
+            allowed, lambda i: f"{self._where}: the mask of env {env_ids[i]}"
+        )
+        return allowed
 
     def of_last(
-        self, done: NDArray[np.bool_], truncated: NDArray[np.bool_], final_info: object
-    ) -> NDArray[np.bool_] | None:
+        self, truncated: Rows, finals: tuple[Mapping[str, Any], object] | None
+    ) -> Rows | None:
         """Choices allowed by the last observations of truncated episodes,
-        `(num_truncated, num_choices)`; None = all.
+        `(num_truncated, num_flags)`; None = all.
 
         Args:
-            done, truncated: `(num_envs,)` bool.
-            final_info: `final_info` of environments that reset themselves; None = use the last
-                masks read.
+            truncated: `(num_envs,)` bool.
+            finals: infos, and masks in the observations, of environments that reset themselves;
+                None = use the last masks read.
         """
-        if not self._has_masks:
-            return None
-        allowed = self._allowed
-        if final_info is not None:
-            allowed = np.ones_like(self._allowed)
-            given = final_info.get("action_mask") if isinstance(final_info, Mapping) else None
-            if given is not None and np.shape(given) == allowed.shape:
-                allowed[done] = np.asarray(given)[done].astype(np.bool_)
-        return allowed[truncated]
+        if finals is None:
+            allowed = self._allowed if self._has_masks else None
+        else:
+            info, in_obs = finals
+            masks = {**masks_of(info, None), IN_OBS: in_obs}
+            allowed = self._combined(masks, info, truncated)
+        if allowed is None:
+            return np.ones_like(self._allowed[truncated]) if self._has_masks else None
+        return self._reader.allow_blank(allowed[truncated])
+
+    def _combined(
+        self, masks: Mapping[str, object], info: Mapping[str, Any], rows: Rows
+    ) -> Rows | None:
+        """`(num_envs, num_flags)`: what all masks allow, by their places; None without a mask."""
+        found = []
+        for where, given in masks.items():
+            if given is not None:
+                there = rows & info.get(f"_{MASK}", True) if where == IN_INFO else rows
+                flags, has_mask = self._reader.read_batch(given, there, f"{self._where}: {where}")
+                found += [flags] * bool(has_mask.any())
+        return np.logical_and.reduce(found) if found else None
 
 
 _WITH_SEEDS: Final = (SyncVectorEnv, AsyncVectorEnv, VectorEnvBase)
 """Vector environments whose `reset` takes a list of seeds."""
-
-AnyVectorEnv: TypeAlias = VectorEnv[Any, Any, Any]
-Entities: TypeAlias = dict[EntityName, RaggedArray[np.float32]]
 
 
 class GymnasiumVecEnv(VecEnv):
@@ -135,17 +188,25 @@ class GymnasiumVecEnv(VecEnv):
 
     **Actions.** A `Discrete` is one choice, a `MultiDiscrete` or `MultiBinary` one choice per
     element, a bounded `Box` a continuous action. A `Dict` or `Tuple` has the actions of its parts,
-    with dotted names, `Action.move`. `info["action_mask"]` of a `Discrete` is its mask.
+    with dotted names, `Action.move`. Integers of a `Box` are choices, numbers with equal bounds are
+    constant.
+
+    **Masks.** `info["action_mask"]`, a part `action_mask` of a `Dict` observation, and a method
+    `action_masks()` are masks of the actions; with several of them, all must allow a choice. A mask
+    has the form for `sample(mask)` of the action space, or is flat, with one flag per choice of all
+    actions. It holds for one step; without a mask, everything is allowed. If `observation` is the
+    only other part of the observation, it becomes the observation.
 
     **Metrics.** Numbers in step infos become metrics: `info["success"]` becomes `info/success`.
     `Episode.metrics` has the numbers of an episode's last step. Arrays and nested infos are
     omitted.
 
     By default, the autoreset mode is `"same_step"` for any mode of `env`: last observations are in
-    `final`; `terminated` and `truncated` come from `env`. If `env` has SAME_STEP, last observations
-    come from `info["final_obs"]`. With NEXT_STEP, the last observation is also returned, without
-    actors, and the next step only resets that environment, with reward 0. With DISABLED, this
-    object resets environments with `options["reset_mask"]`.
+    `final`; `terminated` and `truncated` come from `env`, and an episode with both is terminated.
+    If `env` has SAME_STEP, last observations come from `info["final_obs"]`. With NEXT_STEP, the
+    last observation is also returned, without actors, and the next step only resets that
+    environment, with reward 0. With DISABLED, this object resets environments with
+    `options["reset_mask"]`.
 
     Seeding follows Gymnasium: environment i gets `seed + i`, or `seed + starts[i]` in `reset_envs`
     with `starts`; an `env` with one shared generator gets the smallest of these. Only `env` knows
@@ -224,14 +285,13 @@ class GymnasiumSource(BatchSource):
     def make(self, envs: range, num_envs: int, autoreset: Autoreset) -> GymnasiumBatch:
         env = require_made(self.factory, len(envs), VectorEnv, "GymnasiumVecEnv")
         actions = ActionConverter(env.single_action_space, self.action)
+        reader = MaskReader(actions, env)
+        part = MaskPart(env.single_observation_space, reader, parts_in(self.entities))
         shown = ObsConverter(
-            env.single_observation_space,
-            self.entity,
-            self.entities,
-            self.features,
-            has_actor=actions.has_numbers,
+            part.space, self.entity, self.entities, self.features, has_actor=actions.has_numbers
         )
-        return GymnasiumBatch(env, autoreset, actions, shown, envs.start)
+        allowed = AllowedActions(len(envs), reader, str(env), check_sub_envs(env, envs.start))
+        return GymnasiumBatch(env, autoreset, actions, shown, part, allowed, envs.start)
 
     def new_runs(
         self, env_ids: Sequence[int], num_envs: int, seed: int | None, starts: ArrayLike | None
@@ -244,7 +304,9 @@ class GymnasiumBatch(ArrayBatch):
 
     Args:
         env: the vector environment, closed by this object.
-        actions, shown: converters of the action and observation spaces.
+        actions, shown: converters of the action space, and of the observation space without masks.
+        mask_part: the masks in observations.
+        allowed: the legal choices.
         first_env: as for `ArrayBatch`.
     """
 
@@ -254,6 +316,8 @@ class GymnasiumBatch(ArrayBatch):
         autoreset: Autoreset,
         actions: ActionConverter,
         shown: ObsConverter,
+        mask_part: MaskPart,
+        allowed: AllowedActions,
         first_env: int,
     ) -> None:
         super().__init__(env.num_envs, 1, (shown.obs_space, actions.spaces), first_env)
@@ -265,7 +329,8 @@ class GymnasiumBatch(ArrayBatch):
         # In other modes `env` may ignore `options["reset_mask"]` and reset every environment.
         self.can_reset_envs = self._mode == AutoresetMode.DISABLED
         self._stats = EpisodeStats(env.num_envs)
-        self._allowed = AllowedActions(env.num_envs, actions.num_choices, str(env))
+        self._mask_part = mask_part
+        self._allowed = allowed
         self._obs: VecObs | None = None
         """Latest observations; None before the first reset."""
         self._nobody = np.zeros(env.num_envs, dtype=np.bool_)
@@ -277,14 +342,13 @@ class GymnasiumBatch(ArrayBatch):
         seeds = {i: run[number] for i, (run, number) in runs.items()}
         seed: Any = self._reset_seed(seeds, len(env_ids))
         if before is None or chosen.all():
-            features = self._read_reset(*self._env.reset(seed=seed))
+            features = self._reset({"seed": seed})
         else:
             if self._is_disabled:
                 terminated, truncated = before.terminated & ~chosen, before.truncated & ~chosen
             features = {name: before.features[name] for name in self.spaces[0].entities}
             if chosen.any():
-                options = {"reset_mask": chosen.copy()}
-                features = self._read_reset(*self._env.reset(seed=seed, options=options))
+                features = self._reset({"seed": seed}, chosen)
         self._stats.begin(chosen)
         for i, (_, number) in runs.items():
             self._stats.seed[i], self._stats.number[i] = seeds[i], number
@@ -319,18 +383,27 @@ class GymnasiumBatch(ArrayBatch):
         has_one = not isinstance(self._env.unwrapped, _WITH_SEEDS)
         return min(seeds.values()) if has_one else [seeds.get(i) for i in range(self.num_envs)]
 
-    def _read_reset(self, obs: object, info: Mapping[str, Any]) -> Entities:
-        self._allowed.read(info)
+    def _reset(self, given: Mapping[str, object], rows: Rows | None = None) -> Entities:
+        """Resets some environments, or all, and reads their observations and masks."""
+        if rows is not None:
+            given = {**given, "options": {"reset_mask": rows.copy()}}
+        call = f"{self._env}: env.reset"
+        obs, info = checked_reset(call_reset(self._env.reset, self._env, call, **given), call)
+        obs, masks = self._mask_part.split(obs)
+        self._allowed.read(info, masks, rows)
         return self._shown.rows(obs, self.num_envs)
 
     def advance(self, values: ActionValues) -> VecObs:
         batch = self._actions.batch(values, ~self._is_waiting)
-        obs, rewards, terminations, truncations, info = self._env.step(batch)
-        self._allowed.read(info)
+        obs, rewards, terminations, truncations, info = checked_batch_step(
+            self._env.step(batch), f"{self._env}: env.step", self.num_envs
+        )
+        obs, masks = self._mask_part.split(obs)
+        self._allowed.read(info, masks)
         waited = self._is_waiting
-        reward = np.asarray(rewards, dtype=np.float32).copy()
-        terminated = np.asarray(terminations, dtype=np.bool_) & ~waited
-        truncated = np.asarray(truncations, dtype=np.bool_) & ~waited
+        reward = rewards.astype(np.float32)
+        terminated = terminations & ~waited
+        truncated = truncations & ~terminations & ~waited
         reward[waited] = 0
         done = terminated | truncated
         metrics, of_episodes = self._metrics(info, done, ~waited)
@@ -346,12 +419,7 @@ class GymnasiumBatch(ArrayBatch):
             shown = self._make_obs(features, reward, terminated, truncated)
             shown.metrics = metrics
             return shown
-        has_reset = self._mode == AutoresetMode.SAME_STEP
-        is_cut = truncated & ~terminated
-        allowed = self._allowed.of_last(
-            done, is_cut, info.get("final_info", {}) if has_reset else None
-        )
-        last, features = self._end(features, done, info)
+        last, allowed, features = self._end(features, done, truncated, info)
         self._require_finite("last observation", last, np.flatnonzero(done))
         shown = self._make_obs(features, reward, terminated, truncated)
         shown.metrics = metrics
@@ -362,7 +430,7 @@ class GymnasiumBatch(ArrayBatch):
         ]
         self._stats.begin(done & ~self._is_waiting)
         self._require_finite("observation", features)
-        masks = self._masks(last, is_cut[env_ids], allowed)
+        masks = self._masks(last, truncated[env_ids], allowed)
         flags = reward[env_ids], terminated[env_ids], truncated[env_ids]
         shown.final = self._batch(last, masks, *flags, env_ids)
         shown.final.episodes = shown.episodes
@@ -386,7 +454,7 @@ class GymnasiumBatch(ArrayBatch):
             parts = [(info, stepped & ~done), (finals if isinstance(finals, dict) else {}, done)]
         for part, rows in parts:
             for name, values, chosen in _numbers(part, rows):
-                seen = values[chosen].astype(np.float64)
+                seen = values[chosen]
                 found = Metric(len(seen), float(seen.sum()), float(seen.min()), float(seen.max()))
                 merge_metrics(metrics, {name: found})
                 for env_id in np.flatnonzero(chosen & done).tolist():
@@ -394,19 +462,26 @@ class GymnasiumBatch(ArrayBatch):
         return metrics, of_episodes
 
     def _end(
-        self, features: Entities, done: NDArray[np.bool_], info: Mapping[str, Any]
-    ) -> tuple[Entities, Entities]:
-        """Last observations of ended environments, and current observations of all."""
+        self, features: Entities, done: Rows, truncated: Rows, info: Mapping[str, Any]
+    ) -> tuple[Entities, Rows | None, Entities]:
+        """Last observations of ended environments, masks of the truncated ones, and current
+        observations of all."""
         if self._mode == AutoresetMode.SAME_STEP:
-            return self._final_obs(done, info), features
+            last, masks = self._final_obs(done, info)
+            infos = info.get("final_info")
+            finals = infos if isinstance(infos, Mapping) else {}, masks
+            return last, self._allowed.of_last(truncated, finals), features
         last = {name: rows[done] for name, rows in features.items()}
+        allowed = self._allowed.of_last(truncated, None)
         if self._mode == AutoresetMode.NEXT_STEP or self._is_disabled:
             self.over = done
-            return last, features
-        return last, self._read_reset(*self._env.reset(options={"reset_mask": done.copy()}))
+            return last, allowed, features
+        return last, allowed, self._reset({}, done)
 
-    def _final_obs(self, done: NDArray[np.bool_], info: Mapping[str, Any]) -> Entities:
-        """Last observations in the info of an `env` with SAME_STEP."""
+    def _final_obs(
+        self, done: Rows, info: Mapping[str, Any]
+    ) -> tuple[Entities, list[object] | None]:
+        """Last observations in the info of an `env` with SAME_STEP, and their masks by env."""
         finals = info.get("final_obs", [None] * self.num_envs)
         env_ids = np.flatnonzero(done).tolist()
         missing = [env_id for env_id in env_ids if finals[env_id] is None]
@@ -415,8 +490,12 @@ class GymnasiumBatch(ArrayBatch):
                 f"{self._env}: the episode of env {missing[0]} has ended, but info['final_obs'] "
                 "has no observation of it; AutoresetMode.SAME_STEP requires one"
             )
-        last = batched(self._env.single_observation_space, [finals[i] for i in env_ids])
-        return self._shown.rows(last, len(env_ids))
+        masks: list[object] = [None] * self.num_envs
+        shown = []
+        for env_id in env_ids:
+            obs, masks[env_id] = self._mask_part.split(finals[env_id])
+            shown.append(obs)
+        return self._shown.rows(batched(self._mask_part.space, shown), len(env_ids)), masks
 
     def _require_finite_rewards(self, reward: NDArray[np.float32]) -> None:
         wrong = np.flatnonzero(~np.isfinite(reward)).tolist()
@@ -477,25 +556,43 @@ class GymnasiumBatch(ArrayBatch):
         num_entities = np.add.reduce([rows.lengths for rows in features.values()])[ready]
         of_choices = RaggedArray.unchecked(num_entities, lengths)  # the actor is the global row
         of_numbers = RaggedArray.unchecked(np.zeros(count, dtype=np.int64), lengths)
-        mask = None if allowed is None else RaggedArray.unchecked(allowed, lengths)
-        return {
-            name: VecContinuousActionMask(of_numbers)
-            if isinstance(space, ContinuousActionSpace)
-            else VecCategoricalActionMask(of_choices, mask)
-            for name, space in self._actions.spaces.items()
-        }
+        masks: dict[ActionName, VecActionMask] = {}
+        for name, space in self._actions.spaces.items():
+            if isinstance(space, ContinuousActionSpace):
+                masks[name] = VecContinuousActionMask(of_numbers)
+                continue
+            mask = None
+            if allowed is not None:
+                flags = np.ascontiguousarray(allowed[:, self._allowed.place_of(name)])
+                mask = RaggedArray.unchecked(flags, lengths)
+            masks[name] = VecCategoricalActionMask(of_choices, mask)
+        return masks
 
 
 def _numbers(
     info: Mapping[str, Any], rows: NDArray[np.bool_]
-) -> Iterator[tuple[str, NDArray[Any], NDArray[np.bool_]]]:
+) -> Iterator[tuple[str, NDArray[np.float64], NDArray[np.bool_]]]:
     """Numbers of an info, one per environment: metric name, values, and which values count."""
     for name, values in info.items():
-        is_array = isinstance(values, np.ndarray) and values.shape == rows.shape
-        if is_array and values.dtype.kind in "biuf" and not name.startswith("_"):
-            chosen = rows & info.get(f"_{name}", True) & np.isfinite(values)
+        if isinstance(name, str) and name.startswith("_") and f"_{name}" not in info:
+            continue  # flags of `name[1:]`
+        numbers = _one_per_env(values, rows)
+        if numbers is not None:
+            chosen = rows & info.get(f"_{name}", True) & np.isfinite(numbers)
             if chosen.any():
-                yield f"{INFO}{name}", values, chosen
+                yield f"{INFO}{name}", numbers, chosen
+
+
+def _one_per_env(values: object, rows: Rows) -> NDArray[np.float64] | None:
+    """Numbers of environments, NaN for other values; None if they are not one per environment."""
+    if not isinstance(values, np.ndarray) or values.shape != rows.shape:
+        return None
+    if values.dtype.kind in "biuf":
+        return values.astype(np.float64)
+    if values.dtype != np.object_:
+        return None
+    # Gymnasium keeps numpy bools, and numbers next to other values, as objects.
+    return np.array([metrics_of({0: each}).get(f"{INFO}0", np.nan) for each in values])
 
 
 def _gymnasium_seeds(seed: int, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:

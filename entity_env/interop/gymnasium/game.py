@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import math
 import pickle
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from functools import partial
@@ -15,7 +14,6 @@ from importlib import import_module
 from typing import Any, Final, TypeAlias
 
 import gymnasium
-import numpy as np
 from gymnasium import error
 
 from entity_env.authoring.action_type import kind_of_space
@@ -29,15 +27,22 @@ from entity_env.core.spaces import (
     EntityName,
     ObsSpace,
 )
-from entity_env.errors import EntityEnvError, SchemaError, UsageError
+from entity_env.errors import EntityEnvError, UsageError
+from entity_env.interop.gymnasium.actions import ActionConverter
+from entity_env.interop.gymnasium.masks import IN_OBS, MaskPart, MaskReader, mask_method, masks_of
 from entity_env.interop.gymnasium.spaces import (
-    INFO,
-    ActionConverter,
     AnySpace,
     EntityParts,
     FeatureNames,
     ObsConverter,
     batched,
+    parts_in,
+)
+from entity_env.interop.results import (
+    call_reset,
+    checked_reset,
+    checked_step,
+    metrics_of,
 )
 
 AnyEnv: TypeAlias = gymnasium.Env[Any, Any]
@@ -59,6 +64,8 @@ class ImportedLoop:
     render_modes: Sequence[str]
     rules: type
     """Class of the environment: identifies the game."""
+    respawns: bool = False
+    """See `Game`."""
 
     def __init__(self, make: Callable[..., Any], name: str) -> None:
         self._make = make
@@ -123,6 +130,7 @@ class ImportedGame(Game):
             entities=[cls for each in shown for cls in each.classes.values()],
             actions=[kind for each in shown for kind in each.kinds],
             num_agents=loop.num_agents,
+            respawns=loop.respawns,
             name=loop.name,
         )
         self.settings = dict(settings)
@@ -162,11 +170,25 @@ def literal(value: object) -> object:
         return value
 
 
+class ImportedObs(Obs):
+    """Observation of an environment whose score is 0 at the reset.
+
+    Its rewards before an agent's first action belong to the agent, too.
+    """
+
+    __slots__ = ("odd_values",)
+    start = 0.0
+
+    odd_values: Callable[[], Iterable[str]]
+    """Sentences for `check` about values that agents do not see as they are."""
+
+
 class AgentSpaces:
     """Spaces of one kind of agent, as classes and actions of a game.
 
     Args:
         entity, action, entities, features: as for `GymnasiumVecEnv`.
+        env: the environment; see `MaskReader`.
     """
 
     def __init__(
@@ -178,10 +200,13 @@ class AgentSpaces:
         action: ActionName,
         entities: EntityParts | None,
         features: FeatureNames | None,
+        env: object = None,
     ) -> None:
         self.actions = ActionConverter(action_space, action)
+        self._masks = MaskReader(self.actions, env)
+        self._mask_part = MaskPart(obs_space, self._masks, parts_in(entities))
         self._converter = ObsConverter(
-            obs_space, entity, entities, features, has_actor=self.actions.has_numbers
+            self._mask_part.space, entity, entities, features, has_actor=self.actions.has_numbers
         )
         self.obs_space = self._converter.obs_space
         self.classes = {
@@ -190,21 +215,42 @@ class AgentSpaces:
         }
         self.kinds = [kind_of_space(name, space) for name, space in self.actions.spaces.items()]
 
-    def show(self, obs: object, score: float, mask: object = None) -> Obs:
-        """Converts an observation of the environment; SchemaError if it does not fit its space."""
+    def show(
+        self, obs: object, score: float, masks: Mapping[str, object], *, may_block: bool = False
+    ) -> Obs:
+        """Converts an observation of the environment, and its masks.
+
+        Args:
+            masks: by their places, see `masks_of`; the observation may contain another one.
+            may_block: accept a mask that allows nothing, at the end of an episode.
+
+        Raises:
+            SchemaError: an observation or a mask does not fit its space.
+        """
+        obs, mask = self._mask_part.split(obs)
+        shown = self._converted(obs, score)
+        flags = self._masks.read_all({**masks, IN_OBS: mask}, may_block=may_block)
+        if flags is not None:
+            for kind in self.kinds:
+                if kind.name in self._masks.places:
+                    shown.mask(kind, flags[self._masks.places[kind.name]])
+        return shown
+
+    def show_last(
+        self, obs: object, score: float, masks: Mapping[str, object], *, truncated: bool
+    ) -> Obs:
+        """`show` for the last observation of an episode, whose masks matter if it is truncated."""
+        if truncated:
+            return self.show(obs, score, masks, may_block=True)
+        return self._converted(self._mask_part.split(obs)[0], score)
+
+    def _converted(self, obs: object, score: float) -> ImportedObs:
         rows = self._converter.rows(batched(self._converter.space, [obs]), 1)
-        shown = Obs(score)
+        shown = ImportedObs(score)
+        shown.odd_values = partial(self._converter.odd_values, obs)
         for name, table in rows.items():
             is_actor = name == self._converter.single and self.actions.has_numbers
             (shown.actors if is_actor else shown.entities)(table.values, of=self.classes[name])
-        if mask is not None and self.actions.num_choices:
-            allowed = np.asarray(mask).astype(np.bool_)
-            if allowed.shape != (self.actions.num_choices,):
-                raise SchemaError(
-                    f"action_mask needs the shape ({self.actions.num_choices},), one flag per "
-                    f"choice: got {allowed.shape}"
-                )
-            shown.mask(self.kinds[0], allowed)
         return shown
 
     def action(self, answer: Any) -> Any:  # noqa: ANN401 - of act, and of the action space
@@ -271,7 +317,9 @@ class _GymnasiumLoop(ImportedLoop):
                 )
             self.name, self.rules = name or _name_of(env), type(env.unwrapped)
             self.render_modes: Sequence[str] = env.metadata.get("render_modes") or ()
-            self._spaces = AgentSpaces(env.observation_space, env.action_space, **options)
+            given = env.observation_space, env.action_space
+            self._spaces = AgentSpaces(*given, **options, env=env)
+            mask_method(env)  # raises if it takes arguments
         finally:
             if isinstance(env, gymnasium.Env):
                 self._release(env)
@@ -284,31 +332,25 @@ class _GymnasiumLoop(ImportedLoop):
     def _episode(self, env: AnyEnv, agent: Agent, seed: int) -> bool:
         """Plays an episode; False if the game is being closed."""
         own, score, metrics = self._spaces, 0.0, None
-        obs, info = env.reset(seed=env_seed(seed))
+        method = mask_method(env)
+        call = f"{self.name}: env.reset"
+        obs, info = checked_reset(call_reset(env.reset, env, call, seed=env_seed(seed)), call)
+        call = f"{self.name}: env.step"
         while True:
-            shown = own.show(obs, score, info.get("action_mask"))
+            shown = own.show(obs, score, masks_of(info, method))
             shown.metrics = metrics
             answer = agent.act(shown, *own.kinds)
             if answer is None:
                 return False
-            obs, reward, terminated, truncated, info = env.step(own.action(answer))
-            score, metrics = score + float(reward), _numbers(info)
+            step = checked_step(env.step(own.action(answer)), call)
+            obs, reward, terminated, truncated, info = step
+            score, metrics = score + reward, metrics_of(info) or None
             if terminated or truncated:
-                shown = own.show(obs, score)
+                masks = {} if terminated else masks_of(info, method)
+                shown = own.show_last(obs, score, masks, truncated=not terminated)
                 shown.metrics = metrics
                 agent.game_over(shown, truncated=not terminated)
                 return True
-
-
-def _numbers(info: Mapping[str, Any]) -> dict[str, float] | None:
-    """Finite numbers of an info as metrics, without nested infos and arrays, or None."""
-    kinds = (int, float, np.bool_, np.integer, np.floating)  # bool is an int
-    found = {
-        f"{INFO}{name}": float(value)
-        for name, value in info.items()
-        if isinstance(value, kinds) and math.isfinite(value)
-    }
-    return found or None
 
 
 def _name_of(env: AnyEnv) -> str:

@@ -1,4 +1,4 @@
-"""Gymnasium spaces: parts of an observation as entities, leaves as actions."""
+"""Gymnasium spaces: parts of an observation as entities."""
 
 from __future__ import annotations
 
@@ -13,16 +13,8 @@ from numpy.typing import NDArray
 
 from entity_env.authoring.entity_type import as_float32
 from entity_env.core.ragged import RaggedArray
-from entity_env.core.spaces import (
-    ActionName,
-    ActionSpace,
-    ContinuousActionSpace,
-    Entity,
-    EntityName,
-    GlobalCategoricalActionSpace,
-    ObsSpace,
-)
-from entity_env.errors import SchemaError, UsageError
+from entity_env.core.spaces import Entity, EntityName, ObsSpace
+from entity_env.errors import SchemaError, UsageError, shown
 
 Part = TypeVar("Part")
 AnySpace: TypeAlias = spaces.Space[Any]
@@ -30,10 +22,10 @@ EntityParts: TypeAlias = Mapping[EntityName, str | tuple[str, str]]
 """Per entity type, the part of the observation with its rows, or that part and its mask."""
 FeatureNames: TypeAlias = Mapping[EntityName, Sequence[str]]
 
-INFO: Final = "info/"
-"""Prefix of metrics from an info."""
 _MATRIX_DIMS: Final = 2
 _PICTURE_DIMS: Final = 3
+_MAX_EXACT: Final = 2**24
+"""float32 represents every integer up to this."""
 _HOW: Final = 'entities={"units": "PART"}, or {"units": ("PART", "MASK")} with a mask'
 
 
@@ -50,8 +42,12 @@ class Leaf:
 
     def of(self, values: Any) -> Any:  # noqa: ANN401 - of the space that the leaf belongs to
         """The leaf's part of a value of the whole space."""
-        for key in self.keys:
-            values = values[key]
+        for depth, key in enumerate(self.keys):
+            try:
+                values = values[key]
+            except (KeyError, IndexError, TypeError) as error:
+                path = ".".join(map(str, self.keys[: depth + 1]))
+                raise SchemaError(f"{_named(path)} is missing: got {shown(values)}") from error
         return values
 
 
@@ -81,7 +77,7 @@ def batched(space: AnySpace, values: Sequence[Any]) -> Any:  # noqa: ANN401 - of
     return value_of(space, lambda leaf: [leaf.of(value) for value in values])
 
 
-def _by_name(pairs: Iterable[tuple[str, Part]]) -> dict[str, Part]:
+def by_name(pairs: Iterable[tuple[str, Part]]) -> dict[str, Part]:
     """Parts by name; UsageError if two have the same name, because their keys contain dots."""
     found: dict[str, Part] = {}
     for name, part in pairs:
@@ -127,25 +123,25 @@ def _names_of(space: AnySpace, path: str, keys: Sequence[str] = ()) -> list[str]
     """Feature names of a leaf; the error message lists `keys`, the parts that can be converted."""
     match space:
         case spaces.Discrete():
-            return [f"{_joined(path, ())}={space.start + i}" for i in range(int(space.n))]
+            return [f"{joined(path, ())}={space.start + i}" for i in range(int(space.n))]
         case spaces.MultiDiscrete():
             return [
-                f"{_joined(path, index)}={space.start[index] + i}"
+                f"{joined(path, index)}={space.start[index] + i}"
                 for index in np.ndindex(space.nvec.shape)
                 for i in range(int(space.nvec[index]))
             ]
         case spaces.Box() | spaces.MultiBinary():
-            names = [_joined(path, index) for index in np.ndindex(space.shape)]
+            names = [joined(path, index) for index in np.ndindex(space.shape)]
             order = np.arange(len(names)).reshape(space.shape).transpose(picture_axes(space))
             return [names[i] for i in order.ravel().tolist()]
         case spaces.Sequence():
             raise UsageError(
-                f"{_observation(path)} is a {space}, which has no fixed size: make its elements "
+                f"{_named(path)} is a {space}, which has no fixed size: make its elements "
                 f'entities, entities={{"units": {path!r}}}'
             )
     left_out = f", or leave it out: gymnasium.wrappers.FilterObservation(env, {list(keys)})"
     raise UsageError(
-        f"{_observation(path)} is a {space}, which has no fixed size: wrap the environment so that "
+        f"{_named(path)} is a {space}, which has no fixed size: wrap the environment so that "
         f"it is a Box{left_out if keys else ''}"
     )
 
@@ -176,13 +172,9 @@ def _rows_of(space: AnySpace, values: object, num_rows: int, path: str) -> NDArr
     shape = (num_rows, *(space.shape or ()))
     # Not -1: numpy cannot infer the number of columns if there are no rows.
     numbers = _numbers(values, shape, path).reshape(num_rows, math.prod(shape[1:]))
-    match space:
-        case spaces.Discrete():
-            return _one_hot(numbers - space.start, int(space.n))
-        case spaces.MultiDiscrete():
-            chosen = numbers - space.start.ravel()
-            columns = [_one_hot(chosen[:, i], int(n)) for i, n in enumerate(space.nvec.ravel())]
-            return np.concatenate(columns, axis=1)
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        counts = space.n if isinstance(space, spaces.Discrete) else space.nvec
+        return _one_hots(numbers, np.ravel(space.start), np.ravel(counts), path)
     axes = (0, *(axis + 1 for axis in picture_axes(space)))
     return as_float32(numbers.reshape(shape).transpose(axes).reshape(numbers.shape))
 
@@ -192,32 +184,111 @@ def _numbers(values: object, shape: tuple[int, ...], path: str) -> NDArray[Any]:
     try:
         array = np.asarray(values)
     except ValueError as error:  # values of different lengths
-        raise SchemaError(f"{_observation(path)} needs the shape {shape}: {error}") from error
+        raise SchemaError(f"{_named(path)} needs the shape {shape}: {error}") from error
     if array.dtype.kind not in "biuf":
         example = next((x for x in array.ravel().tolist() if not isinstance(x, int | float)), None)
         raise SchemaError(
-            f"{_observation(path)} must hold numbers, as in its space, but holds {array.dtype}, "
+            f"{_named(path)} must hold numbers, as in its space, but holds {array.dtype}, "
             f"such as {example!r:.60}: convert it in a wrapper of the environment"
         )
-    if array.size != math.prod(shape):
-        raise SchemaError(f"{_observation(path)} needs the shape {shape}: got {array.shape}")
+    if not _is_shape(array.shape, shape):
+        raise SchemaError(f"{_named(path)} needs the shape {shape[1:]}: got {array.shape[1:]}")
     return array
+
+
+def fitted(leaf: Leaf, value: Any) -> Any:  # noqa: ANN401 - of the leaf's space
+    """A value with the shape of its space, and its dtype if that is an integer.
+
+    Unchanged if it has them, or the space has none. SchemaError if it does not fit.
+    """
+    space = leaf.space
+    if space.shape is None or space.dtype is None:
+        return value
+    is_float, dtype = space.dtype.kind == "f", getattr(value, "dtype", None)
+    if dtype is not None and value.shape == space.shape and (is_float or dtype == space.dtype):
+        return value
+    array = _numbers([value], (1, *space.shape), leaf.path).reshape(space.shape)
+    if is_float:
+        return array
+    whole = array.astype(space.dtype)
+    if (whole != array).any():
+        wrong = array[whole != array].tolist()[0]
+        raise SchemaError(f"{_named(leaf.path)} holds {wrong}, but its space has {space.dtype}")
+    return whole
+
+
+def _is_shape(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Whether a shape is the wanted one, apart from missing or additional sizes of 1."""
+    if shape == wanted or (0 in shape and 0 in wanted):  # a list without rows has one dimension
+        return True
+    return [n for n in shape if n != 1] == [n for n in wanted if n != 1]
 
 
 def _dotted(*paths: str) -> str:
     return ".".join(filter(None, paths))
 
 
-def _observation(path: str) -> str:
+def _named(path: str) -> str:
     return f"the observation {path!r}" if path else "the observation of this environment"
 
 
-def _joined(prefix: str, index: tuple[int, ...]) -> str:
+def joined(prefix: str, index: tuple[Any, ...]) -> str:
+    """Name of an element of a space: `position.0`, or `value` without a prefix and an index."""
     return _dotted(prefix, *map(str, index)) or "value"
 
 
-def _one_hot(chosen: NDArray[Any], count: int) -> NDArray[np.float32]:
-    return np.asarray(np.arange(count) == chosen.reshape(-1, 1), dtype=np.float32)
+def _one_hots(
+    numbers: NDArray[Any], starts: NDArray[Any], counts: NDArray[Any], path: str
+) -> NDArray[np.float32]:
+    """One-hots of `(num_rows, num_choices)` integers; SchemaError for one that is no choice."""
+    chosen = numbers - starts
+    outside = np.argwhere((chosen < 0) | (chosen >= counts) | (chosen != np.floor(chosen)))
+    if len(outside):
+        row, column = outside[0].tolist()
+        first, last = starts[column], starts[column] + counts[column] - 1
+        which = f".{column}" if len(counts) > 1 else ""
+        of_row = f" in row {row}" if len(numbers) > 1 else ""
+        raise SchemaError(
+            f"{_named(_dotted(path, which[1:]))} is {numbers[row, column]}{of_row}, but in its "
+            f"space it is an integer from {first} to {last}"
+        )
+    columns = np.zeros((len(numbers), int(counts.sum())), dtype=np.float32)
+    places = chosen.astype(np.int64) + (np.cumsum(counts) - counts)
+    np.put_along_axis(columns, places, 1, axis=1)
+    return columns
+
+
+def _odd_values(leaf: Leaf, value: object) -> Iterator[str]:
+    """Sentences about a value of a space that agents do not see as it is, or that is outside."""
+    space, path = leaf.space, leaf.path
+    if isinstance(space, spaces.Sequence):
+        if not space.stack:
+            for element in value:  # type: ignore[attr-defined]  # it was converted before
+                for part in leaves(space.feature_space):
+                    inner = Leaf(part.space, (*leaf.keys, *part.keys))
+                    yield from _odd_values(inner, part.of(element))
+        return
+    array, dtype = np.asarray(value), space.dtype
+    if array.shape != space.shape:
+        yield f"{_named(path)} has the shape {array.shape}, its space {space.shape}"
+    if array.dtype.kind == "f" and dtype is not None and dtype.kind in "biu":
+        yield f"{_named(path)} holds {array.dtype}, its space {dtype}"
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
+        bounds = (space.low, space.high) if isinstance(space, spaces.Box) else (0, 1)
+        low, high = (np.ravel(np.broadcast_to(bound, space.shape)) for bound in bounds)
+        numbers = array.ravel()
+        outside = np.flatnonzero((numbers < low) | (numbers > high))
+        if len(outside):
+            yield f"{_named(path)} holds {numbers[outside[0]]}, which is outside of its {space}"
+        seen = as_float32(numbers)
+        is_lost = (np.abs(seen) >= _MAX_EXACT) & (seen.astype(numbers.dtype) != numbers)
+        if is_lost.any():
+            lost = int(np.flatnonzero(is_lost)[0])
+            yield (
+                f"{_named(path)} holds {numbers[lost]!s}, which agents see as {seen[lost]:.9g}: "
+                f"float32 cannot hold every number beyond {_MAX_EXACT:,}; show a smaller one, such "
+                "as a difference, by a wrapper"
+            )
 
 
 # ------------------------------------------------------------------ entities
@@ -246,7 +317,7 @@ class _Table:
         present = flags.reshape(num_rows, shape[0]).astype(np.bool_)
         if (present != flags.reshape(present.shape)).any():
             wrong = flags[(flags != 0) & (flags != 1)][0]
-            raise SchemaError(f"{_observation(path)} is a mask of 0 and 1: got {wrong}")
+            raise SchemaError(f"{_named(path)} is a mask of 0 and 1: got {wrong}")
         return RaggedArray.unchecked(table[present], present.sum(axis=1, dtype=np.int64))
 
     def _elements(self, space: spaces.Sequence, values: Sequence[Any]) -> RaggedArray[np.float32]:
@@ -289,7 +360,7 @@ class ObsConverter:
         has_actor: bool = False,
     ) -> None:
         self.space = space
-        found = _by_name((leaf.path, leaf) for leaf in leaves(space))
+        found = by_name((leaf.path, leaf) for leaf in leaves(space))
         for setting, value in (("entities", parts), ("features", features)):
             if not _is_by_name(value):
                 raise UsageError(
@@ -317,6 +388,15 @@ class ObsConverter:
         self.obs_space = ObsSpace(entities=wanted)
         """The single entity is first."""
 
+    def odd_values(self, obs: object) -> Iterator[str]:
+        """Sentences about values of an observation, for `check`: outside of the space, or rounded.
+
+        The observation must be one that `rows` converts.
+        """
+        named = [leaf for each in self._tables.values() for leaf in (each.leaf, each.mask) if leaf]
+        for leaf in (*self._rest, *named):
+            yield from _odd_values(leaf, leaf.of(obs))
+
     def rows(self, batch: object, num_rows: int) -> dict[EntityName, RaggedArray[np.float32]]:
         """Converts batched observations to entities, in space order.
 
@@ -330,6 +410,12 @@ class ObsConverter:
         for name, table in self._tables.items():
             rows[name] = table.rows(batch, num_rows)
         return rows
+
+
+def parts_in(entities: object) -> list[object]:
+    """The parts of an observation that `entities` names, if it is valid."""
+    pairs = entities.values() if isinstance(entities, Mapping) else ()
+    return [part for pair in pairs for part in (pair if isinstance(pair, tuple) else (pair,))]
 
 
 def _is_by_name(given: object) -> bool:
@@ -362,7 +448,7 @@ def _table(name: EntityName, part: object, found: Mapping[str, Leaf]) -> _Table:
             f"the entity {name!r}: its mask {mask.path!r} is a {mask.space}, expected a "
             f"MultiBinary or Box of shape ({count},), a flag for each row of {leaf.path!r}"
         )
-    names = [_joined(leaf.path, index) for index in np.ndindex(space.shape[1:])]
+    names = [joined(leaf.path, index) for index in np.ndindex(space.shape[1:])]
     return _Table(leaf, mask, names)
 
 
@@ -386,87 +472,3 @@ def _renamed(name: EntityName, given: object, entities: Mapping[EntityName, Enti
             f"{', '.join(old.features)}: got {given!r}"
         )
     return replace(old, features=list(names))
-
-
-# ------------------------------------------------------------------ actions
-
-
-class ActionConverter:
-    """Converts actions to values of a Gymnasium space; `UsageError` for unsupported spaces.
-
-    A `Dict` or `Tuple` has the actions of its leaves, with dotted names.
-    """
-
-    def __init__(self, space: AnySpace, name: ActionName) -> None:
-        self._space = space
-        self._of_leaf = {
-            leaf.keys: _action_spaces(leaf.space, _joined(name, leaf.keys))
-            for leaf in leaves(space)
-        }
-        self.spaces = _by_name(pair for of in self._of_leaf.values() for pair in of.items())
-        self.num_choices = int(space.n) if isinstance(space, spaces.Discrete) else 0
-        """Number of choices of a single `Discrete`, which `info["action_mask"]` masks; else 0."""
-        self.has_numbers = any(isinstance(s, ContinuousActionSpace) for s in self.spaces.values())
-        """True if any action is continuous: its actor must be an entity."""
-        if not self.spaces:
-            raise UsageError(f"actions are a {space}, which leaves nothing to choose")
-
-    def batch(self, values: Mapping[ActionName, NDArray[Any]], ready: NDArray[np.bool_]) -> Any:  # noqa: ANN401 - of the batched space
-        """Batched actions; arbitrary for environments that are not `ready`."""
-        return value_of(self._space, lambda leaf: self._actions(leaf, values, ready))
-
-    def one(self, values: Mapping[ActionName, Any]) -> Any:  # noqa: ANN401 - of the space
-        arrays, ready = (
-            {k: np.asarray([value]) for k, value in values.items()},
-            np.ones(1, np.bool_),
-        )
-        return value_of(self._space, lambda leaf: self._actions(leaf, arrays, ready)[0])
-
-    def _actions(
-        self, leaf: Leaf, values: Mapping[ActionName, NDArray[Any]], ready: NDArray[np.bool_]
-    ) -> NDArray[Any]:
-        return _leaf_actions(leaf.space, [values[name] for name in self._of_leaf[leaf.keys]], ready)
-
-
-def _leaf_actions(
-    space: AnySpace, given: Sequence[NDArray[Any]], ready: NDArray[np.bool_]
-) -> NDArray[Any]:
-    num_envs = len(ready)
-    if isinstance(space, spaces.Box):
-        numbers = np.tile(space.low, (num_envs, *([1] * space.low.ndim)))
-        # A float32 at a bound may exceed it by half a unit in the last place.
-        numbers[ready] = np.clip(given[0].reshape(-1, *space.shape), space.low, space.high)
-        return numbers
-    chosen = np.zeros((num_envs, len(given)), dtype=space.dtype)
-    for i, values in enumerate(given):
-        chosen[ready, i] = values
-    start = getattr(space, "start", 0)
-    return np.asarray(chosen.reshape(num_envs, *(space.shape or ())) + start, dtype=space.dtype)
-
-
-def _action_spaces(space: AnySpace, name: ActionName) -> dict[ActionName, ActionSpace]:
-    match space:
-        case spaces.Discrete():
-            return {name: _choice(int(space.start), int(space.n))}
-        case spaces.MultiDiscrete():
-            pairs = zip(space.start.ravel().tolist(), space.nvec.ravel().tolist(), strict=True)
-            return {f"{name}.{i}": _choice(start, n) for i, (start, n) in enumerate(pairs)}
-        case spaces.MultiBinary():
-            return {f"{name}.{i}": _choice(0, 2) for i in range(int(np.prod(space.shape)))}
-        case spaces.Box() if np.issubdtype(space.dtype, np.floating):
-            if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
-                raise UsageError(
-                    f"the action {name!r} is a {space}, which has no bounds: wrap the environment "
-                    "in gymnasium's RescaleAction, or in a wrapper of yours that sets bounds"
-                )
-            labels = [_joined("", index) for index in np.ndindex(space.shape)]
-            bounds = space.low.ravel().tolist(), space.high.ravel().tolist()
-            return {name: ContinuousActionSpace(*bounds, labels)}
-    raise UsageError(
-        f"the action {name!r} is a {space}: expected a Discrete, MultiDiscrete, MultiBinary or a "
-        "Box of floats, or a Dict or Tuple of them: wrap the environment so that it is one"
-    )
-
-
-def _choice(start: int, count: int) -> GlobalCategoricalActionSpace:
-    return GlobalCategoricalActionSpace([str(start + i) for i in range(count)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NoReturn, SupportsIndex, TypeAlias, cast
+from typing import Any, ClassVar, Final, NoReturn, SupportsIndex, TypeAlias, cast
 
 import numpy as np
 from gymnasium import error, spaces
@@ -257,6 +257,9 @@ class EntityVectorEnv(Uncopyable, VectorEnvBase):
         SchemaError: as for `GameEnv`.
         UsageError: several agents per environment, or an invalid setting.
     """
+
+    has_blank_masks: ClassVar[bool] = True
+    """Masks of zeros mean that no action is needed, for the importers of this package."""
 
     def __init__(
         self,

@@ -4,30 +4,39 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.obs import Obs
 from entity_env.core.spaces import ActionName, EntityName
-from entity_env.errors import UsageError
+from entity_env.errors import ProtocolError, SchemaError, UsageError
 from entity_env.interop.gymnasium.game import (
     AgentSpaces,
     ImportedGame,
     ImportedLoop,
+    ImportedObs,
     SharedEnv,
     env_seed,
 )
+from entity_env.interop.gymnasium.masks import masks_of
 from entity_env.interop.gymnasium.spaces import AnySpace, EntityParts, FeatureNames
+from entity_env.interop.results import (
+    RESET,
+    STEP,
+    call_reset,
+    checked_step,
+    info_of,
+    metrics_of,
+    parts_by_agent,
+    result_of_agent,
+    value_of_agent,
+)
 
 AnyEnv: TypeAlias = "AECEnv[str, Any, Any] | ParallelEnv[str, Any, Any]"
 
-_MASK: Final = "action_mask"
-_OBSERVATION: Final = "observation"
 _NEEDS: Final = (
     "from_pettingzoo needs an AECEnv or a ParallelEnv, or a function that makes one, such as "
     "connect_four_v3.env"
@@ -42,6 +51,7 @@ def from_pettingzoo(
     entities: EntityParts | None = None,
     features: FeatureNames | None = None,
     name: str | None = None,
+    respawns: bool = False,
     **settings: object,
 ) -> ImportedGame:
     """Converts a PettingZoo environment to a `Game` with one agent per entry of `possible_agents`::
@@ -54,16 +64,14 @@ def from_pettingzoo(
     once. Observations, actions and masks are converted as in `GymnasiumVecEnv`, with these
     additions:
 
-    - A part `action_mask` of a `Dict` observation is the mask of a `Discrete` action, as in the
-      classic games; so is `info["action_mask"]`. If the only other part is `observation`, that part
-      becomes the observation.
     - Agents with the same spaces share an entity and an action. If spaces differ, each kind of
       agent has its own, named after the agents: `Env.adversary` and `Action.adversary`.
 
     An agent's rewards are summed from one of its observations to the next, whichever agents act in
-    between; rewards before its first observation are not counted. An agent whose episode is over
-    gets `game_over` at once, with its own flags; `truncated` is set only if the agent is not also
-    terminated. The environment is reset with the seed `Episode.seed` modulo 2**31.
+    between. Rewards before its first action count as rewards of this action; an agent that never
+    acts gets them in an episode of length 0. An agent whose episode is over gets `game_over` at
+    once, with its own flags; `truncated` is set only if the agent is not also terminated. The
+    environment is reset with the seed `Episode.seed` modulo 2**31.
 
     Args:
         source: a function that makes the environment, or an environment. Only one copy of the game
@@ -71,6 +79,8 @@ def from_pettingzoo(
         entity, action: as for `GymnasiumVecEnv`.
         entities, features: as for `GymnasiumVecEnv`, if all agents have the same spaces.
         name: name of the game; default: the name in the environment's metadata.
+        respawns: agents may come back after their end, for another episode while others still
+            play; see `Game`.
         settings: keyword arguments of the function.
 
     Raises:
@@ -81,35 +91,46 @@ def from_pettingzoo(
     make = SharedEnv(source) if isinstance(source, AECEnv | ParallelEnv) else source
     if not callable(make):
         raise UsageError(f"{_NEEDS}: got {source!r:.80}")
-    return ImportedGame(partial(_PettingZooLoop, make, options, name), settings)
+    load = partial(_PettingZooLoop, make, options, name, respawns)
+    return ImportedGame(load, settings)
 
 
 class _Player:
-    def __init__(self, shown: AgentSpaces, masked: tuple[bool, bool]) -> None:
-        self._shown = shown
-        self._is_masked, self._is_alone = masked
+    """An agent of the environment, with the agent of the game that decides for it."""
+
+    def __init__(self, agent: Agent, shown: AgentSpaces) -> None:
+        self.agent = agent
         self.kinds = shown.kinds
         self.score = 0.0
+        """Sum of its rewards in this episode."""
         self.is_over = False
+        self._spaces = shown
+        self._has_acted = False
 
     def begin(self) -> None:
-        self.score, self.is_over = 0.0, False
+        self.score, self.is_over, self._has_acted = 0.0, False, False
 
-    def show(self, obs: Any, info: Mapping[str, Any]) -> Obs:  # noqa: ANN401
-        mask = info.get(_MASK)
-        if self._is_masked:
-            mask = obs[_MASK]
-            obs = obs[_OBSERVATION] if self._is_alone else obs
-        return self._shown.show(obs, self.score, mask)
+    def turn(self, obs: object, info: Mapping[str, Any]) -> Obs:
+        """The observation for an action."""
+        # Rewards before the first action count as rewards of this action.
+        score = self.score if self._has_acted else 0.0
+        shown = self._spaces.show(obs, score, masks_of(info, None))
+        if self._has_acted:
+            shown.metrics = metrics_of(info)
+        self._has_acted = True
+        return shown
 
-    def end(self, agent: Agent, obs: object, *, truncated: bool) -> None:
+    def end(self, obs: object, info: Mapping[str, Any], *, truncated: bool) -> None:
         self.is_over = True
-        shown = Obs(self.score) if obs is None else self.show(obs, {})
-        shown.masks = None
-        agent.game_over(shown, truncated=truncated)
+        shown: Obs = ImportedObs(self.score)
+        if obs is not None:
+            masks = masks_of(info, None)
+            shown = self._spaces.show_last(obs, self.score, masks, truncated=truncated)
+        shown.metrics = metrics_of(info)
+        self.agent.game_over(shown, truncated=truncated)
 
     def action(self, answer: object) -> Any:  # noqa: ANN401
-        return self._shown.action(answer)
+        return self._spaces.action(answer)
 
 
 class _PettingZooLoop(ImportedLoop):
@@ -118,9 +139,11 @@ class _PettingZooLoop(ImportedLoop):
         make: Callable[..., Any],
         options: Mapping[str, Any],
         name: str | None,
+        respawns: bool,
         settings: Mapping[str, object],
     ) -> None:
         super().__init__(make, name or "from_pettingzoo")
+        self.respawns = respawns
         env = self._made(settings)
         if not isinstance(env, AECEnv | ParallelEnv):
             raise UsageError(f"{_NEEDS}: got {env!r:.80}")
@@ -134,7 +157,9 @@ class _PettingZooLoop(ImportedLoop):
                 raise UsageError(
                     f"{self.name} has no possible_agents: their number must be known beforehand"
                 )
-            own = {each: _spaces_of(env, each) for each in self._names}
+            own = {
+                each: (env.observation_space(each), env.action_space(each)) for each in self._names
+            }
         finally:
             self._release(env)
         self.num_agents = len(self._names)
@@ -148,107 +173,139 @@ class _PettingZooLoop(ImportedLoop):
                     f"{self.name}: {setting} is for agents that all have the same spaces, and "
                     f"there are {len(kinds)} kinds of agents: leave it out"
                 )
-        shown = [each.shown(options, suffix) for each, suffix in _suffixes(own, kinds)]
+        shown = []
+        for each, suffix in _suffixes(own, kinds):
+            named = {key: f"{options[key]}{suffix}" for key in ("entity", "action")}
+            shown.append(AgentSpaces(*each, **{**options, **named}, env=env))
         self.shown: Sequence[AgentSpaces] = shown
         self._kind_of = {each: kinds.index(found) for each, found in own.items()}
-        self._masked = [(each.is_masked, each.is_alone) for each in kinds]
 
     def _play(self, env: AnyEnv, agents: Any, seed: int) -> None:  # noqa: ANN401
         found: Sequence[Agent] = [agents] if self.num_agents == 1 else agents
-        kinds = [(self.shown[i], self._masked[i]) for i in self._kind_of.values()]
         players = {
-            name: (agent, _Player(*kind))
-            for name, agent, kind in zip(self._names, found, kinds, strict=True)
+            name: _Player(agent, self.shown[self._kind_of[name]])
+            for name, agent in zip(self._names, found, strict=True)
         }
-        play = _play_parallel if self._is_parallel else _play_in_turn
+        kind = _PlayAtOnce if self._is_parallel else _PlayInTurn
+        play = kind(env, players, self.name, respawns=self.respawns)
         while True:
-            for _, player in players.values():
+            for player in players.values():
                 player.begin()
-            if not play(env, players, env_seed(seed)):
+            if not play.episode(env_seed(seed)):
                 return
             # End it also for agents that took no part in it or were removed without a flag.
-            for agent, player in players.values():
+            for player in players.values():
                 if not player.is_over:
-                    player.end(agent, None, truncated=False)
+                    player.end(None, {}, truncated=False)
+            if self.respawns:  # agents may be in different episodes: the caller starts the next
+                return
             seed = found[0].seed
 
 
-_Players: TypeAlias = Mapping[str, tuple[Agent, _Player]]
+class _Play:
+    """Plays episodes of an environment.
+
+    Args:
+        where: name of the environment, for errors.
+        respawns: agents may come back after their end.
+    """
+
+    def __init__(
+        self,
+        env: Any,  # noqa: ANN401 - untyped
+        players: Mapping[str, _Player],
+        where: str,
+        *,
+        respawns: bool,
+    ) -> None:
+        self._env = env
+        self._players = players
+        self._where = where
+        self._respawns = respawns
+
+    def episode(self, seed: int) -> bool:
+        """Plays an episode; False if the game is being closed."""
+        raise NotImplementedError
+
+    def _call(self, method: str) -> str:
+        return f"{self._where}: env.{method}"
+
+    def _present(self, name: str) -> _Player:
+        """An agent of `env.agents`; its next episode, if its last one has ended."""
+        if name not in self._players:
+            raise SchemaError(
+                f"{self._where}: env.agents has {name!r}, but possible_agents has only "
+                f"{', '.join(map(repr, self._players))}"
+            )
+        player = self._players[name]
+        if player.is_over and not self._respawns:
+            raise ProtocolError(
+                f"{self._where}: {name!r} is in env.agents after its end: remove it there, or "
+                "if agents may come back, make the game by from_pettingzoo(..., respawns=True)"
+            )
+        if player.is_over:
+            player.begin()
+        return player
 
 
-def _play_in_turn(env: AECEnv[str, Any, Any], players: _Players, seed: int) -> bool:
-    """Plays an episode; False if the game is being closed."""
-    env.reset(seed=seed)
-    while env.agents:
-        agent, player = players[env.agent_selection]
-        obs, reward, terminated, truncated, info = env.last()
-        player.score += float(reward)
-        if terminated or truncated:
-            if not player.is_over:
-                player.end(agent, obs, truncated=not terminated)
-            env.step(None)
-            continue
-        answer = agent.act(player.show(obs, info), *player.kinds)
-        if answer is None:
-            return False
-        env.step(player.action(answer))
-    return True
+class _PlayInTurn(_Play):
+    def episode(self, seed: int) -> bool:
+        env, call = self._env, self._call("last")
+        call_reset(env.reset, env, self._call("reset"), seed=seed)
+        while env.agents:
+            player = self._present(env.agent_selection)
+            obs, reward, terminated, truncated, info = checked_step(env.last(), call)
+            player.score += reward
+            if terminated or truncated:
+                player.end(obs, info, truncated=not terminated)
+                env.step(None)
+                continue
+            answer = player.agent.act(player.turn(obs, info), *player.kinds)
+            if answer is None:
+                return False
+            env.step(player.action(answer))
+        return True
 
 
-def _play_parallel(env: ParallelEnv[str, Any, Any], players: _Players, seed: int) -> bool:
-    """Plays an episode; False if the game is being closed."""
-    obs, infos = env.reset(seed=seed)
-    while env.agents:
-        names = list(env.agents)
-        asked = []
-        for name in names:
-            agent, player = players[name]
-            shown = player.show(obs[name], infos.get(name, {}))
-            asked.append(agent.act_async(shown, *player.kinds))
-        answers = [pending.get() for pending in asked]
-        if any(answer is None for answer in answers):
-            return False
-        actions = {
-            name: players[name][1].action(answer)
-            for name, answer in zip(names, answers, strict=True)
-        }
-        obs, rewards, terminated, truncated, infos = env.step(actions)
-        for name in names:
-            agent, player = players[name]
-            player.score += float(rewards.get(name, 0.0))
-            is_over = bool(terminated.get(name))
-            if is_over or truncated.get(name):
-                player.end(agent, obs.get(name), truncated=not is_over)
-    return True
+class _PlayAtOnce(_Play):
+    def episode(self, seed: int) -> bool:
+        env, call = self._env, self._call("reset")
+        result = call_reset(env.reset, env, call, seed=seed)
+        obs, infos = parts_by_agent(result, call, RESET)
+        call = self._call("step")
+        while env.agents:
+            names = list(env.agents)
+            asked = []
+            for name in names:
+                player, info = self._present(name), info_of(infos, name, call)
+                shown = player.turn(value_of_agent(obs, name, call), info)
+                asked.append(player.agent.act_async(shown, *player.kinds))
+            answers = [pending.get() for pending in asked]
+            if any(answer is None for answer in answers):
+                return False
+            each = zip(names, answers, strict=True)
+            result = env.step({name: self._players[name].action(answer) for name, answer in each})
+            obs, *step, infos = parts_by_agent(result, call, STEP)
+            for name, player in self._players.items():
+                reward, over, cut = result_of_agent(step, name, call)
+                if name not in names and name in env.agents:
+                    self._present(name)  # it arrives, perhaps again
+                if player.is_over and reward:
+                    raise SchemaError(
+                        f"the reward of {name!r} of {call} is {reward:g} after its end, where it "
+                        "counts for no action: give it with its end"
+                    )
+                player.score += reward
+                if name in names and (over or cut):
+                    player.end(obs.get(name), info_of(infos, name, call), truncated=not over)
+        return True
 
 
 # ------------------------------------------------------------------ spaces
 
 
-@dataclass(frozen=True)
-class _Spaces:
-    """Spaces of an agent, without the mask in its observation."""
-
-    observation: AnySpace
-    action: AnySpace
-    is_masked: bool
-    is_alone: bool
-    """True if `observation` is the only part other than the mask."""
-
-    def shown(self, options: Mapping[str, Any], suffix: str) -> AgentSpaces:
-        named = {key: f"{options[key]}{suffix}" for key in ("entity", "action")}
-        return AgentSpaces(self.observation, self.action, **{**options, **named})
-
-
-def _spaces_of(env: AnyEnv, agent: str) -> _Spaces:
-    shown, action = env.observation_space(agent), env.action_space(agent)
-    mask = shown.spaces.get(_MASK) if isinstance(shown, spaces.Dict) else None
-    if mask is None or not isinstance(action, spaces.Discrete) or mask.shape != (action.n,):
-        return _Spaces(shown, action, is_masked=False, is_alone=False)
-    rest = {key: part for key, part in shown.spaces.items() if key != _MASK}
-    is_alone = list(rest) == [_OBSERVATION]
-    left = rest[_OBSERVATION] if is_alone else spaces.Dict(rest)
-    return _Spaces(left, action, is_masked=True, is_alone=is_alone)
+_Spaces: TypeAlias = tuple[AnySpace, AnySpace]
+"""Observation and action space of an agent."""
 
 
 def _suffixes(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
@@ -83,6 +83,9 @@ class PaddedGame(OneGame):
 
 class PaddedEnv(Uncopyable):
     """PettingZoo environment that plays a padded game: agents, spaces, closing."""
+
+    has_blank_masks: ClassVar[bool] = True
+    """Masks of zeros mean that no action is needed, for the importers of this package."""
 
     def _add_agents(self, padded: PaddedGame, seed: int | None) -> None:
         """Sets up agents and spaces for a game, which `close` ends.

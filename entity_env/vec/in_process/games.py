@@ -215,7 +215,8 @@ class GameBatch(LocalBatch):
         host = self._hosts[env_id]
         for agent in host.agents:
             if agent.is_playing:
-                yield host.summary(agent, agent.last_score, True, {ERROR_METRIC: 1.0})
+                reward = agent.last_score - agent.first_score
+                yield host.summary(agent, reward, True, {ERROR_METRIC: 1.0})
 
     def _place(self, env_id: int) -> dict[str, int]:
         return self._hosts[env_id].place
@@ -226,10 +227,6 @@ class GameBatch(LocalBatch):
     def _score_error(self, env_id: int) -> str:
         shown = [agent.obs for agent in self._hosts[env_id].agents if agent.obs is not None]
         return next(filter(None, map(obs_problem, shown)), "")
-
-
-def _last_reward(agent: TrainAgent, obs: Obs) -> float:
-    return obs.score - agent.last_score if agent.is_playing else 0.0
 
 
 def _row_of(first_env: int, num_agents: int, episode: Episode) -> int:
@@ -252,6 +249,6 @@ def _write(
     row = row_of(episode)
     if last is not None:
         last[row] = obs.frozen(), episode
-    finished.add_episode(row, _last_reward(agent, obs), episode)
+    finished.add_episode(row, agent.reward_of(obs), episode)
     asked = agent.kinds if episode.length else ()  # not those of an earlier episode
     writer.add(obs, actions_at_truncation(obs, asked) if episode.truncated else ())

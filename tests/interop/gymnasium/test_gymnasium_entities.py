@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
-from gymnasium import spaces
+from gymnasium import Env, spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 from hypothesis import given, strategies as st
@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 
 from entity_env import SchemaError, UsageError, VecObs
 from entity_env.agents import random_actions
-from entity_env.interop.gymnasium import GymnasiumVecEnv
-from entity_env.interop.gymnasium.spaces import ActionConverter, ObsConverter, leaves
+from entity_env.check import check_game
+from entity_env.interop.gymnasium import GymnasiumVecEnv, from_gymnasium
+from entity_env.interop.gymnasium.actions import ActionConverter
+from entity_env.interop.gymnasium.spaces import ObsConverter, leaves
 from tests.helpers.executors import check_form
 from tests.interop.gymnasium.test_gymnasium_source import Echo
 
@@ -322,10 +324,10 @@ def test_strings_are_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("part", "value", "message"),
     [
-        ("units", np.zeros((1, 4, 3)), r"'units' needs the shape \(1, 4, 2\): got \(1, 4, 3\)"),
-        ("unit_mask", np.zeros((1, 3)), r"'unit_mask' needs the shape \(1, 4\)"),
+        ("units", np.zeros((1, 4, 3)), r"'units' needs the shape \(4, 2\): got \(4, 3\)"),
+        ("unit_mask", np.zeros((1, 3)), r"'unit_mask' needs the shape \(4,\)"),
         ("unit_mask", np.full((1, 4), 0.5), "'unit_mask' is a mask of 0 and 1: got 0.5"),
-        ("shots", (np.zeros((2, 4)),), r"'shots' needs the shape \(2, 3\): got \(2, 4\)"),
+        ("shots", (np.zeros((2, 4)),), r"'shots' needs the shape \(3,\): got \(4,\)"),
         ("shots", (np.array([["a", "b", "c"]]),), "'shots' must hold numbers"),
         ("gold", [[1], [2, 3]], r"'gold' needs the shape \(1, 1\): setting an array"),
     ],
@@ -389,3 +391,52 @@ def test_the_rest_may_be_a_picture_beside_entities(shape: tuple[int, int, int]) 
     last = screen[0] if shape == (4, 3, 2) else screen[0].transpose(1, 2, 0)
     assert rows.reshape(4, 3, 2).tolist() == last.tolist()
     assert ObsConverter(space, "Env").obs_space.entities["Env"].shape is None
+
+
+class Shows(Env[Any, Any]):
+    """Shows one value of a space."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, space: spaces.Space[Any], value: object) -> None:
+        self.observation_space = spaces.Dict({"part": space})
+        self.value = value
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:  # noqa: ANN401
+        return {"part": self.value}, {}
+
+    def step(self, action: Any) -> Any:  # noqa: ANN401
+        return {"part": self.value}, float(action), True, False, {}
+
+
+@pytest.mark.parametrize(
+    ("space", "value", "words"),
+    [
+        (
+            spaces.Box(0, 2**30, (1,), np.int64),
+            np.array([2**24 + 1]),
+            "the observation 'part' holds 16777217, which agents see as 16777216: float32 cannot",
+        ),
+        (
+            spaces.Box(0, 2e9, (1,), np.float64),
+            np.array([1_700_000_000.25]),
+            "holds 1700000000.25, which agents see as 1.7e+09",
+        ),
+        (spaces.Box(0, 2**30, (1,), np.int64), np.array([2**24 + 2]), None),
+        (spaces.Box(0, 1, (2,), np.float64), np.array([0.1, 0.2]), None),
+        (spaces.Box(0, 9, (2,)), np.array([1, 12], np.float32), "holds 12.0, which is outside of"),
+        (spaces.Box(0, 9, (2,)), np.ones((1, 2), np.float32), r"has the shape (1, 2), its space"),
+        (spaces.Box(0, 9, (2,), np.uint8), np.array([0.5, 1]), "holds float64, its space uint8"),
+        (spaces.MultiBinary(2), np.array([0, 2], np.int8), "holds 2, which is outside of"),
+        (spaces.Sequence(spaces.Box(0, 9, (1,))), (np.array([12.0]),), "holds 12.0, which is"),
+    ],
+)
+def test_check_warns_of_values_that_agents_do_not_see_as_they_are(
+    space: spaces.Space[Any], value: object, words: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts = {"Part": "part"} if isinstance(space, spaces.Sequence) else None
+    game = from_gymnasium(partial(Shows, space, value), entities=parts)
+    check_game(game, episodes=3, new_process=False)
+    found = [record.message for record in caplog.records if "'part'" in record.message]
+    assert len(found) == (0 if words is None else 1)
+    assert words is None or words in found[0]

@@ -35,8 +35,10 @@ from entity_env.authoring.load_module import load_module
 from entity_env.games import cherry_pick
 from entity_env.games.classic import CartPole, Pendulum
 from entity_env.interop.gymnasium import BatchVectorEnv, GymnasiumVecEnv, make_vector_env
+from entity_env.interop.gymnasium.actions import ActionConverter
 from entity_env.interop.gymnasium.from_gymnasium import AllowedActions
-from entity_env.interop.gymnasium.spaces import ActionConverter, ObsConverter, feature_names
+from entity_env.interop.gymnasium.masks import MaskReader
+from entity_env.interop.gymnasium.spaces import ObsConverter, feature_names
 from entity_env.vec import BatchSeed, VecEnv
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
 from tests.helpers.executors import check_form
@@ -300,8 +302,8 @@ def test_labels_are_the_values() -> None:
     [
         (spaces.Box(-np.inf, 1, (1,)), "which has no bounds"),
         (
-            spaces.Box(0, 3, (1,), np.int64),
-            "expected a Discrete, MultiDiscrete, MultiBinary or a Box",
+            spaces.Box(0, 5000, (1,), np.int64),
+            "one integer has 5,001 values: wrap the environment in one with at most 1,024 choices",
         ),
         (spaces.Dict({"a": spaces.Text(2)}), "the action 'Action.a' is a Text.*expected a Disc"),
         (spaces.Dict({}), "which leaves nothing to choose"),
@@ -379,11 +381,11 @@ class Told(Sync):
     ("told", "kind", "message"),
     [
         ({}, ProtocolError, r"of env 1 has ended, but info\['final_obs'\] has no observation"),
-        ({"action_mask": np.ones((2, 4))}, SchemaError, r"needs the shape \(2, 5\).*got \(2, 4\)"),
+        ({"action_mask": np.ones((2, 4))}, SchemaError, r"of env 0: .* = \(5,\): got \(4,\)"),
         (
             {"action_mask": np.zeros((2, 5)), "final_obs": [None, np.zeros(1)]},
             SchemaError,
-            r"info\['action_mask'\] of env 0 allows nothing",
+            r"the mask of env 0 allows nothing for action 'Action'",
         ),
     ],
 )
@@ -584,41 +586,56 @@ def flags(*values: bool) -> NDArray[np.bool_]:
     return np.array(values, np.bool_)
 
 
-def test_nothing_is_forbidden_before_a_mask_is_told() -> None:
-    allowed = AllowedActions(NUM_ENVS, 2, "source")
+def allowed_actions(space: spaces.Space[Any], name: str = "source") -> AllowedActions:
+    return AllowedActions(NUM_ENVS, MaskReader(ActionConverter(space, "Go")), name)
+
+
+def test_nothing_is_forbidden_before_a_mask_is_given() -> None:
+    allowed = allowed_actions(spaces.Discrete(2))
     allowed.read({})
     allowed.read({"action_mask": None})
     assert allowed.of(flags(True, True, True)) is None
 
 
-@given(FLAGS, FLAGS)
-def test_a_mask_lasts_until_the_next_one_of_that_environment(told: Flags, ready: Flags) -> None:
-    allowed = AllowedActions(NUM_ENVS, 2, "source")
+@given(FLAGS, FLAGS, FLAGS)
+def test_a_mask_lasts_until_its_environment_is_stepped(
+    given: Flags, stepped: Flags, ready: Flags
+) -> None:
+    allowed = allowed_actions(spaces.Discrete(2))
     first, second = np.tile([True, False], (NUM_ENVS, 1)), np.tile([False, True], (NUM_ENVS, 1))
     allowed.read({"action_mask": first.astype(np.int8)})
-    allowed.read({"action_mask": second, "_action_mask": np.array(told)})
-    allowed.read({"reward": 1})
+    info = {"action_mask": second, "_action_mask": np.array(given)}
+    allowed.read(info, rows=np.array(stepped))
     found = allowed.of(np.array(ready))
     assert found is not None
     assert found.dtype == np.bool_
-    whose = [is_told for is_told, is_ready in zip(told, ready, strict=True) if is_ready]
-    assert found.tolist() == [[not is_told, is_told] for is_told in whose]
+    after = {
+        (False, False): [True, False],
+        (False, True): [True, False],
+        (True, True): [False, True],
+    }
+    rows = [after.get(pair, [True, True]) for pair in zip(stepped, given, strict=True)]
+    assert found.tolist() == [row for row, is_ready in zip(rows, ready, strict=True) if is_ready]
 
 
-def test_masks_of_actions_that_are_no_choice_are_not_read() -> None:
-    allowed = AllowedActions(NUM_ENVS, 0, "source")
-    allowed.read({"action_mask": np.zeros((9, 9))})
-    assert allowed.of(flags(True, True, True)) is None
+def test_a_mask_of_numbers_is_refused() -> None:
+    allowed = allowed_actions(spaces.Box(-1, 1, (2,)))
+    with pytest.raises(SchemaError, match=r"a Box\(.*\) has no mask, got .*: expected None"):
+        allowed.read({"action_mask": np.zeros((NUM_ENVS, 9))})
 
 
-def test_masks_that_cannot_be_are_told_where_they_came_from() -> None:
-    allowed = AllowedActions(NUM_ENVS, 2, "CartPole")
-    for shape in ((3,), (2, 2), (3, 3)):
-        with pytest.raises(SchemaError, match=r"CartPole: .* needs the shape \(3, 2\)"):
-            allowed.read({"action_mask": np.ones(shape)})
-    assert allowed.of(flags(True, True, True)) is None  # the rejected call had no effect
+def test_masks_that_cannot_be_are_named() -> None:
+    allowed = allowed_actions(spaces.Discrete(2), "CartPole")
+    for masks in (np.ones(3), np.ones((3, 3)), np.full((3, 2), np.nan), [["a", "b"]] * 3):
+        with pytest.raises(
+            SchemaError, match=r"CartPole: info\['action_mask'\].*the mask of action"
+        ):
+            allowed.read({"action_mask": masks})
+    with pytest.raises(SchemaError, match="needs one mask for each of 3 environments"):
+        allowed.read({"action_mask": np.ones((2, 2))})
+    assert allowed.of(flags(True, True, True)) is None  # the rejected calls had no effect
     allowed.read({"action_mask": [[1, 0], [0, 0], [1, 1]]})
-    with pytest.raises(SchemaError, match="of env 1 allows nothing"):
+    with pytest.raises(SchemaError, match="the mask of env 1 allows nothing"):
         allowed.of(flags(True, True, False))
     assert allowed.of(flags(True, False, True)) is not None  # that environment is not asked
 

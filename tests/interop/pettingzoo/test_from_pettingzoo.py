@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import parallel_to_aec
 
-from entity_env import Game, SchemaError, UsageError
+from entity_env import Game, ProtocolError, SchemaError, UsageError
 from entity_env.agents import RandomAgent, load_agent, random_actions
 from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.agents.ppo import PPOConfig, train
@@ -485,10 +485,92 @@ def test_masks_of_another_shape_are_refused() -> None:
             return {agent: {"action_mask": np.ones(3)} for agent in agents}
 
     game = from_pettingzoo(Wrong, num_agents=1)
-    with pytest.raises(SchemaError, match=r"action_mask needs the shape \(4,\).*got \(3,\)"):
+    with pytest.raises(SchemaError, match=r"info.*'Action' needs the shape .*\(4,\): got \(3,\)"):
         game.run(RandomAgent())
 
 
 def test_aec_and_parallel_are_told_apart() -> None:
     assert isinstance(parallel_to_aec(Brawl()), AECEnv)
     assert from_pettingzoo(parallel_to_aec(Brawl()), name="fight").name == "fight"
+
+
+class Back(Brawl):
+    """Agent 1 is over in step 2 and back in step 4; all are over in step 6."""
+
+    def step(self, actions: dict[str, Any]) -> Any:  # noqa: ANN401
+        self.actions.append(actions)
+        time = len(self.actions) - self.num_before
+        names = [*self.agents, *["agent_1"] * (time == 4)]
+        over = {name: time == 6 or (time == 2 and name == "agent_1") for name in names}
+        self.agents = [name for name in names if not over[name]]
+        rewards = {name: 1.0 for name in [*names, *self.dead(time)]}
+        cut = dict.fromkeys(names, False)
+        return {name: self.shown(name) for name in names}, rewards, over, cut, self.infos(names)
+
+    def dead(self, time: int) -> list[str]:
+        return []
+
+
+def in_turn(make: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda **settings: parallel_to_aec(make(**settings))
+
+
+def test_agents_that_come_back_need_respawns() -> None:
+    with pytest.raises(
+        ProtocolError, match=r"'agent_1' is in env\.agents after its end: .*respawns"
+    ):
+        from_pettingzoo(Back, num_agents=2).run(RandomAgent(1), RandomAgent(2))
+    game = from_pettingzoo(Back, respawns=True, num_agents=2)
+    assert game.respawns
+    assert pickle.loads(pickle.dumps(game)).with_settings(num_agents=2).respawns
+    episodes = game.run(RandomAgent(1), RandomAgent(2), episodes=4)
+    ends = [[(e.reward, e.length) for e in episodes if e.agent_id == i][:4] for i in (0, 1)]
+    assert ends == [[(6, 6)] * len(ends[0]), [(2, 2), (3, 2)] * 2]
+    with VecEnv(game, 2, autoreset="same_step") as vec:
+        obs, rng, found = vec.reset(seed=1), np.random.default_rng(1), []
+        for _ in range(40):
+            obs = vec.act(random_actions(obs, vec.action_space(), rng))
+            found += [(e.agent_id, e.reward, e.length) for e in obs.episodes]
+    assert set(found) == {(0, 6.0, 6), (1, 2.0, 2), (1, 3.0, 2)}
+    check_game(game, episodes=2, new_process=False)
+
+
+def test_a_reward_after_the_end_is_refused() -> None:
+    class Pays(Back):
+        def dead(self, time: int) -> list[str]:
+            return ["agent_1"] * (time == 3)
+
+    with pytest.raises(SchemaError, match=r"reward of 'agent_1' of .*env\.step is 1 after its end"):
+        from_pettingzoo(Pays, num_agents=2).run(RandomAgent(1), RandomAgent(2))
+
+
+def test_agents_without_an_observation_and_unknown_agents_are_named() -> None:
+    class Blind(Brawl):
+        def reset(self, seed: int | None = None, options: Any = None) -> Any:  # noqa: ANN401
+            obs, infos = super().reset(seed)
+            return {"agent_0": obs["agent_0"]}, infos
+
+    class Grows(Brawl):
+        def reset(self, seed: int | None = None, options: Any = None) -> Any:  # noqa: ANN401
+            result = super().reset(seed)
+            self.agents = ["ghost"]
+            return result
+
+    agents = [RandomAgent(i) for i in range(3)]
+    with pytest.raises(SchemaError, match=r"lack 'agent_1', which is in env\.agents: .*'agent_0'"):
+        from_pettingzoo(Blind).run(*agents)
+    with pytest.raises(SchemaError, match=r"env\.agents has 'ghost', but possible_agents has only"):
+        from_pettingzoo(Grows).run(*agents)
+
+
+def test_infos_of_agents_are_metrics() -> None:
+    class Counts(Brawl):
+        def infos(self, agents: Sequence[str]) -> dict[str, Any]:
+            counts = {"agent_0": {"count": len(self.actions), "note": "x"}}
+            return {agent: counts.get(agent, {}) for agent in agents}
+
+    for make in (Counts, in_turn(Counts)):
+        episodes = from_pettingzoo(make).run(*(RandomAgent(i) for i in range(3)), episodes=3)
+        assert all(
+            set(e.metrics) == ({"info/count"} if e.agent_id == 0 else set()) for e in episodes
+        )

@@ -1,0 +1,327 @@
+"""Action masks of Gymnasium and PettingZoo environments, in every form that these libraries use.
+
+A mask comes in `info["action_mask"]`, as a part `action_mask` of a `Dict` observation, or from a
+method `action_masks()`. If there are several, an action is legal if all of them allow it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from entity_env.core.spaces import ActionName, GlobalCategoricalActionSpace
+from entity_env.core.validation import as_mask
+from entity_env.errors import SchemaError, UsageError, shown
+from entity_env.interop.gymnasium.actions import ActionConverter
+from entity_env.interop.gymnasium.spaces import AnySpace, Leaf, value_of
+
+Flags = NDArray[np.bool_]
+
+MASK: Final = "action_mask"
+"""Name of a mask in an info, and of the part of an observation that is a mask."""
+METHOD: Final = "action_masks"
+BY_METHOD: Final = f"{METHOD}()"
+_OBSERVATION: Final = "observation"
+IN_INFO: Final = f"info[{MASK!r}]"
+IN_OBS: Final = f"the part {MASK!r} of the observation"
+_FREE: Final = 2
+"""In a mask of Gymnasium for a `MultiBinary`: either value is allowed."""
+
+
+class MaskReader:
+    """Reads masks of an action space as flags: one per choice, of all actions one after another.
+
+    A mask has the form that `sample(mask)` of the space takes: an array for a `Discrete`, a tuple
+    of arrays for a `MultiDiscrete`, and a dict or tuple of masks for a `Dict` or `Tuple`, where
+    None allows everything. A mask may also be flat, one flag per choice of all actions, as in
+    sb3-contrib.
+
+    Args:
+        env: the environment. If it has `has_blank_masks`, as those of this package, a mask without
+            any legal choice means that no action is needed.
+    """
+
+    def __init__(self, actions: ActionConverter, env: object = None) -> None:
+        self._actions = actions
+        self.has_blanks = bool(getattr(getattr(env, "unwrapped", env), "has_blank_masks", False))
+        self.places: dict[ActionName, slice] = {}
+        """Place of every action with choices in the flags."""
+        for name, space in actions.spaces.items():
+            if isinstance(space, GlobalCategoricalActionSpace):
+                first = self.num_flags
+                self.places[name] = slice(first, first + len(space))
+
+    @property
+    def num_flags(self) -> int:
+        return max((place.stop for place in self.places.values()), default=0)
+
+    def read(self, mask: object, where: str) -> Flags:
+        """`(num_flags,)` flags of a mask.
+
+        Args:
+            where: the mask for errors, such as `info['action_mask']`.
+
+        Raises:
+            SchemaError: it does not fit the action space.
+        """
+        flags = np.ones(self.num_flags, dtype=np.bool_)
+        try:
+            if isinstance(mask, np.ndarray) and mask.shape == flags.shape and len(self.places) > 1:
+                [flags] = self._flat(mask[None])
+            else:
+                for leaf, part in _parts(self._actions.space, mask):
+                    self._read_leaf(flags, leaf, part)
+        except SchemaError as error:
+            raise SchemaError(f"{where}: {error}") from None
+        return flags
+
+    def read_batch(self, masks: object, rows: Flags, where: str) -> tuple[Flags, Flags]:
+        """Flags of a batch of masks, `(num_envs, num_flags)`, and the rows that have a mask.
+
+        Args:
+            masks: the mask of each row: in an array, in a dict of Gymnasium's vector environments
+                (`name` and `_name`), or of the batched action space.
+            rows: `(num_envs,)` bool: the rows to read.
+        """
+        count = len(rows)
+        flags = np.ones((count, self.num_flags), dtype=np.bool_)
+        given = rows.copy()
+        array = masks if isinstance(masks, np.ndarray) else None
+        if array is not None and array.shape == flags.shape:
+            try:
+                flags[rows] = self._flat(array[rows])
+            except SchemaError as error:
+                raise SchemaError(f"{where}: {error}") from None
+            return flags, given
+        for i in np.flatnonzero(rows).tolist():
+            mask = _row_of(masks, i, count)
+            given[i] = mask is not None
+            flags[i] = self.read(mask, f"{where} of env {i}")
+        return flags, given
+
+    def read_all(self, masks: Mapping[str, object], *, may_block: bool = False) -> Flags | None:
+        """Flags of the choices that all masks allow; None without a mask.
+
+        Args:
+            masks: by their places, for errors; None = there is none.
+            may_block: accept an action without a legal choice: it allows all.
+
+        Raises:
+            SchemaError: a mask does not fit the action space, or nothing is allowed.
+        """
+        given = {where: mask for where, mask in masks.items() if mask is not None}
+        if not given:
+            return None
+        read = [self.read(mask, where) for where, mask in given.items()]
+        flags: Flags = np.logical_and.reduce(read)
+        if may_block or self.has_blanks:
+            return self.allow_blank(flags)
+        self.require_choice(flags[None], lambda _: " and ".join(given))
+        return flags
+
+    def require_choice(self, flags: Flags, where: Callable[[int], str]) -> None:
+        """Raises `SchemaError` if a row of `(num_rows, num_flags)` has an action without a choice.
+
+        `where` names the mask of a row.
+        """
+        for name, place in self.places.items():
+            blocked = np.flatnonzero(~flags[:, place].any(axis=1))
+            if len(blocked):
+                raise SchemaError(
+                    f"{where(int(blocked[0]))} allows nothing for action {name!r}: allow at least "
+                    "one choice, or end the episode"
+                )
+
+    def allow_blank(self, flags: Flags) -> Flags:
+        """`(..., num_flags)` flags, where an action without a legal choice allows all."""
+        for place in self.places.values():
+            flags[..., place] |= ~flags[..., place].any(axis=-1, keepdims=True)
+        return flags
+
+    def _flat(self, masks: NDArray[Any]) -> Flags:
+        """Checks `(num_rows, num_flags)` flags."""
+        return as_mask(masks, masks.shape, self._actions.name, may_block=True)
+
+    def _read_leaf(self, flags: Flags, leaf: Leaf, mask: object) -> None:
+        names = [name for name in self._actions.names_of(leaf) if name in self.places]
+        if mask is None:
+            return
+        if not names:
+            raise SchemaError(f"a {leaf.space} has no mask, got {shown(mask)}: expected None")
+        sizes = [self.places[name].stop - self.places[name].start for name in names]
+        shape = leaf.space.shape or ()
+        parts = _split(mask, shape, sizes, is_binary=isinstance(leaf.space, spaces.MultiBinary))
+        for name, size, part in zip(names, sizes, parts, strict=True):
+            if part is not None:
+                [flags[self.places[name]]] = as_mask(
+                    part, (1, size), name, may_block=True, is_global=True
+                )
+
+
+def _parts(space: AnySpace, mask: object, path: str = "") -> list[tuple[Leaf, object]]:
+    """The leaves of an action space, each with its mask."""
+    found: list[tuple[Leaf, object]] = []
+
+    def add(space: AnySpace, mask: object, keys: tuple[Any, ...]) -> None:
+        if not isinstance(space, spaces.Dict | spaces.Tuple):
+            found.append((Leaf(space, keys), mask))
+            return
+        inner = dict(space.spaces) if isinstance(space, spaces.Dict) else dict(enumerate(space))
+        if mask is None:
+            masks: Mapping[Any, object] = {}
+        elif isinstance(space, spaces.Dict):
+            if not isinstance(mask, Mapping) or not set(mask) <= set(inner):
+                got = f"the keys {list(mask)}" if isinstance(mask, Mapping) else shown(mask)
+                raise SchemaError(
+                    f"the mask of a Dict needs the keys {', '.join(map(repr, inner))}, each with "
+                    f"a mask or None: got {got}"
+                )
+            masks = mask
+        else:
+            if not isinstance(mask, tuple | list) or len(mask) != len(inner):
+                raise SchemaError(
+                    f"the mask of a Tuple needs a tuple of {len(inner)} masks or None: got "
+                    f"{shown(mask)}"
+                )
+            masks = dict(enumerate(mask))
+        for key, part in inner.items():
+            add(part, masks.get(key), (*keys, key))
+
+    add(space, mask, ())
+    return found
+
+
+def _split(
+    mask: object, shape: tuple[int, ...], sizes: Sequence[int], *, is_binary: bool
+) -> Sequence[object]:
+    """The masks of the choices of a space of this shape, in order."""
+    if not shape:
+        return [mask]
+    try:
+        array = np.asarray(mask)
+    except ValueError:  # arrays of different lengths
+        array = np.array(None)
+    if array.dtype.kind in "biuf":
+        if is_binary and array.shape == shape:
+            return [_binary(value) for value in array.ravel().tolist()]
+        is_table = len({*sizes}) == 1 and array.shape == (*shape, sizes[0])
+        if is_table or array.shape == (sum(sizes),):
+            return np.split(array.ravel(), np.cumsum(sizes)[:-1])
+    elif isinstance(mask, tuple | list) and len(mask) == shape[0]:
+        count = math.prod(shape[1:])
+        return [
+            each
+            for i, part in enumerate(mask)
+            for each in (
+                [None] * count
+                if part is None
+                else _split(
+                    part, shape[1:], sizes[i * count : (i + 1) * count], is_binary=is_binary
+                )
+            )
+        ]
+    got = f"the shape {array.shape}" if array.dtype.kind in "biuf" else shown(mask)
+    form = f"one value per element, {shape}" if is_binary else f"a tuple of {shape[0]} masks"
+    raise SchemaError(f"a mask needs {form}, or {sum(sizes)} flags, one per choice: got {got}")
+
+
+def _binary(value: float) -> object:
+    """Gymnasium's mask of one element of a `MultiBinary`: the value that it has, or 2 for any."""
+    return None if value == _FREE else [value == 0, value == 1] if value in (0, 1) else [value] * 2
+
+
+def _row_of(masks: Any, row: int, count: int) -> Any:  # noqa: ANN401 - a mask
+    """The mask of one row in a batch; None if it has none."""
+    if isinstance(masks, Mapping):
+        found = {}
+        for key, part in masks.items():
+            if isinstance(key, str) and key.startswith("_") and key[1:] in masks:
+                continue
+            present = masks.get(f"_{key}")
+            if present is None or present[row]:
+                found[key] = _row_of(part, row, count)
+        return found if any(part is not None for part in found.values()) else None
+    if isinstance(masks, tuple):
+        return tuple(_row_of(part, row, count) for part in masks)
+    if not hasattr(masks, "__len__") or len(masks) != count:
+        raise SchemaError(f"{IN_INFO} needs one mask for each of {count} environments")
+    return masks[row]
+
+
+# ------------------------------------------------------------------ where masks are
+
+
+class MaskPart:
+    """The part `action_mask` of a `Dict` observation, if there is one.
+
+    Args:
+        kept: parts of the observation that the caller uses otherwise, so they are not masks.
+
+    Raises:
+        UsageError: that part does not fit the action space.
+    """
+
+    def __init__(self, space: AnySpace, masks: MaskReader, kept: Sequence[object] = ()) -> None:
+        self.space = space
+        """Space of the observation without the mask."""
+        self._is_there = self._is_alone = False
+        if not isinstance(space, spaces.Dict) or MASK not in space.spaces or MASK in kept:
+            return
+        part = space.spaces[MASK]
+        full = value_of(part, lambda leaf: np.ones(leaf.space.shape or (), np.int8))
+        try:
+            masks.read(full, f"{IN_OBS} is a {part}, which does not fit the actions")
+        except SchemaError as error:
+            raise UsageError(
+                f"{error}; if it is not a mask, give it another name in a wrapper"
+            ) from None
+        rest = {key: each for key, each in space.spaces.items() if key != MASK}
+        self._is_there, self._is_alone = True, list(rest) == [_OBSERVATION]
+        self.space = rest[_OBSERVATION] if self._is_alone else spaces.Dict(rest)
+
+    def split(self, obs: Any) -> tuple[Any, object]:  # noqa: ANN401 - of the space
+        """The observation without the mask, and the mask or None; also of a batch."""
+        if not self._is_there:
+            return obs, None
+        if not isinstance(obs, Mapping) or MASK not in obs:
+            raise SchemaError(f"the observation lacks its part {MASK!r}: got {shown(obs)}")
+        return (obs[_OBSERVATION] if self._is_alone else obs), obs[MASK]
+
+
+def mask_method(env: Any) -> Callable[[], object] | None:  # noqa: ANN401 - of any library
+    """`action_masks` of an environment or of one of its wrappers, as in sb3-contrib; or None.
+
+    Raises:
+        UsageError: it takes arguments.
+    """
+    if getattr(getattr(env, "unwrapped", env), "has_blank_masks", False):
+        return None  # its infos have the same masks
+    has = getattr(env, "has_wrapper_attr", partial(hasattr, env))
+    if not has(METHOD):
+        return None
+    method: Any = getattr(env, "get_wrapper_attr", partial(getattr, env))(METHOD)
+    try:
+        inspect.signature(method).bind()
+    except TypeError:
+        raise UsageError(
+            f"{METHOD} of {env} must be a method without arguments that returns the mask: give "
+            "it another name if it is something else"
+        ) from None
+    except ValueError:  # it has no signature
+        pass
+    return method  # type: ignore[no-any-return]  # a method
+
+
+def masks_of(info: Mapping[str, Any], method: Callable[[], object] | None) -> dict[str, object]:
+    """The masks of an environment outside of its observation, by their places."""
+    masks = {IN_INFO: info.get(MASK)}
+    if method is not None:
+        masks[BY_METHOD] = method()
+    return masks

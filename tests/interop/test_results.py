@@ -1,0 +1,233 @@
+"""Mistakes in what environments of other libraries return: every importer names them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any, ClassVar, Final
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from pettingzoo import ParallelEnv
+from pettingzoo.utils.conversions import parallel_to_aec
+
+from entity_env import SchemaError
+from entity_env.agents import RandomAgent
+from entity_env.interop.gymnasium import GymnasiumVecEnv, from_gymnasium
+from entity_env.interop.pettingzoo import from_pettingzoo
+
+ZEROS: Final = np.zeros(2, np.float32)
+
+
+class Returns(gymnasium.Env[Any, Any]):
+    """One step per episode; returns what the test gives."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, **given: Any) -> None:  # noqa: ANN401
+        self.given = given
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:  # noqa: ANN401
+        return self.given.get("reset", (ZEROS, self.given.get("info", {})))
+
+    def step(self, action: Any) -> Any:  # noqa: ANN401
+        given = {"reward": 1.0, "terminated": True, "truncated": False, "info": {}} | self.given
+        return self.given.get("step", (ZEROS, *(given[name] for name in list(given)[:4])))
+
+
+class AloneReturns(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # untyped
+    """`Returns` as the only agent of a parallel environment."""
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "returns"}
+
+    def __init__(self, **given: Any) -> None:  # noqa: ANN401
+        self.env = Returns(**given)
+        self.possible_agents = ["me"]
+        self.agents: list[str] = []
+        self.render_mode = None
+
+    def observation_space(self, agent: str) -> Any:  # noqa: ANN401
+        return self.env.observation_space
+
+    def action_space(self, agent: str) -> Any:  # noqa: ANN401
+        return self.env.action_space
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:  # noqa: ANN401
+        self.agents = ["me"]
+        result = self.env.reset()
+        return tuple({"me": each} for each in result) if isinstance(result, tuple) else result
+
+    def step(self, actions: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        self.agents = []
+        return tuple({"me": each} for each in self.env.step(actions["me"]))
+
+
+def play_game(**given: Any) -> float:  # noqa: ANN401
+    [episode] = from_gymnasium(Returns, **given).run(RandomAgent())
+    return episode.reward
+
+
+def step_copies(**given: Any) -> float:  # noqa: ANN401
+    with GymnasiumVecEnv(SyncVectorEnv([lambda: Returns(**given)] * 2)) as vec:
+        vec.reset(seed=1)
+        return vec.act({"Action": np.zeros(2, np.int64)}).episodes[1].reward
+
+
+def play_parallel(**given: Any) -> float:  # noqa: ANN401
+    [episode] = from_pettingzoo(AloneReturns, **given).run(RandomAgent())
+    return episode.reward
+
+
+def play_in_turn(**given: Any) -> float:  # noqa: ANN401
+    make = lambda: parallel_to_aec(AloneReturns(**given))  # noqa: E731
+    [episode] = from_pettingzoo(make).run(RandomAgent())
+    return episode.reward
+
+
+GYMNASIUM: Final = [play_game, step_copies]
+EVERY: Final = [*GYMNASIUM, play_parallel]
+Play = Callable[..., float]
+
+
+@pytest.mark.parametrize("play", [*EVERY, play_in_turn])
+@pytest.mark.parametrize(
+    "reward", [np.array([1.5]), np.float32(1.5), np.array(1.5), 1.5, [1.5], Fraction(3, 2)]
+)
+def test_one_number_is_a_reward(play: Play, reward: Any) -> None:  # noqa: ANN401
+    if play is play_in_turn and isinstance(reward, Fraction | list):
+        pytest.skip("PettingZoo adds rewards itself")
+    assert play(reward=reward) == 1.5
+
+
+@pytest.mark.parametrize("play", EVERY)
+@pytest.mark.parametrize(
+    "reward",
+    [
+        np.ones(2),
+        np.ones((1, 2)),
+        [1.0, 2.0],
+        [],
+        {"a": 1.0},
+        None,
+        "1.5",
+        np.array("1.5"),
+        1j,
+        np.ones(0),
+    ],
+)
+def test_other_rewards_are_named(play: Play, reward: object) -> None:
+    words = r"the reward.* of .*env\.step must be one number, got .*LinearReward of mo_gymnasium"
+    with pytest.raises(SchemaError, match=words):
+        play(reward=reward)
+
+
+@pytest.mark.parametrize("play", EVERY)
+@pytest.mark.parametrize("flag", [np.bool_(True), np.array(True), np.array([True])])
+def test_numpy_bools_are_flags(play: Play, flag: object) -> None:
+    assert play(terminated=flag, truncated=flag) == 1.0
+
+
+@pytest.mark.parametrize("play", EVERY)
+@pytest.mark.parametrize("name", ["terminated", "truncated"])
+@pytest.mark.parametrize("flag", [1, 0, None, "no", [], np.array([True, False]), np.int64(1)])
+def test_other_flags_are_named(play: Play, name: str, flag: object) -> None:
+    with pytest.raises(SchemaError, match=rf"{name}.* of .*env\.step must be True or False, got"):
+        play(**{name: flag})
+
+
+@pytest.mark.parametrize("play", EVERY)
+@pytest.mark.parametrize("info", [None, [], "text", 5])
+def test_infos_that_are_no_dict_are_named(play: Play, info: object) -> None:
+    with pytest.raises(SchemaError, match=r"the info.* of .*env\.\w+ must be a dict, got"):
+        play(info=info)
+
+
+@pytest.mark.parametrize("play", GYMNASIUM)
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"reset": ZEROS}, r"env\.reset must return \(observation, info\), got array"),
+        ({"reset": (ZEROS,)}, r"env\.reset must return \(observation, info\), got 1 results"),
+        ({"reset": (ZEROS, 0.0, False, {})}, r"env\.reset must return .*got 4 results"),
+        (
+            {"step": (ZEROS, 0.0, True, {})},
+            r"terminated, truncated, info\), got 4 results: .*shimmy",
+        ),
+        ({"step": None}, r"env\.step must return .*got None"),
+    ],
+)
+def test_the_old_api_is_named(play: Play, given: dict[str, Any], words: str) -> None:
+    with pytest.raises(SchemaError, match=words):
+        play(**given)
+
+
+def test_a_reset_without_arguments_is_named() -> None:
+    class Old(Returns):
+        def reset(self) -> Any:  # type: ignore[override]  # noqa: ANN401
+            return ZEROS
+
+    words = r"Old.*: env\.reset must take the keyword arguments seed and options: .*shimmy"
+    with pytest.raises(SchemaError, match=words):
+        from_gymnasium(Old).run(RandomAgent())
+    with GymnasiumVecEnv(SyncVectorEnv([Old])) as vec, pytest.raises(SchemaError, match=words):
+        vec.reset(seed=1)
+
+
+def test_an_error_of_the_environment_is_not_changed() -> None:
+    class Fails(Returns):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:  # noqa: ANN401
+            raise TypeError("mine")
+
+    with pytest.raises(TypeError, match="mine"):
+        from_gymnasium(Fails).run(RandomAgent())
+
+
+def test_sub_environments_are_named_and_stay_the_objects_of_the_caller() -> None:
+    envs = SyncVectorEnv([Returns, lambda: Returns(reward="1.5")])
+    mine = list(envs.envs)
+    with GymnasiumVecEnv(envs) as vec:
+        vec.reset(seed=1)
+        with pytest.raises(SchemaError, match=r"the reward of Returns \(env 1\): env\.step"):
+            vec.act({"Action": np.zeros(2, np.int64)})
+        assert all(a is b for a, b in zip(mine, envs.envs, strict=True))
+
+
+@pytest.mark.slow
+def test_rewards_of_one_number_arrive_from_processes() -> None:
+    envs: Any = AsyncVectorEnv([lambda: Returns(reward=np.array([1.5]))] * 2)
+    with GymnasiumVecEnv(envs) as vec:
+        vec.reset(seed=1)
+        obs = vec.act({"Action": np.zeros(2, np.int64)})
+        assert [episode.reward for episode in obs.episodes] == [1.5, 1.5]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (7, "the observation 'mode' is 7.*, but in its space it is an integer from 0 to 3"),
+        (-1, "'mode' is -1"),
+        (1.5, "'mode' (is|holds) 1.5"),
+        (np.array([1, 2]), r"'mode' needs the shape \(\): got \(2,\)"),
+        ("a", "'mode' must hold numbers"),
+    ],
+)
+@pytest.mark.parametrize("play", GYMNASIUM)
+def test_values_outside_of_their_space_are_named(
+    play: Play, value: object, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = spaces.Dict({"mode": spaces.Discrete(4), "where": spaces.Box(-1, 1, (2, 3))})
+    monkeypatch.setattr(Returns, "observation_space", space)
+    obs = {"mode": value, "where": np.zeros((2, 3), np.float32)}
+    with pytest.raises(SchemaError, match=words):
+        play(reset=(obs, {}))
+    missing = {"mode": 1}
+    with pytest.raises(SchemaError, match="the observation 'where' is missing"):
+        play(reset=(missing, {}))
+    turned = {"mode": 1, "where": np.zeros((3, 2), np.float32)}
+    with pytest.raises(SchemaError, match=re.escape("'where' needs the shape (2, 3): got (3, 2)")):
+        play(reset=(turned, {}))
