@@ -63,6 +63,7 @@ def write_agent(path: str | Path, weights: Weights) -> None:
     weights.require_fit("the network", "its description")
     content = agent_bytes(weights)
     agent_from_bytes(content, f"{file} (not written)")
+    file.parent.stat()  # raises if there is no such folder, as `open` does
     write_file(file, content, is_durable=True)
 
 
