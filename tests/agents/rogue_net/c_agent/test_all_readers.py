@@ -224,7 +224,7 @@ def test_readers_agree_on_extreme_numbers(name: str, others: Others) -> None:
     assert require_agreement(weights, episode(spaces, 11, 6), others) == 0
 
 
-_TURNED = {"rotation_vec_features": ("z", "t")}
+_TURNED: dict[str, Any] = {"rotation_vec_features": ("z", "t")}
 
 
 @pytest.mark.slow

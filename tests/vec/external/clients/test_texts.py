@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,7 +58,7 @@ int main(void) {
 }
 """
 Make = Callable[..., ExternalGame]
-CHOICES = {"Steer": np.zeros((1, 1), np.float32), "Move": np.zeros(1, np.int64)}
+CHOICES: dict[str, Any] = {"Steer": np.zeros((1, 1), np.float32), "Move": np.zeros(1, np.int64)}
 slow = pytest.mark.slow
 
 
