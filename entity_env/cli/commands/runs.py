@@ -234,8 +234,8 @@ class Export:
     greedy: Annotated[
         bool | None,
         CliOption(
-            "How the agent plays unless whoever loads it chooses: it takes the most probable "
-            "action, or samples.",
+            "The agent takes the most probable action, or samples, unless a program that loads it "
+            "chooses otherwise.",
             name="--greedy/--sample",
             default="what plays better, as measured at the end of its training; else --sample",
         ),
