@@ -71,9 +71,8 @@ def load_agent(
             may lead into a zip: in a game packed by zipapp, `Path(__file__).with_name(...)` finds
             it. The content of an exported agent is also accepted: `bytes`, an open binary file
             (read to its end, left open), or a package resource, `importlib.resources.files(...)`.
-        greedy: True = a trained agent takes the most probable action; False = it samples, as in
-            training. None = what plays better, as measured at the end of training and stored with
-            the network; sampling if that is unknown, or if `temperature` is given.
+        greedy: a trained agent takes the most probable action; False = it samples. None = what
+            plays better, see `Weights.plays_greedily`; it samples if that is unknown.
         temperature: above 1, samples are more even; below 1, less even; 1 = as in training.
         seed: seed of a random or trained agent, or of a bot; None = random, but 0 for a bot.
         backend: of a trained network: "numpy" needs no other package and is faster for single

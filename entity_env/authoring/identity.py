@@ -74,7 +74,7 @@ def about_game(game: Game) -> dict[str, object]:
     }
 
 
-def game_of(about: Mapping[str, object]) -> dict[str, str | int]:
+def known_game(about: Mapping[str, object]) -> dict[str, str | int]:
     """Name and identity of the game in a `run.json`, as `.agent` files keep them; {} if unknown."""
     identity, name = about.get("identity"), about.get("game_name")
     if not isinstance(identity, Mapping) or not isinstance(name, str):

@@ -197,7 +197,7 @@ def _best_words(
 
 
 def _policy_lines(facts: Mapping[str, object], out: Path) -> list[str]:
-    """What greedy and sampled play earn, and by which of them the network plays."""
+    """Scores of greedy and of sampled play, and the one by which the network plays."""
     scores = PolicyScores.from_json(facts)
     if scores.greedy is None or scores.sampled is None:
         return []

@@ -27,7 +27,7 @@ from entity_env.agents.training.run_folder import require_new_run, run_folder
 from entity_env.agents.training.tracking.progress import Losses, TrainProgress, TrainResult
 from entity_env.agents.training.tracking.run_writer import curve_writer, end_run, write_run
 from entity_env.agents.training.tracking.runs import TrainingRun
-from entity_env.authoring.identity import game_of
+from entity_env.authoring.identity import known_game
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import ActionSpace, ContinuousActionSpace
 from entity_env.errors import TrainingDivergedError, UsageError
@@ -134,7 +134,7 @@ def _fit(
         described = TrainingRun(Path())
         if run.out is not None:
             require_new_run(run.out, can_resume=False)
-            run.game = game_of(about)
+            run.game = known_game(about)
             described = write_run(run.out, run.config, 0, {**run.about(), **about})
         with curve_writer(run.out) as write_curves, torch.random.fork_rng(devices=[]):
             torch.manual_seed(run.config.seed)  # for dropout

@@ -15,10 +15,10 @@ from entity_env.agents.ppo.config import PPOConfig
 from entity_env.agents.ppo.hints import (
     LEAST_UPDATES,
     Hint,
-    RunView,
     early_hints,
     final_hints,
 )
+from entity_env.agents.ppo.run_view import RunView
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.rogue_net.features import is_flat
 from entity_env.agents.training.schedule import values_of

@@ -232,7 +232,7 @@ class PPOConfig:
 
         If the preset is fitted (see `Preset.is_fitted`), this resets the environments and plays a
         few episodes at random, for 20 seconds at most: reset them again before use. With
-        `max_train_time_s`, does so for all presets, so that several rollouts fit in the time.
+        `max_train_time_s`, does this for all presets, and plans several rollouts for that time.
 
         Args:
             preset: one of `PRESETS`; None = by the spaces. If observations have a fixed size and no

@@ -70,11 +70,9 @@ def collect(
 ) -> Rollout:
     """Plays `num_steps` steps, continuing from the last rollout.
 
-    `after_step` is called after every step; True ends the rollout there.
-
-    Raises `TrainingDivergedError` if outputs of the network or returns are not finite,
-    `SchemaError` if a reward or feature is not, and `ProtocolError` if the final observation of a
-    truncated episode is missing.
+    If `after_step` returns True, the rollout ends there. Raises `TrainingDivergedError` if outputs
+    of the network or returns are not finite, `SchemaError` if a reward or feature is not, and
+    `ProtocolError` if the final observation of a truncated episode is missing.
     """
     vec, net, policy = collector.vec, collector.net, fastest_policy(collector.net)
     trajectories = Trajectories.empty(num_steps, len(collector.next_obs))
@@ -113,12 +111,7 @@ def collect(
     with np.errstate(over="ignore", invalid="ignore"):  # checked below
         advantages, is_known = compute_advantages(trajectories, config.gamma, config.gae_lambda)
         returns = advantages[decided] + trajectories.values[decided]
-    if not np.isfinite(returns).all():
-        largest = float(np.abs(trajectories.rewards).max())
-        raise TrainingDivergedError(
-            f"the returns do not fit float32: rewards of this rollout reach {largest:.3g} in "
-            "absolute value"
-        )
+    _require_finite_returns(returns, trajectories.rewards)
     obs, samples = buffer.joined()
     collector.count(trajectories, obs, samples)
     return Rollout(
@@ -131,6 +124,14 @@ def collect(
         advantages=advantages[decided],
         returns=returns,
     )
+
+
+def _require_finite_returns(returns: NDArray[np.float32], rewards: NDArray[np.float32]) -> None:
+    if not np.isfinite(returns).all():
+        raise TrainingDivergedError(
+            "the returns do not fit float32: rewards of this rollout reach "
+            f"{float(np.abs(rewards).max()):.3g} in absolute value"
+        )
 
 
 def compute_advantages(

@@ -56,7 +56,7 @@ from entity_env.agents.training.tracking.run_writer import (
 from entity_env.agents.training.tracking.runs import TrainingRun
 from entity_env.agents.training.tracking.time_limit import TIME_FRACTION, TimeLimit
 from entity_env.authoring.game_traceback import add_note, text_of
-from entity_env.authoring.identity import game_of
+from entity_env.authoring.identity import known_game
 from entity_env.core.spaces import differences, listed, spaces_to_json
 from entity_env.core.validation import metric_problem
 from entity_env.core.vec_obs import EntityBatch, VecEnvironment, VecObs
@@ -131,13 +131,14 @@ class Run(TrainState):
         """True while features are normalized only by the first observations."""
         self._decisions_per_step = 0.0
         """In the last rollout, of all ranks together; below `num_rows` if agents take turns."""
-        self._last_step: int | None = None
-        self._stopped_after = 0, 0.0
-        """Steps of the last rollout, and seconds since the start, when the time was over."""
         self._elapsed_before = 0.0
         self._episodes_before = 0
         self.speed = SpeedMeter()
         self.kernels = KernelSwitch("wait" if peers.size > 1 else config.compile, self.net)
+
+    _last_step: int | None = None
+    _stopped_after = 0, 0.0
+    """Steps of the last rollout, and seconds since the start, when the time was over."""
 
     # ------------------------------------------------------------------ for callbacks
 
@@ -282,7 +283,7 @@ class Run(TrainState):
         """Writes `run.json`; returns the writer of the curves."""
         step, net = self.learner.step, self.net
         about = about_training(self.vec, net, self.peers.size, given)
-        self.learner.game = game_of(about)
+        self.learner.game = known_game(about)
         self._described = write_run(self.written, self.config, step, about)
         self.progress = replace(self.progress, random_play=self._described.random_play)
         return curve_writer(self.written, step, self.recorders, self._described)

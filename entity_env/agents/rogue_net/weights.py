@@ -52,8 +52,8 @@ class Weights:
     Args:
         tensors: parameters and statistics by name; may be read-only.
         greedy: the network plays better if it takes its most probable actions, by the evaluation at
-            the end of its training; agents that are not told otherwise then do so. False = it plays
-            better, or as well, if it samples; None = unknown.
+            the end of its training; agents that are not told otherwise then do so. False = sampling
+            is better or equal; None = unknown.
         game: name and identity of the game that it was trained on, see `authoring.identity`; empty
             if unknown.
     """
@@ -188,7 +188,7 @@ class Weights:
 
 
 def facts_to_json(weights: Weights) -> dict[str, object]:
-    """What is known about a network besides its parameters, as JSON."""
+    """Facts about a network other than its parameters, as JSON."""
     found: dict[str, object] = {} if weights.greedy is None else {"greedy": weights.greedy}
     return found | ({"game": dict(weights.game)} if weights.game else {})
 

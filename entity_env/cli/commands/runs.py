@@ -15,7 +15,7 @@ from entity_env.agents.rogue_net.checkpoints.agent_file import SUFFIX, agent_byt
 from entity_env.agents.rogue_net.checkpoints.reader import read_network
 from entity_env.agents.rogue_net.onnx_net.file import ONNX_SUFFIX, write_onnx
 from entity_env.agents.rogue_net.weights import Weights
-from entity_env.agents.training.tracking.comparison import mixed_rules, trained_game
+from entity_env.agents.training.tracking.comparison import game_trained_on, mixed_rules
 from entity_env.agents.training.tracking.runs import TrainingRun, read_about
 from entity_env.cli.command import Argument, CliOption
 from entity_env.cli.display.console import Console, echo, plain_table
@@ -243,8 +243,8 @@ class Export:
     greedy: Annotated[
         bool | None,
         CliOption(
-            "How the agent plays unless whoever loads it chooses: it takes the most probable "
-            "action, or samples.",
+            "The agent takes the most probable action, or samples, unless a program that loads it "
+            "chooses otherwise.",
             name="--greedy/--sample",
             default="what plays better, as measured at the end of its training; else --sample",
         ),
@@ -290,7 +290,7 @@ class Export:
 
     def _weights(self) -> Weights:
         found = read_network(self.checkpoint)
-        known = trained_game(self.checkpoint)
+        known = game_trained_on(self.checkpoint)
         found = replace(
             found, game={key: x for key, x in known.items() if isinstance(x, str | int)}
         )

@@ -254,21 +254,20 @@ class Train:
         _require_more_steps(out, steps if resume else None)
         resume = resume or launched.has_checkpoint(out)
         resumed = out if resume else None
-        if not launched.rank:
-            tell_of_changes(game, [resumed or origin.init_from or ""])
+        tell_of_changes(game, [] if launched.rank else [resumed or origin.init_from or ""])
         preset = self._preset(game)
         shares = opponent_shares(game, self.opponents, resumed)
         game, pooled = against_bots(game, shares)
         sizes = (steps or given.total_steps, copies.num_envs, self.learning.num_steps)
         known = PPOConfig(**given.applied({**preset.settings, **origin.network}))
-        limit_s = self.basics.max_train_time_s or known.max_train_time_s
-        remembers = state_width(known.net) > 0
         found = defaults_of(
-            *(game, preset, sizes, copies, resumed), remembers=remembers, max_train_time_s=limit_s
+            *(game, preset, sizes, copies, resumed),
+            remembers=state_width(known.net) > 0,
+            max_train_time_s=self.basics.max_train_time_s or known.max_train_time_s,
         )
         num_envs, start, _ = found
-        compiled = {"compile": os.environ.get(COMPILE_VARIABLE) or "background"}
-        default = origin.start(game, compiled | start)
+        compile_mode = os.environ.get(COMPILE_VARIABLE) or "background"
+        default = origin.start(game, {"compile": compile_mode, **start})
         asked = PPOConfig(**given.applied(default))
         config = origin.checked(asked.changed(self._typed_settings()), resume)
         if resume:
@@ -277,8 +276,8 @@ class Train:
             require_unused(out)
             words = f"{origin.aim} for {preset.kind}: {num_envs} environments, {config.summary()}"
         require_writable(out)
-        parts = [f"{name} in {share:.0%} of the environments" for name, share in shares.items()]
-        against = [f"opponents: {', '.join(parts)}"] if parts else []
+        against = [f"{name} in {share:.0%} of the environments" for name, share in shares.items()]
+        against = [f"opponents: {', '.join(against)}"] if against else []
         reasons = [each.text for each in found.reasons if each.holds(config)]
         _announce(launched, words, [*reasons, *against, *origin.changes(game)])
         about: dict[str, object] = {"options": given.stored, "opponents": shares, "game": self.game}

@@ -20,13 +20,13 @@ from entity_env.agents.ppo.advice import RunHistory
 from entity_env.agents.ppo.hints import (
     SETTINGS,
     Hint,
-    RunView,
     command_to_try,
     final_hints,
     hint_facts,
     hints_of,
     train_options,
 )
+from entity_env.agents.ppo.run_view import RunView
 from entity_env.agents.rogue_net.config import RogueNetConfig
 from entity_env.agents.training.tracking.progress import Losses
 from entity_env.agents.training.tracking.rewards import MeanReward, PolicyScores, RandomPlay

@@ -161,7 +161,7 @@ def initialized_from(
             untrained, removed ones are dropped, and others are matched by name in any order:
             see the top of `transfer.py`. Differences are logged, and stored in `Policy.origin`,
             which `run.json` repeats. By default every difference is an error.
-        names: maps names in the network to the game's, as for `load_agent`; first of all.
+        names: maps names in the network to the game's, as for `load_agent`.
         net: required kind and size of the network; `dropout` and `value_scale` may differ from
             the checkpoint, and the new network takes them from `net`.
         policy: makes the network for a checkpoint of your own class, for equal spaces only;
@@ -173,14 +173,12 @@ def initialized_from(
 
     Raises:
         CheckpointError: the errors of `read_network`; or kind or size differ from `net`.
-        UsageError: a name in `names` that the network lacks.
         MissingExtraError: a checkpoint of enn-trainer needs msgpack.
     """
     if policy is not None:
         return _OwnStart(find_network(Path(path)), policy)
     weights, identity = read_network(path), _identity(Path(path))
-    if names:
-        weights = renamed(weights, names)
+    weights = renamed(weights, names or {})
     if net is not None:
         require_same_net(weights.config, net, str(path))
 

@@ -17,7 +17,7 @@ from entity_env.agents.rogue_net.checkpoints.folder import (
 from entity_env.agents.rogue_net.weights import facts_from_json
 from entity_env.agents.training.tracking.runs import TrainingRun, read_about
 from entity_env.authoring.game import Game
-from entity_env.authoring.identity import changed_rules, game_of, identity_of
+from entity_env.authoring.identity import changed_rules, identity_of, known_game
 from entity_env.errors import CheckpointError, EntityEnvError, shown
 
 _OF_THE_CLOCK: Final = ("charts/steps_per_s",)
@@ -109,7 +109,7 @@ def since_run(path: Path, game: Game) -> str:
     """
     known: Mapping[str, object] = {}
     with suppress(EntityEnvError, OSError, ValueError):  # not a path, or nothing of ours
-        known = trained_game(path)
+        known = game_trained_on(path)
     name = str(known.get("name"))
     if not known or not f"{name}_".startswith(f"{game.name}_"):  # `against` adds to a name
         return ""
@@ -118,7 +118,7 @@ def since_run(path: Path, game: Game) -> str:
     return f"the game has changed since {what}: {words}; {_NOT_COMPARABLE}" if words else ""
 
 
-def trained_game(path: Path) -> Mapping[str, object]:
+def game_trained_on(path: Path) -> Mapping[str, object]:
     """Name and identity of the game of a run, a checkpoint or an `.agent` file; {} if unknown.
 
     Raises:
@@ -128,7 +128,7 @@ def trained_game(path: Path) -> Mapping[str, object]:
     if is_agent_file(path):
         return read_agent(path).game
     about = read_about(path) or read_about(path.parent)
-    if found := game_of(about):
+    if found := known_game(about):
         return found
     try:
         return facts_from_json(read_header(find_checkpoint(path)).training)[1]

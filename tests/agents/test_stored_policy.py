@@ -158,8 +158,8 @@ def test_export_keeps_it_or_changes_it(
 
 @STORED
 def test_eval_says_how_agents_play(checkpoint: Path, stored: bool | None) -> None:
-    words = ("eval", "snake", "--agent", str(checkpoint), "--episodes=2", "--num-workers=0")
-    words = (*words, "--set=board_size=4")
+    words = ["eval", "snake", "--agent", str(checkpoint), "--episodes=2", "--num-workers=0"]
+    words.append("--set=board_size=4")
     for option, greedy in ((), stored is True), (("--greedy",), True), (("--sample",), False):
         result = run(*words, *option)
         assert result.exit_code == 0, result.output
