@@ -50,9 +50,9 @@ from entity_env.core.spaces import (
     EntityName,
     SelectEntityActionSpace,
     Spaces,
+    briefly,
     differences,
     entity_widths,
-    listed,
 )
 from entity_env.errors import CheckpointError
 
@@ -104,7 +104,7 @@ def require_transferable(old: Weights, spaces: Spaces, *, adapt: bool, where: st
         return _untrained(old, spaces)
     if not adapt:
         raise CheckpointError(
-            f"{where} was trained for a different game: {listed(found)}. Add --adapt (in Python "
+            f"{where} was trained for a different game: {briefly(found)}. Add --adapt (in Python "
             "adapt=True): parts in both games are kept, and only new parts start untrained"
         )
     if problem := untransferable(theirs, spaces):
