@@ -664,7 +664,5 @@ def test_a_reward_that_random_moves_rarely_earn_is_looked_for(
     [record] = caplog.records
     assert "the score did not change in 1000 episodes, which teaches nothing" in record.message
     caplog.clear()
-    check_game(
-        game.with_settings(one_in=1), new_process=False, max_time_s=None
-    )  # each entity earns
+    check_game(game.with_settings(one_in=1), new_process=False, max_time_s=None)
     assert not caplog.records

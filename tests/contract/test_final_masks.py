@@ -285,7 +285,7 @@ def test_masks_of_one_part_follow_the_same_rules_in_act_and_at_a_cut(mask: str, 
             assert after_each.tolist() == [[row, row] for row in LEGAL]
     [episode] = game.run(RandomAgent(1))
     assert episode.truncated
-    assert check_game(game, episodes=1, new_process=False) == 1
+    assert check_game(game, episodes=1, new_process=False) >= 1
 
 
 @pytest.mark.parametrize("mode", [each.value for each in AutoresetMode])
