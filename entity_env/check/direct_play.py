@@ -115,7 +115,7 @@ class DirectPlay:
         """Whether the game has read `agent.seed` since `game_over`."""
         self._last_answer: object = None
         self._grown = ""
-        """What is wrong with an `Obs` that was shown twice."""
+        """The mistake of an `Obs` that was shown twice."""
         self._left_at = ""
         """The line where `act` first returned None."""
         self._sites: dict[tuple[tuple[CodeType, int], ...], list[int]] = {}

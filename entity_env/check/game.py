@@ -82,8 +82,8 @@ def check_game(
         on_step: called with the name of the stage, in most stages at every step.
 
     Returns:
-        The number of whole episodes; less than `episodes` if time ran out, so that the check is
-        unfinished.
+        The number of whole episodes; less than `episodes` if the check is unfinished because the
+        time ran out.
 
     Raises:
         ContractError: all violations, one sentence each, in `problems`.

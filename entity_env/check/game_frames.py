@@ -1,4 +1,4 @@
-"""What a game does in its frames: its variables, its outermost function, reads of the clock."""
+"""Frames of a game: its variables, its outermost function, and reads of the clock."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ScoreVariables:
             self._places = [each for each in self._places if _value(names, each) == score]
 
     def lost_points(self, frame: FrameType, last: float) -> str:
-        """What `game_over` without an observation loses, as a sentence; empty if nothing.
+        """A sentence about points that `game_over` without an observation loses; empty if none.
 
         Args:
             last: the score of the last observation.
