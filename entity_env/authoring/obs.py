@@ -92,9 +92,8 @@ class Obs:
     """Score before the episode, for the reward of an agent that never acts; None = that is 0."""
 
     def __init__(self, score: float = 0.0) -> None:
-        is_plain = score.__class__ is float or score.__class__ is int
         # Differences of numpy's unsigned integers would wrap around.
-        self.score = score if is_plain else plain_number(score)
+        self.score = score if score.__class__ is float else plain_number(score)
         self.groups: list[Group] = []
         self.actor_groups: list[tuple[int, tuple[ActionType[Any], ...]]] | None = None
         self.global_features: object | None = None
@@ -210,11 +209,9 @@ class Obs:
     @property
     def actions_named(self) -> Iterator[ActionType[Any]]:
         """The actions named in masks and actors; of a decision in several parts, all parts."""
-        for action in self.masks or ():
-            yield from _whole(action)
-        for _, actions in self.actor_groups or ():
-            for action in actions:
-                yield from _whole(action)
+        acting = (each for _, actions in self.actor_groups or () for each in actions)
+        for action in (*(self.masks or ()), *acting):
+            yield from action.elements if action.whole is None else action.whole.elements
 
     @property
     def is_blank(self) -> bool:
@@ -308,11 +305,6 @@ class Obs:
         copy.hidden = self.hidden and [(cls, np.array(seen)) for cls, seen in self.hidden]
         copy.metrics = self.metrics and dict(self.metrics)
         return copy
-
-
-def _whole(action: ActionType[Any]) -> Sequence[ActionType[Any]]:
-    """All parts of the decision of which an action is a part, or the action alone."""
-    return action.elements if action.whole is None else action.whole.elements
 
 
 def obs_problem(obs: object) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import io
 import sys
 import threading
 import traceback
@@ -24,7 +23,7 @@ from entity_env.authoring.game_traceback import is_a, line_of_frame, text_of
 from entity_env.authoring.local_run import end_episode, gain, still_played
 from entity_env.authoring.obs import Obs, obs_problem
 from entity_env.authoring.to_observation import to_observation
-from entity_env.check.game_frames import ClockWatch, ScoreVariables, frame_of_play
+from entity_env.check.game_frames import ClockWatch, NoInput, ScoreVariables, frame_of_play
 from entity_env.check.likely_mistakes import Score, unused_masks
 from entity_env.check.outer_state import OuterState
 from entity_env.check.plan import CheckPlan, has_choice, random_answer
@@ -116,7 +115,7 @@ class DirectPlay:
         """Whether the game has read `agent.seed` since `game_over`."""
         self._last_answer: object = None
         self._grown = ""
-        """What is wrong with an `Obs` that was shown twice."""
+        """The mistake of an `Obs` that was shown twice."""
         self._left_at = ""
         """The line where `act` first returned None."""
         self._sites: dict[tuple[tuple[CodeType, int], ...], list[int]] = {}
@@ -341,7 +340,7 @@ class DirectPlay:
         has_returned = False
         self._plan.timeout.start()
         self._resumed_s = perf_counter()
-        stdin, sys.stdin = sys.stdin, _NoInput()
+        stdin, sys.stdin = sys.stdin, NoInput()
         try:
             with self._violations.of_game("play", self._hint):
                 run.switch()
@@ -513,19 +512,6 @@ class DirectPlay:
             f"episode {agent.num_episodes} (seed {self.seed_of(agent)}), "
             f"step {agent.num_steps}{which}"
         )
-
-
-class _NoInput(io.TextIOBase):
-    """Standard input of a game."""
-
-    def readline(self, size: int | None = -1, /) -> str:  # type: ignore[override]  # never returns
-        raise SchemaError(
-            "play reads from the terminal: ask with agent.act(obs, ...), and a person answers with "
-            "--agent human"
-        )
-
-    def read(self, size: int | None = -1, /) -> str:
-        return self.readline()
 
 
 class _CheckAgent:

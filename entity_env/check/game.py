@@ -70,26 +70,20 @@ def check_game(
     from `Episode.seed` alone, also in a process with another `PYTHONHASHSEED`. It names what
     differs, and likely causes. The program of an `ExternalGame` is checked by `program_violations`.
 
-    The logger `entity_env.check` warns of likely mistakes, which are not violations: scores that
-    never change, look like rewards of steps, or change by a million; integers too large for
-    float32; unused masks; truncations without an observation; points lost by `game_over` without
-    one; an `Obs` that grows; decisions with a single choice; answers compared with text; fields
-    without annotation; aliases in Enums of fields; settings that files cannot store or that share a
-    default; draws from a global generator; reads of the clock; a caught `GameExit`; steps of 10 ms
-    or more on average; no time left; a game that another process cannot load.
+    The logger `entity_env.check` warns of likely mistakes, which are not violations, such as points
+    that never arrive or a step of 10 ms; docs/explanation/own_loop.md lists them.
 
     Args:
         game: the game with its settings; see `Game.with_settings`.
         episodes, max_steps, seed, step_timeout_s: as for `check_env` and `Game.run`.
         new_process: also play in another process (half a second plus the game's import).
         max_time_s: approximate seconds after which no more steps are played; None = no limit. The
-            requested episodes come first. If they are short, more are played, up to a fixed number
-            of decisions, and more again if rewards are rare.
+            requested episodes come first; more are played if they are short or rewards are rare.
         on_step: called with the name of the stage, in most stages at every step.
 
     Returns:
-        The number of whole episodes; less than `episodes` if time ran out, so that the check is
-        unfinished.
+        The number of whole episodes; less than `episodes` if the check is unfinished because the
+        time ran out.
 
     Raises:
         ContractError: all violations, one sentence each, in `problems`.
@@ -109,9 +103,7 @@ def check_game(
     _check_program(plan, max_time_s)
     violations.extend(missing_choices(game.schema))
     violations.raise_if_any()
-    _warn(violations, first, again, most)
-    violations.extend(LikelyMistake(text) for text in (outer.draw, clock.found) if text)
-    violations.log_likely_mistakes()
+    _warn(violations, first, again, most, outer)
     return first.num_whole_episodes
 
 
@@ -209,7 +201,13 @@ def _look_for_rewards(first: DirectPlay, stop_s: float) -> DirectPlay:
     return more if more.num_whole_episodes > first.num_whole_episodes else first
 
 
-def _warn(violations: Violations, first: DirectPlay, again: CheckPlan, most: DirectPlay) -> None:
+def _warn(
+    violations: Violations,
+    first: DirectPlay,
+    again: CheckPlan,
+    most: DirectPlay,
+    outer: OuterState,
+) -> None:
     schema = again.game.schema
     repeated = None if again.num_answers == first.num_answered else again.num_answers
     found = [
@@ -221,6 +219,9 @@ def _warn(violations: Violations, first: DirectPlay, again: CheckPlan, most: Dir
         first.loses or most.loses or (most.may_lose if most.num_changes else ""),
         single_choice(most.num_answered, most.num_choices),
         slow_steps(first.step_times_s, first.num_answered, is_cut=first.is_cut, repeated=repeated),
+        outer.draw,
+        outer.clock,
     ]
     violations.place = violations.line = ""
     violations.extend(LikelyMistake(text) for text in found if text)
+    violations.log_likely_mistakes()

@@ -1,7 +1,8 @@
-"""What the frames of a game tell: its variables, its outermost function and reads of the clock."""
+"""Frames of a game: its variables, its outermost function, and reads of the clock."""
 
 from __future__ import annotations
 
+import io
 import sys
 import sysconfig
 import traceback
@@ -15,6 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import line_of_frame
+from entity_env.errors import SchemaError
 
 Place: TypeAlias = tuple[Hashable, ...]
 """Name of a local variable, then names of attributes, keys and positions."""
@@ -54,7 +56,7 @@ class ScoreVariables:
             self._places = [each for each in self._places if _value(names, each) == score]
 
     def lost_points(self, frame: FrameType, last: float) -> str:
-        """What `game_over` without an observation loses, as a sentence; empty if nothing.
+        """A sentence about points that `game_over` without an observation loses; empty if none.
 
         Args:
             last: the score of the last observation.
@@ -78,7 +80,9 @@ def _numbers(names: Mapping[str, object]) -> Iterator[tuple[Place, Real]]:
     for count, (place, value) in enumerate(todo):
         if count >= _MAX_NUMBERS:
             return
-        if isinstance(value, Real) and not isinstance(value, bool):
+        if isinstance(value, bool):
+            continue
+        if isinstance(value, Real):
             yield place, value
         elif len(place) < _MAX_DEPTH and id(value) not in seen:
             seen.add(id(value))
@@ -124,6 +128,19 @@ def _words(place: Place) -> str:
     first, *rest = place
     parts = [key if str(key).startswith(".") else f"[{key!r}]" for key in rest]
     return f"{first}{''.join(map(str, parts))}"
+
+
+class NoInput(io.TextIOBase):
+    """Standard input of a game."""
+
+    def readline(self, size: int | None = -1, /) -> str:  # type: ignore[override]  # never returns
+        raise SchemaError(
+            "play reads from the terminal: ask with agent.act(obs, ...), and a person answers with "
+            "--agent human"
+        )
+
+    def read(self, size: int | None = -1, /) -> str:
+        return self.readline()
 
 
 # ------------------------------------------------------------------ the clock

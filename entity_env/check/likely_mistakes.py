@@ -363,8 +363,8 @@ def _bound(node: ast.AST) -> tuple[Sequence[ast.expr], ast.expr | None]:
 
 
 def _asks(value: ast.expr | None) -> bool:
-    is_call = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute)
-    return is_call and value.func.attr in ("act", "act_async")  # type: ignore[attr-defined]
+    called = value.func if isinstance(value, ast.Call) else None
+    return isinstance(called, ast.Attribute) and called.attr in ("act", "act_async")
 
 
 def _is_answer(value: ast.expr | None, answers: set[str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -176,20 +176,28 @@ def plain(text: str) -> str:
 def differing(runs: Sequence[TrainingRun]) -> tuple[list[str], list[dict[str, str]]]:
     """Names of the settings that differ among runs of a game, and their values in each run.
 
-    A setting that a run lacks, such as those of PPO in a clone, does not differ.
+    A setting that a run lacks, such as those of PPO in a clone, does not differ; but one of a
+    network does if the run has a network of another kind.
     """
     settings = [run.settings() for run in runs]
     differing: dict[str, None] = {}
     for game in dict.fromkeys(run.game for run in runs):
         own = [each for run, each in zip(runs, settings, strict=True) if run.game == game and each]
         for name in dict.fromkeys(name for each in own for name in each):
-            if len({repr(each[name]) for each in own if name in each}) > 1:
+            known = [each for each in own if name in each or _has_part(each, name)]
+            if len({repr(each.get(name, ...)) for each in known}) > 1:
                 differing[name] = None
     values = [
         {plain(name): setting_text(each[name]) for name in differing if name in each}
         for each in settings
     ]
     return list(map(plain, differing)), values
+
+
+def _has_part(settings: Mapping[str, object], name: str) -> bool:
+    """Whether there are settings of the part, such as the network, to which `name` belongs."""
+    part, dot, _ = name.rpartition(".")
+    return bool(dot) and any(each.startswith(f"{part}.") for each in settings)
 
 
 def setting_text(value: object) -> str:

@@ -334,7 +334,7 @@ def _entity_from_json(data: Mapping[str, object]) -> Entity:
     return Entity(features, is_single, shape, is_binary, references)  # type: ignore[arg-type]  # checked
 
 
-def listed(differences: Sequence[str], most: int = 3) -> str:
+def briefly(differences: Sequence[str], most: int = 6) -> str:
     """The first differences, and the number of the others, for messages."""
     more = len(differences) - most
     return "; ".join(differences[:most]) + (f"; and {more} more" if more > 0 else "")

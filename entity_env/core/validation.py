@@ -315,7 +315,8 @@ def is_number(value: object) -> bool:
 
 def plain_number(value: float) -> float:
     """A number as an `int` or `float`, as for JSON; whatever is not a number stays as it is."""
-    if value.__class__ is float or value.__class__ is int or not is_number(value):
+    kind: type = type(value)
+    if kind is float or kind is int or not is_number(value):
         return value
     return int(value) if is_integer(value) else float(value)
 

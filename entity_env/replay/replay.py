@@ -131,12 +131,13 @@ class Replay:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the episodes of all agents have ended."""
-        return sum(line.end is not None for line in self.lines) == self.header.num_agents
+        """Whether the episodes of all agents that took part have ended."""
+        ended = {line.agent_id for line in self.lines if line.end is not None}
+        return bool(ended) and ended == {line.agent_id for line in self.lines}
 
     @property
     def rewards(self) -> list[float | None]:
-        """Each agent's episode reward, or None if unfinished."""
+        """Each agent's episode reward; None if unfinished, or if it took no part."""
         found = {line.agent_id: line.end.reward for line in self.lines if line.end is not None}
         return [found.get(agent_id) for agent_id in range(self.header.num_agents)]
 

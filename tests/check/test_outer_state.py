@@ -238,8 +238,15 @@ def test_an_error_of_the_second_time_says_that_the_first_was_fine() -> None:
     assert "'todo' around play" in problem
 
 
-def test_what_cannot_be_named_is_listed() -> None:
+def test_a_read_of_the_clock_is_named() -> None:
     problem = problem_of(lambda agent, *, seed: show(agent, lambda: perf_counter_ns() % 1000))
+    assert "; play reads time.perf_counter_ns (" in problem
+
+
+def test_what_cannot_be_named_is_listed() -> None:
+    problem = problem_of(
+        lambda agent, *, seed: show(agent, lambda: int(1e6 * random.Random().random()))
+    )
     assert problem.endswith(
         "; the episode may also depend on a generator made without the seed, the clock, id() or "
         "hash(), or state that is left over from the last episode"

@@ -41,6 +41,23 @@ def test_settings_that_a_run_lacks_differ_within_a_game_alone(tmp_path: Path) ->
     assert not {"num_players", "board_size", "gamma"} & set(table.settings)
 
 
+def test_settings_of_ppo_do_not_differ_from_a_clone_without_them(tmp_path: Path) -> None:
+    make(tmp_path / "a", [1], gamma=0.9)
+    make(tmp_path / "b", [2], gamma=0.99)
+    about = json.loads((make(tmp_path / "clone", [3]) / "run.json").read_text())
+    about["config"] = {"batch_size": 64}
+    (tmp_path / "clone" / "run.json").write_text(json.dumps(about))
+    assert run_table(runs_of(tmp_path)).settings == ["gamma"]
+
+
+def test_a_run_of_a_script_has_the_name_of_its_game(tmp_path: Path) -> None:
+    about = json.loads((folder := make(tmp_path / "a", [1]) / "run.json").read_text())
+    about["game_name"] = about.pop("game")
+    folder.write_text(json.dumps(about))
+    [(labels, _, _)] = run_table(runs_of(tmp_path)).rows
+    assert labels[1] == about["game_name"]
+
+
 def test_a_folder_that_is_none_is_one_sentence_and_the_others_are_read(tmp_path: Path) -> None:
     make(tmp_path / "a", [1])
     (tmp_path / "damaged").mkdir()

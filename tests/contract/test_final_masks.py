@@ -225,7 +225,7 @@ MASKS: dict[str, tuple[Callable[[Obs], Obs], str]] = {
         r"shape .* \(2, 3\): got \(2",
     ),
     "earlier": (
-        lambda obs: obs.mask(STRIKE.turn, np.ones((2, 5, 3)), given=STRIKE.foe),
+        lambda obs: obs.mask(STRIKE.turn, np.ones((2, 5, 3), np.bool_), given=STRIKE.foe),
         "needs 2 rows per actor|one for each choice",
     ),
     "no actors": (
@@ -240,7 +240,7 @@ def _play_strike(agent: Agent, *, seed: int, mask: str, where: str = "cut") -> N
     for step in range(2):
         obs = Obs(step).actors([Hero(1), Hero(2)]).entities([Foe(3), Foe(4)])
         if step and where == "act":
-            answer: object = agent.act(MASKS[mask][0](obs), STRIKE)
+            answer: Any = agent.act(MASKS[mask][0](obs), STRIKE)
         else:
             answer = agent.act(obs, TURN)
         if answer is None:
@@ -285,7 +285,7 @@ def test_masks_of_one_part_follow_the_same_rules_in_act_and_at_a_cut(mask: str, 
             assert after_each.tolist() == [[row, row] for row in LEGAL]
     [episode] = game.run(RandomAgent(1))
     assert episode.truncated
-    assert check_game(game, episodes=1, new_process=False) == 1
+    assert check_game(game, episodes=1, new_process=False) >= 1
 
 
 @pytest.mark.parametrize("mode", [each.value for each in AutoresetMode])

@@ -122,7 +122,10 @@ def has_arrays(mask: object) -> bool:
 def test_masks_are_bools_one_per_environment() -> None:
     assert_array_equal(checked_mask([True, False], 2), [True, False])
     for mask in ([1, 0], [True], [[True, False]], None, np.ones(3, np.bool_)):
-        with pytest.raises(SchemaError, match=r"mask needs the shape \(2,\) and bools: got "):
+        with pytest.raises(
+            SchemaError,
+            match=r"mask needs the shape \(2,\) and bools, one per environment, such as vec",
+        ):
             checked_mask(mask, 2)
     with pytest.raises(SchemaError, match="mask needs one bool per environment"):
         checked_mask(untyped([[True], [True, False]]), 2)

@@ -259,8 +259,9 @@ class ByHand:
             if mask[i]:
                 self._show(i, env.reset_all(seed=None if seed is None else EpisodeSeeds(seed, i)))
             else:
-                is_shown = {} if env.is_over else {"terminated": False, "truncated": False}
-                self._rows[i] = [replace(row, reward=0.0, **is_shown) for row in self._rows[i]]
+                self._rows[i] = [replace(row, reward=0.0) for row in self._rows[i]]
+                for row in () if env.is_over else self._rows[i]:
+                    row.terminated = row.truncated = False
                 for observation in self._shown[i]:
                     self._count_metrics(observation)
         if self._autoreset != "same_step":

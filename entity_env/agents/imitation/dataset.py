@@ -35,9 +35,9 @@ from entity_env.core.spaces import (
     ObsSpace,
     SelectEntityActionSpace,
     Spaces,
+    briefly,
     differences,
     entity_widths,
-    listed,
 )
 from entity_env.core.vec_actions import checked_vec_actions
 from entity_env.core.vec_obs import (
@@ -258,7 +258,7 @@ class Dataset:
         for i, other in enumerate(datasets):
             names = {"expected_name": "dataset 0", "got_name": f"dataset {i}"}
             if found := differences(first.spaces, other.spaces, **names):
-                raise SchemaError(f"datasets have different spaces: {listed(found)}")
+                raise SchemaError(f"datasets have different spaces: {briefly(found)}")
         finals = [each.final for each in datasets if each.final is not None]
         before, episodes = 0, []
         for each in datasets:

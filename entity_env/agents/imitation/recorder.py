@@ -22,7 +22,13 @@ from entity_env.core.action_request import chosen_values, questions
 from entity_env.core.observation import Observation
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import EpisodeSeeds
-from entity_env.core.spaces import ActionSpace, ContinuousActionSpace, Spaces, differences, listed
+from entity_env.core.spaces import (
+    ActionSpace,
+    ContinuousActionSpace,
+    Spaces,
+    briefly,
+    differences,
+)
 from entity_env.core.vec_obs import EntityBatch, concat_entities
 from entity_env.errors import ProtocolError, UsageError
 
@@ -134,7 +140,7 @@ class DatasetRecorder:
             self._chosen = {action: [] for action in spaces[1]}
         names = {"expected_name": "what was recorded before", "got_name": name}
         if found := differences(self._spaces, spaces, **names):
-            raise UsageError(f"{name} has different spaces: {listed(found)}")
+            raise UsageError(f"{name} has different spaces: {briefly(found)}")
 
     def __call__(self, turn: Turn) -> None:
         self._add(turn)

@@ -57,7 +57,7 @@ from entity_env.agents.training.tracking.runs import TrainingRun
 from entity_env.agents.training.tracking.time_limit import TIME_FRACTION, TimeLimit
 from entity_env.authoring.game_traceback import add_note, text_of
 from entity_env.authoring.identity import known_game
-from entity_env.core.spaces import differences, listed, spaces_to_json
+from entity_env.core.spaces import briefly, differences, spaces_to_json
 from entity_env.core.validation import metric_problem
 from entity_env.core.vec_obs import EntityBatch, VecEnvironment, VecObs
 from entity_env.errors import (
@@ -267,7 +267,7 @@ class Run(TrainState):
         if found != wanted:
             differing.append(f"its network is {found}, but {wanted} was requested")
         if differing:
-            raise CheckpointError(f"cannot resume from {path}: {listed(differing)}{mend}")
+            raise CheckpointError(f"cannot resume from {path}: {briefly(differing)}{mend}")
         load_learner(checkpoint, self.learner)
         self.is_resumed = True
         own = None if self.folder is None else self.folder.resolve()

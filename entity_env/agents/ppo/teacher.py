@@ -22,7 +22,7 @@ from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
 from entity_env.agents.training.peers import Peers
 from entity_env.agents.training.rollout_buffer import Minibatch, Rollout, evaluate_minibatch
 from entity_env.agents.training.schedule import values_of
-from entity_env.core.spaces import differences, listed
+from entity_env.core.spaces import briefly, differences
 from entity_env.errors import CheckpointError, UsageError
 
 TEACHER: Final = "teacher"
@@ -77,7 +77,7 @@ def load_teacher(path: Path, net: Policy) -> Policy:
     teacher = load_checkpoint(folder, copy.deepcopy(net)).net
     theirs = teacher.obs_space, teacher.action_space
     if found := differences(theirs, (net.obs_space, net.action_space)):
-        raise CheckpointError(f"{folder} was trained for a different game: {listed(found)}")
+        raise CheckpointError(f"{folder} was trained for a different game: {briefly(found)}")
     return teacher.to(net.device)
 
 

@@ -36,9 +36,9 @@ from entity_env.core.spaces import (
     GlobalCategoricalActionSpace,
     ObsSpace,
     Spaces,
+    briefly,
     differences,
     entity_widths,
-    listed,
 )
 from entity_env.core.vec_obs import VecActionMask, VecSelectEntityActionMask
 from entity_env.errors import CheckpointError, SchemaError, UsageError
@@ -152,7 +152,7 @@ class FeatureAdaptor:
     def __init__(self, agent: Spaces, game: Spaces) -> None:
         if found := unadaptable(agent, game):
             raise CheckpointError(
-                f"the checkpoint cannot be adapted to the game: {listed(found)}. Features and "
+                f"the checkpoint cannot be adapted to the game: {briefly(found)}. Features and "
                 "entities that the agent does not know are left out, but the game must have all "
                 "that the agent was trained on"
             )

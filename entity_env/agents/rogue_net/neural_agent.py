@@ -38,7 +38,7 @@ from entity_env.core.observation import (
     SelectEntityAction,
 )
 from entity_env.core.ragged import Floats
-from entity_env.core.spaces import ActionName, ObsSpace, Spaces, differences, listed
+from entity_env.core.spaces import ActionName, ObsSpace, Spaces, briefly, differences
 from entity_env.core.vec_obs import VecActions, VecObs, VecSelectEntityActionMask
 from entity_env.errors import CheckpointError, ProtocolError, UsageError
 
@@ -394,7 +394,7 @@ class TrainedAgent(PolicyAgent):
         (obs_space, actions), (game_obs, game_actions) = self._spaces, game
         if not (obs_space.entities.keys() & game_obs.entities or actions.keys() & game_actions):
             found = [f"it has {_parts(self._spaces)}; the game has {_parts(game)}"]
-        return f"the checkpoint was trained for a different game: {listed(found)}. {mend}"
+        return f"the checkpoint was trained for a different game: {briefly(found)}. {mend}"
 
     def _retraining(self, game: Spaces) -> str:
         if untransferable(self._spaces, game):

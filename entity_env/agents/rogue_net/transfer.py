@@ -51,9 +51,9 @@ from entity_env.core.spaces import (
     EntityName,
     SelectEntityActionSpace,
     Spaces,
+    briefly,
     differences,
     entity_widths,
-    listed,
 )
 from entity_env.errors import CheckpointError
 
@@ -107,7 +107,7 @@ def require_transferable(old: Weights, spaces: Spaces, *, adapt: bool, where: st
         hint = rename_hint(theirs, spaces)
         renames = f"{hint[0].upper()}{hint[1:]}. " if hint else ""
         raise CheckpointError(
-            f"{where} was trained for a different game: {listed(found)}. {renames}Add --adapt "
+            f"{where} was trained for a different game: {briefly(found)}. {renames}Add --adapt "
             "(in Python adapt=True): parts in both games are kept, and only new parts start "
             "untrained"
         )

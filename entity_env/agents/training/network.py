@@ -12,7 +12,14 @@ from torch import nn
 from entity_env.agents.rogue_net.config import NetConfig
 from entity_env.agents.rogue_net.torch_net.mlp import make_policy
 from entity_env.agents.rogue_net.torch_net.policy import Policy
-from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace, Spaces, differences, listed
+from entity_env.core.spaces import (
+    ActionName,
+    ActionSpace,
+    ObsSpace,
+    Spaces,
+    briefly,
+    differences,
+)
 from entity_env.errors import UsageError, shown
 
 MakePolicy: TypeAlias = Callable[[ObsSpace, Mapping[ActionName, ActionSpace]], Policy]
@@ -43,7 +50,7 @@ def _checked(net: object, spaces: Spaces) -> Policy:
             "the class from entity_env.agents.ppo.Policy"
         )
     if found := differences((net.obs_space, net.action_space), spaces):
-        raise UsageError(f"the policy was made for other spaces: {listed(found)}")
+        raise UsageError(f"the policy was made for other spaces: {briefly(found)}")
     return net
 
 

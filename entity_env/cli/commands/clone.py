@@ -39,7 +39,7 @@ from entity_env.cli.options import (
     require_writable,
     step_limit,
 )
-from entity_env.core.spaces import differences, listed
+from entity_env.core.spaces import briefly, differences
 from entity_env.errors import UsageError
 from entity_env.interrupts import INTERRUPTED
 from entity_env.replay.dataset import dataset_of, replay_files
@@ -111,7 +111,7 @@ class DecisionSource:
             own, names = (game.obs_space(), game.action_space()), {"expected_name": str(path)}
             if found := differences(dataset.spaces, own, **names):
                 raise UsageError(
-                    f"{path} was recorded with a different game than {game.name}: {listed(found)}"
+                    f"{path} was recorded with a different game than {game.name}: {briefly(found)}"
                 )
             for line in _differences(path, dataset, game):
                 echo(line, err=True)

@@ -3,6 +3,7 @@
 import contextlib
 import contextvars
 import gc
+import sys
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from entity_env.agents.channels.channel import (
 )
 from entity_env.agents.channels.game_runner import make_channel
 from entity_env.agents.channels.thread_channel import ThreadChannel
+from entity_env.errors import MissingExtraError
 
 TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
 
@@ -354,3 +356,12 @@ def test_a_game_may_be_driven_by_one_game_after_another(start: Start) -> None:
         assert outer.channel.is_finished
     inner.channel.resume()
     assert inner.notes == ["one", "two", "end"]
+
+
+def test_without_greenlet_its_transport_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "greenlet", None)
+    monkeypatch.delitem(sys.modules, "entity_env.agents.channels.greenlet_channel")
+    with pytest.raises(MissingExtraError, match=r"'greenlet', .* not installed: pip install green"):
+        make_channel("greenlet", lambda: None, "the game")

@@ -193,7 +193,8 @@ def test_random_play_is_a_dashed_line_where_it_compares(tmp_path: Path) -> None:
 def test_groups_have_different_names(tmp_path: Path) -> None:
     for gamma in (0.9, 0.99):
         for seed in (1, 2):
-            make(tmp_path / f"{gamma}-{seed}", [1, 2], seed=seed, gamma=gamma)
+            about: dict[str, object] = {"settings": {f"vf_coef_{i}": 9 for i in range(5)}}
+            make(tmp_path / f"{gamma}-{seed}", [1, 2], seed=seed, gamma=gamma, about=about)
     many = {f"vf_coef_{i}": i for i in range(5)}
     make(tmp_path / "many", [1, 2], about={"settings": many})
     titles = [group.title for group in run_groups(runs_of(tmp_path))]

@@ -93,6 +93,10 @@ class ByHand:
         self._final: list[tuple[int, int, Row]] = []
         self._episodes: list[Episode] = []
 
+    @property
+    def is_over(self) -> list[bool]:
+        return [env.view().is_done(0) for env in self._envs]
+
     def reset(self, seed: int | None = None) -> Batch:
         return self.reset_envs([True] * len(self._envs), seed)
 

@@ -43,7 +43,13 @@ from entity_env.agents.rogue_net.transfer import (
     transfer,
 )
 from entity_env.agents.rogue_net.weights import Weights
-from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace, differences, listed
+from entity_env.core.spaces import (
+    ActionName,
+    ActionSpace,
+    ObsSpace,
+    briefly,
+    differences,
+)
 from entity_env.errors import CheckpointError, MissingExtraError, SchemaError
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -228,7 +234,7 @@ class _OwnStart:
         theirs = self.header.obs_space, self.header.action_space
         if differing := differences(theirs, (obs_space, action_space)):
             raise CheckpointError(
-                f"{self.found} was trained for a different game: {listed(differing)}. A network "
+                f"{self.found} was trained for a different game: {briefly(differing)}. A network "
                 "of a class of your own cannot be adapted"
             )
         tensors = _tensors(self.content, self.found / MODEL)
