@@ -159,11 +159,14 @@ _CLOCKS: Final = {
 """Compiled functions that read the clock or the system's entropy, by module or class."""
 
 
+_READERS: Final = ("datetime", "_pydatetime", "random", "secrets", "uuid")
+"""Modules of the standard library whose functions return what they read."""
+
+
 class ClockWatch:
     """Finds calls in which a game reads the clock, `os.urandom`, `uuid` or `secrets`.
 
-    Calls count if the function that makes them, apart from the standard library, is in the folder
-    of the game.
+    Calls count if a function in the folder of the game makes them, also through one of `_READERS`.
     """
 
     def __init__(self, game: Game) -> None:
@@ -195,9 +198,10 @@ class ClockWatch:
         caller: FrameType | None = frame
         inner = ""
         while caller is not None and caller.f_code.co_filename.startswith(_STANDARD):
-            if "site-packages" in caller.f_code.co_filename:
+            module = Path(caller.f_code.co_filename).stem
+            if module not in _READERS:  # such as asyncio, which waits
                 return
-            inner = f"{Path(caller.f_code.co_filename).stem}.{caller.f_code.co_name}"
+            inner = f"{module}.{caller.f_code.co_name}"
             caller = caller.f_back
         if caller is not None and str(Path(caller.f_code.co_filename).parent) == self._folder:
             if inner.startswith("random."):

@@ -98,7 +98,8 @@ class _Copy:
         """Raises `GameExit` in the copy where it waits."""
         with self._playing("play, closed while it was suspended,", lambda error: _LEAVE):
             self._runner.close()
-        if self._runner.num_swallowed:
+        # The agents of concurrent tasks each leave once.
+        if self._runner.num_swallowed > self._plan.game.num_agents:
             self._plan.violations.place = ""
             self._plan.violations.extend([LikelyMistake(_CAUGHT)])
 

@@ -164,7 +164,7 @@ def test_a_replay_plays_the_same_again() -> None:
     game = against(tic_tac_toe, DrawingBot)
     replay = record(game, *[RandomAgent(i) for i in range(2)], seed=4)
     assert replay.verify(game) is None
-    assert replay.is_whole is False  # only the learner's moves
+    assert replay.is_whole  # only the learner takes part
     with pytest.raises(ReplayError, match="tic_tac_toe_against_DrawingBot"):
         replay.verify()
 

@@ -172,7 +172,8 @@ class TrainingRun:
         """Settings of game and trainer by name (`net.d_model`) except the seed, and `num_envs`."""
         game, config = self.about.get("settings"), self.about.get("config")
         found = dict(_flat(game if isinstance(game, dict) else {}))
-        found |= {"num_envs": _setting(self.about.get("num_envs"))}
+        if (num_envs := self.about.get("num_envs")) is not None:
+            found |= {"num_envs": _setting(num_envs)}
         found |= dict(_flat(_with_schedules(config) if isinstance(config, dict) else {}))
         return {name: value for name, value in found.items() if name != "seed"}
 
