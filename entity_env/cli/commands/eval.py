@@ -178,7 +178,7 @@ class Evaluate:
         return step_limit(self.max_steps)
 
     def _notes(self, played: Sequence[PlayedEpisode]) -> Iterator[str]:
-        """What ended episodes other than the game."""
+        """Reasons other than the game for which episodes ended."""
         num_cut = sum(each.is_cut and each.failure is None for each in played)
         if num_cut:
             yield cut_words(num_cut, len(played), self._limit)
