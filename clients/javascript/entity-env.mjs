@@ -975,7 +975,7 @@ class NetworkAgent {
   async act(obs, ...actions) {
     const { _schema: schema, _row: row } = this;
     if (this._state.length && !this._isForGame) {
-      throw new Error(`${schema.where}an agent with memory must know to which game an observation belongs: make an agent for each game, agent.forGame(), and call its act and gameOver`);
+      throw new Error(`${schema.where}an agent with memory needs to know the game of each observation, which act does not name: make one agent per game, agent.forGame(), and call its act and gameOver`);
     }
     schema.read(row, obs, actions);
     this.score = obs.score;

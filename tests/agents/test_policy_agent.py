@@ -24,7 +24,7 @@ from entity_env import (
 )
 from entity_env.agents import Agent, PolicyAgent, RunLimits
 from entity_env.vec import VecEnv
-from tests.agents.rogue_net.test_memory import SIGNS, TURN, Sign, make_agents
+from tests.agents.rogue_net.test_memory import SIGNS, Sign, Turn, make_agents
 from tests.helpers.strategies import (
     CALL,
     EAT,
@@ -175,7 +175,7 @@ def in_rooms(players: Sequence[Agent], seeds: Sequence[int]) -> list[list[object
     for step in range(6):
         for player, rng, mine in zip(players, rngs, answers, strict=True):
             obs = Obs(float(step)).entities([Sign(rng.uniform(-2, 2))])
-            mine.append(player.act(obs, TURN))
+            mine.append(player.act(obs, Turn))
     for player in players:
         player.game_over(Obs(0.0))
     return answers
@@ -195,9 +195,9 @@ def test_rooms_with_agents_for_each_game_are_kept_apart(kind: int) -> None:
 def test_a_direct_call_of_an_agent_with_memory_must_say_which_game_it_is(kind: int) -> None:
     agent = make_agents()[kind]
     with pytest.raises(ProtocolError, match=r"agent with memory .* player = agent.for_game\(\)"):
-        agent.act(Obs(0.0).entities([Sign(1.0)]), TURN)
+        agent.act(Obs(0.0).entities([Sign(1.0)]), Turn)
     with pytest.raises(ProtocolError, match="agent with memory"):
-        agent.act_async(Obs(0.0).entities([Sign(1.0)]), TURN)
+        agent.act_async(Obs(0.0).entities([Sign(1.0)]), Turn)
 
 
 def test_one_agent_with_memory_plays_in_several_threads() -> None:

@@ -480,11 +480,9 @@ def test_a_step_timeout_that_makes_no_sense(seconds: str) -> None:
         assert "--step-timeout" in result.stderr
 
 
-def test_no_restart_where_games_are_played_one_by_one() -> None:
-    for words in (("--episodes=1",), ("--agents=random,bot",)):
-        result = run("eval", "tic_tac_toe", *words, "--on-error=restart")
-        assert result.exit_code == 2
-        assert "--on-error restart is for one agent" in result.stderr
+def test_restart_where_games_are_played_one_by_one() -> None:
+    for words in (("--episodes=1",), ("--agents=random,random", "--games=2")):
+        assert run("eval", "tic_tac_toe", *words, "--on-error=restart").exit_code == 0
 
 
 def test_a_violation_of_the_contract_is_shown_where_the_game_breaks_it(tmp_path: Path) -> None:

@@ -241,9 +241,9 @@ class TrainedAgent(PolicyAgent):
     def act(self, obs: Obs, /, *actions: Any) -> Any:  # noqa: ANN401 - the overloads of Agent say more
         if self._width and not self._is_seated:
             raise ProtocolError(
-                "an agent with memory must know to which game an observation belongs, and a plain "
-                "act does not say it: make an agent for each game, player = agent.for_game(), and "
-                "call player.act and player.game_over; Game.run does this itself"
+                "an agent with memory needs to know the game of each observation, and act does not "
+                "name it: make one agent per game, player = agent.for_game(), and call player.act "
+                "and player.game_over; Game.run does this itself"
             )
         return super().act(obs, *actions)
 

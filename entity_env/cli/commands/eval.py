@@ -25,6 +25,7 @@ from entity_env.cli.display.match_tables import (
     failure_lines,
     failures_json,
     match_json,
+    match_lines,
     match_table,
 )
 from entity_env.cli.game_errors import game_errors
@@ -176,7 +177,7 @@ class Evaluate:
         return step_limit(self.max_steps)
 
     def _notes(self, played: Sequence[PlayedEpisode]) -> Iterator[str]:
-        """What ended episodes other than the game."""
+        """Reasons other than the game for which episodes ended."""
         num_cut = sum(each.is_cut and each.failure is None for each in played)
         if num_cut:
             yield cut_words(num_cut, len(played), self._limit)
@@ -212,8 +213,9 @@ class Evaluate:
         match = Match(tuple(entrants), tuple(played))
         _report(match_json(match), match_table(match), self.as_json)
         num_cut = sum(each.is_cut for each in played)
-        if num_cut:
-            echo(cut_words(num_cut, len(played), self._limit), err=self.as_json)
+        cut = [cut_words(num_cut, len(played), self._limit)] if num_cut else []
+        for line in (*match_lines(match), *cut):
+            echo(line, err=self.as_json)
         _end(is_whole, len(played), total, "games")
 
     def _spread(

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from entity_env.agents.ratings import Match, Standing
 from entity_env.authoring.local_run import HANGS, AgentFailure
@@ -20,7 +19,7 @@ _GAP: Final = 3
 
 def match_table(match: Match[Any]) -> RenderableType:
     """Ratings and win rates, best first, and win rates by seat; for more than two agents also the
-    win rate per pair. Lines name the agents that failed."""
+    win rate per pair."""
     rows, short = match.table(), distinct_ends(match.names)
     has_failed = any(row.num_failed for row in rows)
     columns = ["Elo", "win rate", "95 %", "mean score", "games", *["failed"] * has_failed]
@@ -38,12 +37,17 @@ def match_table(match: Match[Any]) -> RenderableType:
     parts: list[RenderableType] = [table, "", _by_seat(match, rows, short)]
     if len(rows) > 2:
         parts += ["", _duels(match, rows, short)]
-    lines = [
-        f"{short[row.name]} lost {line}"
-        for row in rows
-        for line in failure_lines(match.failures(row.name))
+    return Group(*parts)
+
+
+def match_lines(match: Match[Any]) -> list[str]:
+    """Agents that failed, with reason and place; apart from the tables, which wrap them."""
+    short = distinct_ends(match.names)
+    return [
+        f"{short[name]} lost {line}"
+        for name in match.names
+        for line in failure_lines(match.failures(name))
     ]
-    return Group(*parts, *([""] if lines else []), *map(Text, lines))
 
 
 def _by_seat(match: Match[Any], rows: Sequence[Standing], short: Mapping[str, str]) -> Table:

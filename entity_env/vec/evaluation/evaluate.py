@@ -98,7 +98,7 @@ def evaluate(
     failures: str | Path | None = None,
     on_episode: OnEpisode = lambda played: None,
 ) -> list[AgentScores]:
-    """Plays episodes to measure agents; `entity-env eval` does the same.
+    """Plays episodes to measure agents, as `entity-env eval` does.
 
     With the same seed, all agents play the same episodes, which never occur in training. One agent
     that decides for batches (random or trained) plays many copies of the game at once.

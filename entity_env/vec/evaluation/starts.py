@@ -58,7 +58,7 @@ def play_starts(
             ended.setdefault(episode.env_id, []).append(episode)
         # An environment that restarted after a failure is not over, but its agents were done.
         is_ended = vec.is_over | is_done.all(axis=1)
-        is_long: Flags = (is_ready & (lengths >= (max_length or np.inf))).any(axis=1)
+        is_long: Flags = np.any(is_ready & np.greater_equal(lengths, max_length or np.inf), axis=1)
         is_cut = ~is_ended & (is_long | (is_late := is_over()))
         again = is_ended | is_cut
         for env_id in np.flatnonzero(again).tolist():

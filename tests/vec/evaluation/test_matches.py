@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -38,7 +38,7 @@ class Hanging(ScriptedAgent):
             time.sleep(0.01)
 
 
-AGENTS = {"first": First, "raising": Raising, "hanging": Hanging}
+AGENTS: dict[str, Callable[[], Agent]] = {"first": First, "raising": Raising, "hanging": Hanging}
 
 
 def make(name: str, seed: int) -> Agent:
