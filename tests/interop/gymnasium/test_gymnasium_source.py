@@ -34,8 +34,7 @@ from entity_env.games import cherry_pick
 from entity_env.games.classic import CartPole, Pendulum
 from entity_env.interop.gymnasium import BatchVectorEnv, GymnasiumVecEnv, make_vector_env
 from entity_env.interop.gymnasium.actions import ActionConverter
-from entity_env.interop.gymnasium.from_gymnasium import AllowedActions
-from entity_env.interop.gymnasium.masks import MaskReader
+from entity_env.interop.gymnasium.masks import AllowedActions, MaskReader
 from entity_env.interop.gymnasium.spaces import ObsConverter, feature_names
 from entity_env.vec import BatchSeed
 from entity_env.vec.batch_env.vec_env import BatchVecEnv
