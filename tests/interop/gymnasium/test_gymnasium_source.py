@@ -136,7 +136,8 @@ def assert_same_rows(first: VecObs, second: VecObs) -> None:
     )
     np.testing.assert_array_equal(first.reward, second.reward)
     np.testing.assert_array_equal(first.terminated, second.terminated)
-    np.testing.assert_array_equal(first.truncated, second.truncated)
+    # A batch may set both flags; an imported episode has one.
+    np.testing.assert_array_equal(first.truncated & ~first.terminated, second.truncated)
 
 
 @each_mode
