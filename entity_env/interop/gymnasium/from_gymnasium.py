@@ -33,14 +33,7 @@ from entity_env.core.vec_obs import (
 from entity_env.errors import ProtocolError, SchemaError, UsageError
 from entity_env.interop.gymnasium.actions import ActionConverter
 from entity_env.interop.gymnasium.game import WithRegistry
-from entity_env.interop.gymnasium.masks import (
-    IN_INFO,
-    IN_OBS,
-    MASK,
-    MaskPart,
-    MaskReader,
-    masks_of,
-)
+from entity_env.interop.gymnasium.masks import AllowedActions, MaskPart, MaskReader
 from entity_env.interop.gymnasium.spaces import (
     EntityParts,
     FeatureNames,
@@ -70,102 +63,6 @@ from entity_env.vec.vec_env import VecEnv
 AnyVectorEnv: TypeAlias = VectorEnv[Any, Any, Any]
 Rows: TypeAlias = NDArray[np.bool_]
 Entities: TypeAlias = dict[EntityName, RaggedArray[np.float32]]
-
-
-class AllowedActions:
-    """Legal choices of every environment, from its latest masks.
-
-    Args:
-        by_method: returns one mask per environment; None = there is no such method.
-    """
-
-    def __init__(
-        self,
-        num_envs: int,
-        reader: MaskReader,
-        where: str,
-        by_method: Callable[[], object] | None = None,
-    ) -> None:
-        self._allowed = np.ones((num_envs, reader.num_flags), dtype=np.bool_)
-        self._reader = reader
-        self._where = where
-        self._by_method = by_method
-        self._has_masks = False
-
-    def place_of(self, action: ActionName) -> slice:
-        """Place of an action in the flags."""
-        return self._reader.places[action]
-
-    def read(
-        self, info: Mapping[str, Any], in_obs: object = None, rows: Rows | None = None
-    ) -> None:
-        """Replaces the masks of environments that were stepped or reset.
-
-        An environment without a mask allows everything.
-
-        Args:
-            in_obs: the masks in the observations; None = there are none.
-            rows: `(num_envs,)` bool, these environments; None = all.
-
-        Raises:
-            SchemaError: a mask that does not fit the action space.
-        """
-        rows = np.ones(len(self._allowed), dtype=np.bool_) if rows is None else rows
-        allowed = self._combined({**masks_of(info, self._by_method), IN_OBS: in_obs}, info, rows)
-        if allowed is None:
-            self._allowed[rows] = True
-        else:
-            self._allowed[rows] = allowed[rows]
-            self._has_masks = True
-
-    def of(self, ready: Rows) -> Rows | None:
-        """Choices allowed in `ready` environments, `(num_ready, num_flags)`; None = all.
-
-        Raises:
-            SchemaError: a mask allows nothing.
-        """
-        if not self._has_masks:
-            return None
-        allowed, env_ids = self._allowed[ready], np.flatnonzero(ready)
-        if self._reader.has_blanks:
-            return self._reader.allow_blank(allowed)
-        self._reader.require_choice(
-            allowed, lambda i: f"{self._where}: the mask of env {env_ids[i]}"
-        )
-        return allowed
-
-    def of_last(
-        self, truncated: Rows, finals: tuple[Mapping[str, Any], object] | None
-    ) -> Rows | None:
-        """Choices allowed by the last observations of truncated episodes,
-        `(num_truncated, num_flags)`; None = all.
-
-        Args:
-            truncated: `(num_envs,)` bool.
-            finals: infos, and masks in the observations, of environments that reset themselves;
-                None = use the last masks read.
-        """
-        if finals is None:
-            allowed = self._allowed if self._has_masks else None
-        else:
-            info, in_obs = finals
-            masks = {**masks_of(info, None), IN_OBS: in_obs}
-            allowed = self._combined(masks, info, truncated)
-        if allowed is None:
-            return np.ones_like(self._allowed[truncated]) if self._has_masks else None
-        return self._reader.allow_blank(allowed[truncated])
-
-    def _combined(
-        self, masks: Mapping[str, object], info: Mapping[str, Any], rows: Rows
-    ) -> Rows | None:
-        """`(num_envs, num_flags)`: what all masks allow, by their places; None without a mask."""
-        found = []
-        for where, given in masks.items():
-            if given is not None:
-                there = rows & info.get(f"_{MASK}", True) if where == IN_INFO else rows
-                flags, has_mask = self._reader.read_batch(given, there, f"{self._where}: {where}")
-                found += [flags] * bool(has_mask.any())
-        return np.logical_and.reduce(found) if found else None
 
 
 _WITH_SEEDS: Final = (SyncVectorEnv, AsyncVectorEnv, VectorEnvBase)
@@ -570,7 +467,7 @@ class GymnasiumBatch(ArrayBatch):
 
 
 def _numbers(
-    info: Mapping[str, Any], rows: NDArray[np.bool_]
+    info: Mapping[Any, Any], rows: NDArray[np.bool_]
 ) -> Iterator[tuple[str, NDArray[np.float64], NDArray[np.bool_]]]:
     """Numbers of an info, one per environment: metric name, values, and which values count."""
     for name, values in info.items():

@@ -29,7 +29,13 @@ from entity_env.core.spaces import (
 )
 from entity_env.errors import EntityEnvError, UsageError
 from entity_env.interop.gymnasium.actions import ActionConverter
-from entity_env.interop.gymnasium.masks import IN_OBS, MaskPart, MaskReader, mask_method, masks_of
+from entity_env.interop.gymnasium.masks import (
+    IN_OBS,
+    MaskPart,
+    MaskReader,
+    mask_method,
+    outer_masks,
+)
 from entity_env.interop.gymnasium.spaces import (
     AnySpace,
     EntityParts,
@@ -221,7 +227,7 @@ class AgentSpaces:
         """Converts an observation of the environment, and its masks.
 
         Args:
-            masks: by their places, see `masks_of`; the observation may contain another one.
+            masks: by their places, see `outer_masks`; the observation may contain another one.
             may_block: accept a mask that allows nothing, at the end of an episode.
 
         Raises:
@@ -337,7 +343,7 @@ class _GymnasiumLoop(ImportedLoop):
         obs, info = checked_reset(call_reset(env.reset, env, call, seed=env_seed(seed)), call)
         call = f"{self.name}: env.step"
         while True:
-            shown = own.show(obs, score, masks_of(info, method))
+            shown = own.show(obs, score, outer_masks(info, method))
             shown.metrics = metrics
             answer = agent.act(shown, *own.kinds)
             if answer is None:
@@ -346,7 +352,7 @@ class _GymnasiumLoop(ImportedLoop):
             obs, reward, terminated, truncated, info = step
             score, metrics = score + reward, metrics_of(info) or None
             if terminated or truncated:
-                masks = {} if terminated else masks_of(info, method)
+                masks = {} if terminated else outer_masks(info, method)
                 shown = own.show_last(obs, score, masks, truncated=not terminated)
                 shown.metrics = metrics
                 agent.game_over(shown, truncated=not terminated)

@@ -240,7 +240,7 @@ def joined(prefix: str, index: tuple[Any, ...]) -> str:
 def _one_hots(
     numbers: NDArray[Any], starts: NDArray[Any], counts: NDArray[Any], path: str
 ) -> NDArray[np.float32]:
-    """One-hots of `(num_rows, num_choices)` integers; SchemaError for one that is no choice."""
+    """One-hots of `(num_rows, num_choices)` integers; SchemaError for one outside of its space."""
     chosen = numbers - starts
     outside = np.argwhere((chosen < 0) | (chosen >= counts) | (chosen != np.floor(chosen)))
     if len(outside):

@@ -17,7 +17,7 @@ from entity_env.interop.gymnasium.masks import (
     METHOD,
     MaskReader,
     mask_method,
-    masks_of,
+    outer_masks,
 )
 from entity_env.interop.gymnasium.spaces import fitted, leaves, value_of
 from entity_env.interop.results import (
@@ -79,7 +79,7 @@ class _CheckedCalls:
         read = {name: numbers.get(f"{INFO}{name}", value) for name, value in info.items()}
         read.pop(MASK, None)
         try:
-            masks = {} if terminated else masks_of(info, self._method)
+            masks = {} if terminated else outer_masks(info, self._method)
             flags = self._masks.read_all(masks, may_block=truncated)
             fitting = self._fitted(obs)
         except SchemaError as error:
@@ -114,7 +114,8 @@ def check_sub_envs(env: VectorEnv[Any, Any, Any], first_env: int) -> Callable[[]
             name = type(each.unwrapped).__name__ if each.spec is None else each.spec.id
             calls = _CheckedCalls(each, f"{name} (env {i})")
             # Not a wrapper: `env.envs` still holds the environments that the caller knows.
-            each.reset, each.step = calls.reset, calls.step
+            for method in ("reset", "step"):
+                setattr(each, method, getattr(calls, method))
         return None
     if not isinstance(inner, AsyncVectorEnv):
         return mask_method(inner)

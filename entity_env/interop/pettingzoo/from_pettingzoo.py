@@ -21,7 +21,7 @@ from entity_env.interop.gymnasium.game import (
     SharedEnv,
     env_seed,
 )
-from entity_env.interop.gymnasium.masks import masks_of
+from entity_env.interop.gymnasium.masks import outer_masks
 from entity_env.interop.gymnasium.spaces import AnySpace, EntityParts, FeatureNames
 from entity_env.interop.results import (
     RESET,
@@ -114,7 +114,7 @@ class _Player:
         """The observation for an action."""
         # Rewards before the first action count as rewards of this action.
         score = self.score if self._has_acted else 0.0
-        shown = self._spaces.show(obs, score, masks_of(info, None))
+        shown = self._spaces.show(obs, score, outer_masks(info, None))
         if self._has_acted:
             shown.metrics = metrics_of(info)
         self._has_acted = True
@@ -124,7 +124,7 @@ class _Player:
         self.is_over = True
         shown: Obs = ImportedObs(self.score)
         if obs is not None:
-            masks = masks_of(info, None)
+            masks = outer_masks(info, None)
             shown = self._spaces.show_last(obs, self.score, masks, truncated=truncated)
         shown.metrics = metrics_of(info)
         self.agent.game_over(shown, truncated=truncated)

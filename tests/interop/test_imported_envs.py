@@ -21,7 +21,7 @@ from entity_env.interop.gymnasium import GameEnv, GymnasiumVecEnv, from_gymnasiu
 from entity_env.interop.pettingzoo import GameAECEnv, from_pettingzoo
 from entity_env.replay import Replay, record
 from entity_env.vec import Autoreset, VecEnv
-from tests.contract.odd_envs import (
+from tests.interop.odd_envs import (
     ODD,
     SEATS,
     Allowed,
@@ -277,7 +277,7 @@ def test_every_seat_of_copies_ends_like_in_a_plain_loop(
         for _ in range(60):
             episodes += obs.episodes
             earned += obs.reward
-            waiting = obs.is_ready.reshape(2, -1).any(axis=1)
+            waiting = np.array([obs.is_ready[: len(SEATS)].any(), obs.is_ready[len(SEATS) :].any()])
             if autoreset == "disabled" and not waiting.all():
                 for row in np.flatnonzero(~waiting.repeat(len(SEATS))).tolist():
                     env_id, agent_id = divmod(row, len(SEATS))

@@ -277,7 +277,7 @@ class WholeRewards(OddEnv):
 class Infos(OddEnv):
     """Numbers of several types in infos, some only at times."""
 
-    def info(self) -> dict[str, Any]:
+    def info(self) -> dict[Any, Any]:
         ratio = 1 if self.number % 2 else np.array(0.25 * self.time)
         found = {"found": self.time} if self.time % 2 else {}
         return {
@@ -332,7 +332,7 @@ class Alone(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # untyped
     metadata: ClassVar[dict[str, Any]] = {"name": "alone"}
 
     def __init__(self, make: Callable[[], Any]) -> None:
-        self.env = make()
+        self.env: gymnasium.Env[Any, Any] = make()
         self.possible_agents = ["me"]
         self.agents: list[str] = []
         self.render_mode = None
