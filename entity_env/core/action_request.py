@@ -444,7 +444,8 @@ def require_in_bounds(
     # Also allow each bound as a float32, since rounding can move a clipped value past the bound.
     low = list(map(min, space.low, array("f", space.low)))
     high = list(map(max, space.high, array("f", space.high)))
-    if is_array(values) and values.dtype.kind in "iuf" and ((values >= low) & (values <= high)).all():
+    is_numeric = is_array(values) and values.dtype.kind in "iuf"
+    if is_numeric and np.all((values >= low) & (values <= high)):
         return
     for actor, row in enumerate(values):
         for i, value in enumerate(row):
