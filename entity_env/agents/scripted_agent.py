@@ -260,7 +260,7 @@ def _numbers(kind: Continuous, count: int, answer: object) -> list[Any]:
     return [array("f", row).tolist() for row in rows]
 
 
-def _leaves(answer: Any) -> Iterator[object]:  # noqa: ANN401 - whatever a bot gave
+def _leaves(answer: Any) -> Iterator[Any]:  # noqa: ANN401 - whatever a bot gave
     """The values in an array, or in lists of lists, in order."""
     if is_array(answer):
         yield from answer.reshape(-1).tolist()

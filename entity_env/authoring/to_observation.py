@@ -214,7 +214,7 @@ def _checked(
     mask: BoolMask, shape: tuple[int, int], action: ActionName, *, plain: bool
 ) -> BoolMask:
     """A mask of bools; lists if `plain`."""
-    read: Callable[..., Any] = mask_rows if plain else nested_mask
+    read: Callable[..., BoolMask] = mask_rows if plain else nested_mask
     return read(mask, shape, action)
 
 

@@ -444,7 +444,7 @@ def require_in_bounds(
     # Also allow each bound as a float32, since rounding can move a clipped value past the bound.
     low = list(map(min, space.low, array("f", space.low)))
     high = list(map(max, space.high, array("f", space.high)))
-    if is_array(values) and values.dtype.kind in "iuf" and ((values >= low) & (values <= high)).all():
+    if is_array(values) and values.dtype.kind in "iuf" and _is_inside(values, low, high):
         return
     for actor, row in enumerate(values):
         for i, value in enumerate(row):
@@ -455,6 +455,10 @@ def require_in_bounds(
                     f"action {name!r}: actor {actor} chose {float(value)} for {space.labels[i]!r}, "
                     f"expected {space.low[i]} to {space.high[i]}"
                 )
+
+
+def _is_inside(values: NDArray[Any], low: Sequence[float], high: Sequence[float]) -> bool:
+    return bool(((values >= low) & (values <= high)).all())
 
 
 def _question(

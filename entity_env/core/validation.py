@@ -90,7 +90,7 @@ def as_mask(
                 return allowed
     listed = mask.tolist() if is_array(mask) else mask
     _list_rows(listed, shape, action, may_block=may_block, is_global=is_global)  # raises
-    raise SchemaError(f"{_must_hold_bools(action)}an array of {array.dtype}")
+    raise SchemaError(f"{_must_hold_bools(action)}an array of {np.asarray(mask).dtype}")
 
 
 def _list_rows(

@@ -30,8 +30,8 @@ _LONGEST_S: Final = 30.0
 _FIXES: Final = {
     "package": "a page has no package {name}: use a Pyodide folder that contains it, or let the "
     "game work without it",
-    "numpy": "a page has no package {name}: use --pyodide cdn, or a Pyodide folder that contains it "
-    "(make pyodide), or let the game work without it",
+    "numpy": "a page has no package {name}: use --pyodide cdn, or a Pyodide folder that contains "
+    "it (make pyodide), or let the game work without it",
     "python": "Python in a page has no module {name}: let the game work without it",
     "outside": "the module {name} is not in the game's folder {folder}: move it there",
     "compiled": "a page cannot load the compiled module {name}: use its Python source",

@@ -144,9 +144,9 @@ class Look:
             own `__str__`.
         moves: how far choices move their actor, by action and label, in the coordinates of the
             game. `find_look` adds those of Enums whose values are pairs of numbers.
-        hero: what a choice that names a direction moves if nobody in particular acts: a type, or
-            `Thing.what.is_HERO`, the entity of a type whose feature is not 0. Default: the first
-            type on the board, if it has one entity there.
+        hero: what a global choice that names a direction moves: a type, or `Thing.what.is_HERO`,
+            the entity of a type whose feature is not 0. Default: the first type on the board, if it
+            has one entity there.
         global_name: name of the global features; `find_look` takes it from the game.
         is_open: all agents may know each other's observations and actions, as in a board game: then
             every observation is drawn, and `agent_id` names its agent. Otherwise those of one agent

@@ -35,7 +35,7 @@ class SeenEntity:
         is_visible: False if hidden from the policy.
         index: position among all entities, in the order of the space; -1 for the global features.
         ends: the two entities of a relation; empty for an entity.
-        shape: of a picture, as in `Entity`; None = the features are no pixels.
+        shape: of a picture, as in `Entity`; None = not a picture.
     """
 
     id: EntityID

@@ -99,11 +99,12 @@ def test_rows_of_masks_are_those_of_arrays(
     """Also without numpy, and with the same errors."""
     found: list[object] = []
     is_plain = not has_arrays(mask)
-    for read, modules in (
+    ways: list[tuple[Any, Any]] = [
         (nested_mask, sys.modules),
         (mask_rows, sys.modules),
         *([(mask_rows, {})] if is_plain else []),
-    ):
+    ]
+    for read, modules in ways:
         try:
             with patch.object(sys, "modules", modules):
                 rows = read(mask, shape, "move", may_block=may_block, is_global=is_global)

@@ -156,7 +156,7 @@ def test_a_package_with_odd_names_is_played_by_people_bots_and_its_own_agents(
 def test_decisions_in_parts_with_every_mask_are_played_without_numpy(
     tmp_path: Path, profile: Path
 ) -> None:
-    shutil.copy(ROOT / "tests" / "contract" / "plain_games.py", tmp_path / "plain.py")
+    shutil.copy(ROOT / "tests" / "games" / "plain_games.py", tmp_path / "plain.py")
     page = (ROOT / "docs" / "how-to" / "questions.md").read_text()
     (tmp_path / "convoy.py").write_text(page[page.index("# convoy.py") :].partition("```")[0])
     for name in ("plain", "convoy"):

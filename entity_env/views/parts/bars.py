@@ -56,7 +56,7 @@ class Bar:
 
 
 def share_text(share: float | None, is_allowed: bool) -> str:
-    """See `Bar.share_text`. `player.js` says the same."""
+    """See `Bar.share_text`; also in `player.js`."""
     if not is_allowed:
         return NOT_ALLOWED
     return "" if share is None else f"{share:.0%}"

@@ -1,6 +1,6 @@
 """A game that imports no numpy, with every kind of action and mask; `play_all` plays it.
 
-    python -m tests.contract.plain_games
+    python -m tests.games.plain_games
 
 prints what happened as JSON, and fails if numpy was imported.
 """

@@ -9,7 +9,7 @@ import pytest
 from entity_env.page.live.players import RandomPlayer
 from entity_env.page.obstacles import find_obstacles
 from tests import ROOT
-from tests.contract.plain_games import PLAYERS, SEEDS, LastAllowed, plain, play_all
+from tests.games.plain_games import PLAYERS, SEEDS, LastAllowed, plain, play_all
 
 
 class ArrayPlayer(RandomPlayer):
@@ -25,7 +25,7 @@ ARRAYS = (ArrayPlayer, lambda seed: ArrayBot())
 
 @pytest.fixture(scope="module")
 def without_numpy() -> object:
-    words = [sys.executable, "-m", "tests.contract.plain_games"]
+    words = [sys.executable, "-m", "tests.games.plain_games"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
