@@ -20,8 +20,8 @@ from keyword import iskeyword
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias, TypeVar
 
-from entity_env.authoring.game_traceback import summary_of, text_of
-from entity_env.authoring.speedups import NO_NUMBER, pack_floats, reader_of
+from entity_env.authoring.game_traceback import GENERATED, require_mistake, summary_of, text_of
+from entity_env.authoring.speedups import FINITE, NO_NUMBER, pack_floats, reader_of
 from entity_env.core.validation import is_integer
 from entity_env.errors import SchemaError, shown
 from entity_env.lazy_imports import np
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from entity_env.authoring._speedups import Reader
 
+_ATTRIBUTE: Final = re.compile(r"\be((?:\.\w+|\[\d+\])+)")
+"""Of an entity, in the source of a feature."""
 HIDDEN: Final = {"entity_env": "hidden"}
 """`name: str = field(metadata=HIDDEN)` excludes a dataclass field from the features."""
 
@@ -189,8 +191,8 @@ class EntityType:
         The writer of a relation needs the places of the entities of both classes.
 
         It raises `SchemaError` for an instance of another class, and for unreadable fields (None
-        for a nested dataclass, a tuple that is too short). Values that are not numbers are found
-        later, by `pack_floats`.
+        for a nested dataclass, a tuple that is too short, a property that raises). Values that are
+        not numbers are found later, by `pack_floats`.
         """
         write = self._make_writer(numbers.extend, *places)
         if self.reader is None:
@@ -214,7 +216,7 @@ class EntityType:
             "            for e in entities:\n"
             "                if e.__class__ is not cls: wrong_class(e)\n"
             f"                extend(({', '.join(sources)},))\n"
-            "        except (AttributeError, LookupError, TypeError) as error:\n"
+            "        except Exception as error:\n"
             "            unreadable(e, error)\n"
             "    return write\n"
         )
@@ -224,7 +226,7 @@ class EntityType:
             "wrong_class": self._raise_wrong_class,
             "unreadable": self._raise_unreadable,
         }
-        exec(compile(code, f"<features of {self.name}>", "exec"), namespace)  # noqa: S102 - names come from dataclass fields
+        exec(compile(code, f"{GENERATED}{self.name}>", "exec"), namespace)  # noqa: S102 - names come from dataclass fields
         make: Callable[..., Writer] = namespace["make_writer"]
         return make
 
@@ -233,8 +235,7 @@ class EntityType:
         values: list[float] = []
         self.writer(values, *places)(entities)
         flat = np.empty(len(values), dtype=np.float32)
-        if pack_floats(values, flat) == NO_NUMBER:
-            raise self.not_a_number(values)
+        self._pack(values, flat)
         return flat.reshape(len(entities), self.stride)[:, : self.width]
 
     def numbers(self, entities: Sequence[object], *places: Places) -> list[list[float]]:
@@ -242,8 +243,7 @@ class EntityType:
         values: list[float] = []
         self.writer(values, *places)(entities)
         packed = array("f", bytes(4 * len(values)))
-        if pack_floats(values, packed) == NO_NUMBER:
-            raise self.not_a_number(values)
+        self._pack(values, packed)
         flat, width = packed.tolist(), self.width
         return [flat[i : i + width] for i in range(0, len(flat), self.stride)]
 
@@ -264,13 +264,14 @@ class EntityType:
             raise SchemaError(f"rows of {self.name} need a numeric dtype: got {rows.dtype}")
         return as_float32(rows)
 
-    def not_a_number(self, values: Sequence[object]) -> SchemaError:
-        """Error that names the first value that does not fit float32."""
-        i = next((i for i, value in enumerate(values) if not fits_float32(value)), 0)
-        return SchemaError(
-            f"entity {self.name}: feature {self.features[i % self.stride]!r} of row "
-            f"{i // self.stride} must be a number that fits float32, got {values[i]!r}"
-        )
+    def _pack(self, values: list[float], out: NDArray[np.float32] | array[float]) -> None:
+        try:
+            pack_numbers(values, out)
+        except NotANumber as wrong:
+            row, column = divmod(wrong.index, self.stride)
+            raise SchemaError(
+                f"entity {self.name}: feature {self.features[column]!r} of row {row} {wrong}"
+            ) from wrong.__cause__
 
     def _raise_wrong_class(self, entity: object) -> NoReturn:
         raise SchemaError(
@@ -283,10 +284,26 @@ class EntityType:
             other = getattr(entity, field, None)
             if isinstance(error, KeyError) and error.args == (id(other),):
                 raise self._no_reference(entity, field, other, cls) from None
+        if isinstance(error, SchemaError):  # of a wrong class
+            raise error
+        is_of_field = isinstance(error, AttributeError | LookupError | TypeError)
+        how = "; its fields must hold what their annotations say" * is_of_field
         raise SchemaError(
-            f"entity {self.name}: the features of {shown(entity)} cannot be read "
-            f"({text_of(error)}); its fields must hold what their annotations say"
+            f"entity {self.name}: {self._what_raises(entity)} of {shown(entity)} cannot be read "
+            f"({text_of(error) if is_of_field else summary_of(error)}){how}"
         ) from error
+
+    def _what_raises(self, entity: object) -> str:
+        """The field of an entity whose source raises an error, in words."""
+        for source in self._sources:
+            try:
+                eval(f"({source},)", {**self._constants, "e": entity})
+            except NameError:  # of the places of a relation
+                continue
+            except Exception:
+                if (found := _ATTRIBUTE.search(source)) is not None:
+                    return f"the field {found[1][1:]!r}"
+        return "the features"
 
     def _no_reference(self, relation: object, field: str, other: object, cls: type) -> SchemaError:
         """Error for a relation whose field refers to something that the observation lacks."""
@@ -306,11 +323,45 @@ def as_float32(rows: NDArray[Any]) -> NDArray[np.float32]:
         return rows.astype(np.float32, copy=False)
 
 
-def fits_float32(value: object) -> bool:
-    """Whether `value` is a number (or bool) that can become a float32, possibly infinite."""
-    if not isinstance(value, float | int) and not _is_number(type(value)):
-        return False
-    return pack_floats([value], array("f", [0.0])) != NO_NUMBER
+class NotANumber(Exception):
+    """A value that cannot become a float32; its text says what is wrong with it."""
+
+    def __init__(self, index: int, problem: str) -> None:
+        super().__init__(problem)
+        self.index = index
+
+
+def pack_numbers(
+    numbers: list[Any], out: NDArray[np.float32] | array[float], start: int = 0
+) -> bool:
+    """Writes numbers into an array as `pack_floats`; returns whether all are finite as float32.
+
+    Raises:
+        NotANumber: the first other value; its cause is what the conversion raised, if anything.
+    """
+    cause: BaseException | None = None
+    try:
+        if (packed := pack_floats(numbers, out, start)) != NO_NUMBER:
+            return packed == FINITE
+    except BaseException as error:  # of a `__float__`
+        require_mistake(error)
+        cause = error
+    one = array("f", [0.0])
+    for i, value in enumerate(numbers):
+        is_kind = isinstance(value, float | int) or _is_number(type(value))
+        try:
+            if is_kind and pack_floats([value], one) != NO_NUMBER:
+                continue
+        except BaseException as error:
+            require_mistake(error)
+            cause = error
+        problem = f"must be a number that fits float32, got {shown(value)}"
+        if cause is not None:
+            problem += f", whose conversion raised {summary_of(cause)}"
+        raise NotANumber(i, problem) from cause
+    raise NotANumber(
+        0, f"could not be converted: {'' if cause is None else summary_of(cause)}"
+    ) from cause
 
 
 def class_of_features(name: str, features: Sequence[str], references: Iterable[type] = ()) -> type:

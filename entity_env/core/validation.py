@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import reprlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -55,9 +54,9 @@ def as_mask(
     )
     try:
         array = np.asarray(mask)
-    except ValueError as error:  # rows of different lengths
+    except Exception as error:  # rows of different lengths, or of a user's class
         raise SchemaError(
-            f"the mask of action {action!r} needs the shape {needed}: got {mask!r}"
+            f"the mask of action {action!r} needs the shape {needed}: got {shown(mask)}"
         ) from error
     if array.shape == shape[1:] and shape[0] == 1:
         array = array.reshape(shape)
@@ -70,9 +69,11 @@ def as_mask(
     is_number = kind in "iuf"
     if array.size and kind != "b" and not (is_number and ((array == 0) | (array == 1)).all()):
         wrong = array[(array != 0) & (array != 1)] if is_number else array.reshape(-1)
+        listed = wrong.tolist()
+        first = next((each for each in listed if type(each) is not bool), listed[0])
         raise SchemaError(
             f"the mask of action {action!r} must hold bools (True = allowed), got {array.dtype}, "
-            f"such as {shown(wrong.tolist()[0])}"
+            f"such as {shown(first)}"
         )
     allowed = array.astype(np.bool_)
     blocked = np.flatnonzero(~allowed.any(axis=1))
@@ -115,7 +116,7 @@ def nested_mask(
     needed = f"(num_actors, num_earlier, num_choices) = ({shape[0]}, num_earlier, {shape[1]})"
     try:
         array = np.asarray(mask)
-    except ValueError as error:  # rows of different lengths
+    except Exception as error:  # as in `as_mask`
         raise SchemaError(
             f"the mask of action {action!r} needs the shape {needed}: got {shown(mask)}"
         ) from error
@@ -227,23 +228,38 @@ def _is_row(row: object, num_choices: int) -> bool:
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a real number that fits a float; a 0-dimensional array may be one."""
-    if isinstance(value, int | float):  # other types are rare and take longer to check
-        return not isinstance(value, int) or abs(value) <= sys.float_info.max
+    """Whether a value is a real number that fits a float; a 0-dimensional array may be one.
+
+    False if its class cannot convert it, for whatever reason.
+    """
+    kind = type(value)
+    if kind is float or kind is int or kind is bool:  # others are rare and take longer to check
+        return kind is not int or abs(value) <= sys.float_info.max  # type: ignore[arg-type]  # int
     if isinstance(value, str | bytes | bytearray | complex):
         return False
-    if getattr(value, "ndim", 0) or getattr(getattr(value, "dtype", None), "kind", "") == "c":
-        return False
     try:
+        if getattr(value, "ndim", 0) or getattr(getattr(value, "dtype", None), "kind", "") == "c":
+            return False
         float(value)  # type: ignore[arg-type]  # the check itself
-    except (TypeError, ValueError, OverflowError):
+    except Exception:  # code of users
         return False
     return True
 
 
 def must_be_number(what: str, value: object) -> str:
     """Error text for a value that is not a number."""
-    return f"the {what} must be a number, got {reprlib.repr(value)} ({type(value).__name__})"
+    return f"the {what} must be a number, got {got_number(value)} ({type(value).__name__})"
+
+
+def got_number(value: object) -> str:
+    """A value that should have been a number, and the error that its conversion raised, if any."""
+    try:
+        float(value)  # type: ignore[arg-type]  # to get its error
+    except (TypeError, ValueError, OverflowError):  # says what it is not
+        pass
+    except Exception as error:  # code of users
+        return f"{shown(value)}, whose conversion raised {shown(error)}"
+    return shown(value)
 
 
 def metric_problem(name: object, value: object) -> str:
