@@ -18,10 +18,10 @@ from enum import Enum, Flag
 from functools import cached_property, partial
 from keyword import iskeyword
 from operator import is_
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias
 
-from entity_env.authoring.game_traceback import GENERATED, require_mistake, summary_of, text_of
-from entity_env.authoring.speedups import FINITE, NO_NUMBER, pack_floats, reader_of
+from entity_env.authoring.game_traceback import GENERATED, summary_of, text_of
+from entity_env.authoring.speedups import NotANumber, once_per_class, pack_numbers, reader_of
 from entity_env.core.validation import is_integer
 from entity_env.errors import SchemaError, shown
 from entity_env.lazy_imports import np
@@ -42,48 +42,12 @@ Places: TypeAlias = Mapping[int, int]
 """Positions of the entities of one class in an observation, by `id` of the object."""
 
 
-T = TypeVar("T")
-_RESULTS: Final = "__entity_env__"
 _FOR_COLLECTIONS: Final = (
     "its length may vary, so show its items as entities, instances of another dataclass in "
     "obs.entities([...]); or "
 )
 _SLOT: Final = re.compile(r"\(?e\.(\w+)(?: is (member_\d+)\))?")
 """Source of a feature that reads an attribute, or tests whether the attribute is a member."""
-
-
-def once_per_class(make: Callable[..., T]) -> Callable[..., T]:
-    """Caches a function whose first argument is a class, as long as that class exists.
-
-    The results are kept in an attribute of the class, because they refer to it: a global cache
-    would keep every class for ever. Others than the class must be hashable.
-    """
-
-    def cached(cls: type, *others: object) -> T:
-        own = cls.__dict__.get(_RESULTS)
-        if own is None:
-            own = _lasting.get(cls) or _Results()
-            try:
-                type.__setattr__(cls, _RESULTS, own)
-            except TypeError:  # a class of the interpreter or of a C module, which stays
-                _lasting[cls] = own
-        key = make, *others
-        if key not in own:
-            own[key] = make(cls, *others)
-        found: T = own[key]
-        return found
-
-    return cached
-
-
-class _Results(dict[Any, Any]):
-    """What `once_per_class` keeps for a class; other processes begin with an empty one."""
-
-    def __reduce__(self) -> tuple[type[_Results], tuple[()]]:
-        return _Results, ()
-
-
-_lasting: dict[type, _Results] = {}
 
 
 @dataclass(frozen=True, init=False)
@@ -289,12 +253,13 @@ class EntityType:
         is_of_field = isinstance(error, AttributeError | LookupError | TypeError)
         how = "; its fields must hold what their annotations say" * is_of_field
         raise SchemaError(
-            f"entity {self.name}: {self._what_raises(entity)} of {shown(entity)} cannot be read "
-            f"({text_of(error) if is_of_field else summary_of(error)}){how}"
+            f"entity {self.name}: the features of {shown(entity)} cannot be read "
+            f"({text_of(error) if is_of_field else summary_of(error)}"
+            f"{self._what_raises(entity)}){how}"
         ) from error
 
     def _what_raises(self, entity: object) -> str:
-        """The field of an entity whose source raises an error, in words."""
+        """The field of an entity whose source raises an error, in words; empty if unknown."""
         for source in self._sources:
             try:
                 eval(f"({source},)", {**self._constants, "e": entity})
@@ -302,8 +267,8 @@ class EntityType:
                 continue
             except Exception:
                 if (found := _ATTRIBUTE.search(source)) is not None:
-                    return f"the field {found[1][1:]!r}"
-        return "the features"
+                    return f", in {found[1][1:]}"
+        return ""
 
     def _no_reference(self, relation: object, field: str, other: object, cls: type) -> SchemaError:
         """Error for a relation whose field refers to something that the observation lacks."""
@@ -321,47 +286,6 @@ def as_float32(rows: NDArray[Any]) -> NDArray[np.float32]:
     """Numbers as float32; too large ones become infinite. The same memory if already float32."""
     with np.errstate(over="ignore"):
         return rows.astype(np.float32, copy=False)
-
-
-class NotANumber(Exception):
-    """A value that cannot become a float32; its text says what is wrong with it."""
-
-    def __init__(self, index: int, problem: str) -> None:
-        super().__init__(problem)
-        self.index = index
-
-
-def pack_numbers(
-    numbers: list[Any], out: NDArray[np.float32] | array[float], start: int = 0
-) -> bool:
-    """Writes numbers into an array as `pack_floats`; returns whether all are finite as float32.
-
-    Raises:
-        NotANumber: the first other value; its cause is what the conversion raised, if anything.
-    """
-    cause: BaseException | None = None
-    try:
-        if (packed := pack_floats(numbers, out, start)) != NO_NUMBER:
-            return packed == FINITE
-    except BaseException as error:  # of a `__float__`
-        require_mistake(error)
-        cause = error
-    one = array("f", [0.0])
-    for i, value in enumerate(numbers):
-        is_kind = isinstance(value, float | int) or _is_number(type(value))
-        try:
-            if is_kind and pack_floats([value], one) != NO_NUMBER:
-                continue
-        except BaseException as error:
-            require_mistake(error)
-            cause = error
-        problem = f"must be a number that fits float32, got {shown(value)}"
-        if cause is not None:
-            problem += f", whose conversion raised {summary_of(cause)}"
-        raise NotANumber(i, problem) from cause
-    raise NotANumber(
-        0, f"could not be converted: {'' if cause is None else summary_of(cause)}"
-    ) from cause
 
 
 def class_of_features(name: str, features: Sequence[str], references: Iterable[type] = ()) -> type:
@@ -492,11 +416,11 @@ def _features_of(
         return _features_of_class(kind, f"{name}.", source, constants, outer)
     raise SchemaError(
         f"entity {outer[0].__name__}: field {name!r} of type {_show(kind)} cannot become features: "
-        f"{_FOR_COLLECTIONS * _is_collection(origin or kind)}use numbers, bools, Enums, Flags, "
-        "Literals, dataclasses, tuples and arrays of fixed size (tuple[int, int], "
-        "Annotated[np.ndarray, 3]), or one of these | None; describe another class by "
-        'Annotated[Vector2, Features("x", "y")]; or hide the field with field(metadata=HIDDEN). '
-        "Features and HIDDEN are in entity_env"
+        f"{_hint_about(kind)}{_FOR_COLLECTIONS * _is_collection(origin or kind)}use numbers, "
+        "bools, Enums, Flags, Literals, dataclasses, tuples and arrays of fixed size "
+        "(tuple[int, int], Annotated[np.ndarray, 3]), or one of these | None; describe another "
+        'class by Annotated[Vector2, Features("x", "y")]; or hide the field with '
+        "field(metadata=HIDDEN). Features and HIDDEN are in entity_env"
     )
 
 
@@ -611,9 +535,20 @@ def _is_number(kind: object) -> bool:
     return "numpy" in sys.modules and issubclass(kind, np.integer | np.floating | np.bool_)
 
 
+def _hint_about(kind: object) -> str:
+    """How to show a named tuple or a new type; empty for others."""
+    if (names := getattr(kind, "_fields", ())) and isinstance(kind, type):
+        listed = ", ".join(f'"{name}"' for name in names)
+        return f"show the fields of the tuple: Annotated[{kind.__name__}, Features({listed})]; or "
+    if (base := getattr(kind, "__supertype__", None)) is not None:
+        return f"write its own type, {_show(base)}, in place of the NewType; or "
+    return ""
+
+
 def _is_collection(cls: object) -> bool:
-    """Whether a class is a collection, such as a list or dict, except text, bytes and arrays."""
-    is_one = isinstance(cls, type) and issubclass(cls, Collection)
+    """Whether a class is a collection, such as a list or dict, except text, bytes, arrays and
+    named tuples."""
+    is_one = isinstance(cls, type) and issubclass(cls, Collection) and not hasattr(cls, "_fields")
     is_array = "numpy" in sys.modules and cls is np.ndarray
     return is_one and cls not in (str, bytes) and not is_array
 

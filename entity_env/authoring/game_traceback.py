@@ -295,8 +295,8 @@ def _require_failure(error: BaseException) -> None:
 
 
 def require_mistake(error: BaseException) -> None:
-    """Raises an interrupt and a hang again: they are not what a user's class raised by mistake."""
-    if is_a(error, GameHangs) or not is_failure(error):
+    """Raises an interrupt, a hang or a lack of memory again: users' classes did not cause them."""
+    if is_a(error, GameHangs) or is_a(error, MemoryError) or not is_failure(error):
         raise error
 
 

@@ -13,9 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.authoring.entity_type import NotANumber, pack_numbers
 from entity_env.authoring.game_traceback import require_mistake
-from entity_env.authoring.speedups import pack_ints
+from entity_env.authoring.speedups import NotANumber, pack_ints, pack_numbers
 from entity_env.batching.action_buffers import ActionBuffer, EntityOffsets, action_buffer
 from entity_env.batching.frame import Frame, FrameLayout, FrameMemory, LocalMemory, Slot
 from entity_env.core.action_request import no_choice_after, other_actors

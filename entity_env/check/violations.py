@@ -25,7 +25,6 @@ from entity_env.authoring.entity_type import (
     as_float32,
     declared_fields,
     features_of_class,
-    once_per_class,
     without_none,
 )
 from entity_env.authoring.game_traceback import (
@@ -39,6 +38,7 @@ from entity_env.authoring.game_traceback import (
 )
 from entity_env.authoring.obs import Obs, Rows
 from entity_env.authoring.schema import Schema
+from entity_env.authoring.speedups import once_per_class
 from entity_env.authoring.step_timeout import GameHangs
 from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.core.action_request import questions

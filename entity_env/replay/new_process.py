@@ -15,8 +15,8 @@ from entity_env.authoring.game_traceback import summary_of
 from entity_env.authoring.identity import place_of
 from entity_env.authoring.load_module import execute_file, to_pickle
 from entity_env.authoring.local_run import Turn
-from entity_env.core.processes import Started, run_group
 from entity_env.errors import ReplayError
+from entity_env.processes import Started, run_group
 from entity_env.replay.divergence import Divergence
 from entity_env.replay.replay import Replay
 
@@ -26,7 +26,7 @@ if sys.platform == "linux":
 T = TypeVar("T")
 _MAIN: Final = (
     "import pickle, sys; paths = pickle.load(sys.stdin.buffer); sys.path += paths; "
-    "from entity_env.core.processes import exit_with_parent; exit_with_parent({parent}); "
+    "from entity_env.processes import exit_with_parent; exit_with_parent({parent}); "
     "from {module} import main; sys.path[:] = paths; main()"
 )
 """Loads Python's own modules first, because a game may be named `random.py`."""

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Final, NoReturn
 
 import numpy as np
 
-from entity_env.authoring.entity_type import NotANumber, pack_numbers
 from entity_env.authoring.game_traceback import (
     add_note,
     game_traceback,
@@ -22,6 +21,7 @@ from entity_env.authoring.game_traceback import (
     summary_of,
     text_of,
 )
+from entity_env.authoring.speedups import NotANumber, pack_numbers
 from entity_env.batching.entity_buffer import Batcher
 from entity_env.batching.frame import FrameLayout
 from entity_env.core.episode import Episode

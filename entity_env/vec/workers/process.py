@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from entity_env.authoring.game_traceback import is_a, stack_at
 from entity_env.batching.frame import FrameLayout
-from entity_env.core.processes import exit_group, lead_group
 from entity_env.core.spaces import ContinuousActionSpace
 from entity_env.errors import WorkerError
+from entity_env.processes import exit_group, lead_group
 from entity_env.vec.in_process.make_batch import make_process_batch
 from entity_env.vec.options import VecOptions
 from entity_env.vec.process_batch import ProcessBatch

@@ -43,7 +43,7 @@ class BadScore(float):
 
 
 class BadMetrics(dict[str, float]):
-    items = boom  # type: ignore[assignment]
+    items = boom
 
 
 class BadList(list[Any]):
@@ -143,7 +143,7 @@ def game_of(place: str) -> Game:
 NAMED = {
     "feature": "entity Plain: feature 'x' of row 0",
     "feature of a slot": "entity Slots: feature 'x' of row 1",
-    "property": "entity Lazy: the field 'x'",
+    "property": "boom, in x)",
     "global": "feature 't' of row 0",
     "metric": "metric",
     "metrics": "metrics cannot be read",
