@@ -14,9 +14,11 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Mapping, Sequence
 from enum import Enum, EnumType
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from entity_env.authoring.entity_type import once_per_class, resolved_hints
+from entity_env.authoring.entity_type import resolved_hints
+from entity_env.authoring.speedups import once_per_class
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
@@ -362,7 +364,7 @@ def kind_of_space(name: ActionName, space: ActionSpace) -> ActionType[Any]:
     return (GlobalCategorical if is_global else Categorical)(choices, name, space.given)
 
 
-def _enum_of_labels(name: str, labels: Sequence[str]) -> Any:  # noqa: ANN401 - an Enum of its own
+def _enum_of_labels(name: str, labels: Sequence[str]) -> Any:  # noqa: ANN401 - a new Enum
     """An Enum with one member per label, in order, and its index as value.
 
     Members get their names afterwards: from names like `__a__`, `_Move__x` and `_missing_`, Enum
@@ -432,6 +434,11 @@ def _choices_of(cls: type[Choice]) -> tuple[Choice, ...]:
         return False, True  # type: ignore[return-value]  # Choice is bool
     if isinstance(choices, EnumType):
         members: tuple[Any, ...] = tuple(choices)
+        if not members:
+            methods = [name for name, value in vars(cls).items() if isinstance(value, FunctionType)]
+            first = next((name for name in methods if not name.startswith("_")), "")
+            how = f"; functions in its body become methods: write {first} = enum.member({first})"
+            raise SchemaError(f"action {cls.__name__}: the Enum has no members{how * bool(first)}")
         return members
     enums = _enums_of_fields(cls)
     rows = itertools.product(*enums.values())

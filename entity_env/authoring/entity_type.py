@@ -18,10 +18,10 @@ from enum import Enum, Flag
 from functools import cached_property, partial
 from keyword import iskeyword
 from operator import is_
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias
 
-from entity_env.authoring.game_traceback import summary_of, text_of
-from entity_env.authoring.speedups import NO_NUMBER, pack_floats, reader_of
+from entity_env.authoring.game_traceback import GENERATED, summary_of, text_of
+from entity_env.authoring.speedups import NotANumber, once_per_class, pack_numbers, reader_of
 from entity_env.core.validation import is_integer
 from entity_env.errors import SchemaError, shown
 from entity_env.lazy_imports import np
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from entity_env.authoring._speedups import Reader
 
+_ATTRIBUTE: Final = re.compile(r"\be((?:\.\w+|\[\d+\])+)")
+"""Of an entity, in the source of a feature."""
 HIDDEN: Final = {"entity_env": "hidden"}
 """`name: str = field(metadata=HIDDEN)` excludes a dataclass field from the features."""
 
@@ -40,48 +42,12 @@ Places: TypeAlias = Mapping[int, int]
 """Positions of the entities of one class in an observation, by `id` of the object."""
 
 
-T = TypeVar("T")
-_RESULTS: Final = "__entity_env__"
 _FOR_COLLECTIONS: Final = (
     "its length may vary, so show its items as entities, instances of another dataclass in "
     "obs.entities([...]); or "
 )
 _SLOT: Final = re.compile(r"\(?e\.(\w+)(?: is (member_\d+)\))?")
 """Source of a feature that reads an attribute, or tests whether the attribute is a member."""
-
-
-def once_per_class(make: Callable[..., T]) -> Callable[..., T]:
-    """Caches a function whose first argument is a class, as long as that class exists.
-
-    The results are kept in an attribute of the class, because they refer to it: a global cache
-    would keep every class for ever. Others than the class must be hashable.
-    """
-
-    def cached(cls: type, *others: object) -> T:
-        own = cls.__dict__.get(_RESULTS)
-        if own is None:
-            own = _lasting.get(cls) or _Results()
-            try:
-                type.__setattr__(cls, _RESULTS, own)
-            except TypeError:  # a class of the interpreter or of a C module, which stays
-                _lasting[cls] = own
-        key = make, *others
-        if key not in own:
-            own[key] = make(cls, *others)
-        found: T = own[key]
-        return found
-
-    return cached
-
-
-class _Results(dict[Any, Any]):
-    """What `once_per_class` keeps for a class; other processes begin with an empty one."""
-
-    def __reduce__(self) -> tuple[type[_Results], tuple[()]]:
-        return _Results, ()
-
-
-_lasting: dict[type, _Results] = {}
 
 
 @dataclass(frozen=True, init=False)
@@ -189,8 +155,8 @@ class EntityType:
         The writer of a relation needs the places of the entities of both classes.
 
         It raises `SchemaError` for an instance of another class, and for unreadable fields (None
-        for a nested dataclass, a tuple that is too short). Values that are not numbers are found
-        later, by `pack_floats`.
+        for a nested dataclass, a tuple that is too short, a property that raises). Values that are
+        not numbers are found later, by `pack_floats`.
         """
         write = self._make_writer(numbers.extend, *places)
         if self.reader is None:
@@ -214,7 +180,7 @@ class EntityType:
             "            for e in entities:\n"
             "                if e.__class__ is not cls: wrong_class(e)\n"
             f"                extend(({', '.join(sources)},))\n"
-            "        except (AttributeError, LookupError, TypeError) as error:\n"
+            "        except Exception as error:\n"
             "            unreadable(e, error)\n"
             "    return write\n"
         )
@@ -224,7 +190,7 @@ class EntityType:
             "wrong_class": self._raise_wrong_class,
             "unreadable": self._raise_unreadable,
         }
-        exec(compile(code, f"<features of {self.name}>", "exec"), namespace)  # noqa: S102 - names come from dataclass fields
+        exec(compile(code, f"{GENERATED}{self.name}>", "exec"), namespace)  # noqa: S102 - names come from dataclass fields
         make: Callable[..., Writer] = namespace["make_writer"]
         return make
 
@@ -233,8 +199,7 @@ class EntityType:
         values: list[float] = []
         self.writer(values, *places)(entities)
         flat = np.empty(len(values), dtype=np.float32)
-        if pack_floats(values, flat) == NO_NUMBER:
-            raise self.not_a_number(values)
+        self._pack(values, flat)
         return flat.reshape(len(entities), self.stride)[:, : self.width]
 
     def numbers(self, entities: Sequence[object], *places: Places) -> list[list[float]]:
@@ -242,8 +207,7 @@ class EntityType:
         values: list[float] = []
         self.writer(values, *places)(entities)
         packed = array("f", bytes(4 * len(values)))
-        if pack_floats(values, packed) == NO_NUMBER:
-            raise self.not_a_number(values)
+        self._pack(values, packed)
         flat, width = packed.tolist(), self.width
         return [flat[i : i + width] for i in range(0, len(flat), self.stride)]
 
@@ -264,13 +228,14 @@ class EntityType:
             raise SchemaError(f"rows of {self.name} need a numeric dtype: got {rows.dtype}")
         return as_float32(rows)
 
-    def not_a_number(self, values: Sequence[object]) -> SchemaError:
-        """Error that names the first value that does not fit float32."""
-        i = next((i for i, value in enumerate(values) if not fits_float32(value)), 0)
-        return SchemaError(
-            f"entity {self.name}: feature {self.features[i % self.stride]!r} of row "
-            f"{i // self.stride} must be a number that fits float32, got {values[i]!r}"
-        )
+    def _pack(self, values: list[float], out: NDArray[np.float32] | array[float]) -> None:
+        try:
+            pack_numbers(values, out)
+        except NotANumber as wrong:
+            row, column = divmod(wrong.index, self.stride)
+            raise SchemaError(
+                f"entity {self.name}: feature {self.features[column]!r} of row {row} {wrong}"
+            ) from wrong.__cause__
 
     def _raise_wrong_class(self, entity: object) -> NoReturn:
         raise SchemaError(
@@ -283,10 +248,27 @@ class EntityType:
             other = getattr(entity, field, None)
             if isinstance(error, KeyError) and error.args == (id(other),):
                 raise self._no_reference(entity, field, other, cls) from None
+        if isinstance(error, SchemaError):  # of a wrong class
+            raise error
+        is_of_field = isinstance(error, AttributeError | LookupError | TypeError)
+        how = "; its fields must hold what their annotations say" * is_of_field
         raise SchemaError(
             f"entity {self.name}: the features of {shown(entity)} cannot be read "
-            f"({text_of(error)}); its fields must hold what their annotations say"
+            f"({text_of(error) if is_of_field else summary_of(error)}"
+            f"{self._what_raises(entity)}){how}"
         ) from error
+
+    def _what_raises(self, entity: object) -> str:
+        """The field of an entity whose source raises an error, in words; empty if unknown."""
+        for source in self._sources:
+            try:
+                eval(f"({source},)", {**self._constants, "e": entity})
+            except NameError:  # of the places of a relation
+                continue
+            except Exception:
+                if (found := _ATTRIBUTE.search(source)) is not None:
+                    return f", in {found[1][1:]}"
+        return ""
 
     def _no_reference(self, relation: object, field: str, other: object, cls: type) -> SchemaError:
         """Error for a relation whose field refers to something that the observation lacks."""
@@ -304,13 +286,6 @@ def as_float32(rows: NDArray[Any]) -> NDArray[np.float32]:
     """Numbers as float32; too large ones become infinite. The same memory if already float32."""
     with np.errstate(over="ignore"):
         return rows.astype(np.float32, copy=False)
-
-
-def fits_float32(value: object) -> bool:
-    """Whether `value` is a number (or bool) that can become a float32, possibly infinite."""
-    if not isinstance(value, float | int) and not _is_number(type(value)):
-        return False
-    return pack_floats([value], array("f", [0.0])) != NO_NUMBER
 
 
 def class_of_features(name: str, features: Sequence[str], references: Iterable[type] = ()) -> type:
@@ -441,11 +416,11 @@ def _features_of(
         return _features_of_class(kind, f"{name}.", source, constants, outer)
     raise SchemaError(
         f"entity {outer[0].__name__}: field {name!r} of type {_show(kind)} cannot become features: "
-        f"{_FOR_COLLECTIONS * _is_collection(origin or kind)}use numbers, bools, Enums, Flags, "
-        "Literals, dataclasses, tuples and arrays of fixed size (tuple[int, int], "
-        "Annotated[np.ndarray, 3]), or one of these | None; describe another class by "
-        'Annotated[Vector2, Features("x", "y")]; or hide the field with field(metadata=HIDDEN). '
-        "Features and HIDDEN are in entity_env"
+        f"{_hint_about(kind)}{_FOR_COLLECTIONS * _is_collection(origin or kind)}use numbers, "
+        "bools, Enums, Flags, Literals, dataclasses, tuples and arrays of fixed size "
+        "(tuple[int, int], Annotated[np.ndarray, 3]), or one of these | None; describe another "
+        'class by Annotated[Vector2, Features("x", "y")]; or hide the field with '
+        "field(metadata=HIDDEN). Features and HIDDEN are in entity_env"
     )
 
 
@@ -560,9 +535,20 @@ def _is_number(kind: object) -> bool:
     return "numpy" in sys.modules and issubclass(kind, np.integer | np.floating | np.bool_)
 
 
+def _hint_about(kind: object) -> str:
+    """How to show a named tuple or a new type; empty for others."""
+    if (names := getattr(kind, "_fields", ())) and isinstance(kind, type):
+        listed = ", ".join(f'"{name}"' for name in names)
+        return f"show the fields of the tuple: Annotated[{kind.__name__}, Features({listed})]; or "
+    if (base := getattr(kind, "__supertype__", None)) is not None:
+        return f"write its own type, {_show(base)}, in place of the NewType; or "
+    return ""
+
+
 def _is_collection(cls: object) -> bool:
-    """Whether a class is a collection, such as a list or dict, except text, bytes and arrays."""
-    is_one = isinstance(cls, type) and issubclass(cls, Collection)
+    """Whether a class is a collection, such as a list or dict, except text, bytes, arrays and
+    named tuples."""
+    is_one = isinstance(cls, type) and issubclass(cls, Collection) and not hasattr(cls, "_fields")
     is_array = "numpy" in sys.modules and cls is np.ndarray
     return is_one and cls not in (str, bytes) and not is_array
 

@@ -30,6 +30,8 @@ else:  # needed only for errors, and a third of a game's import time
 
 E = TypeVar("E", bound=BaseException)
 
+GENERATED: Final = "<features of "
+"""Beginning of the file names of code that reads entities."""
 MAX_MESSAGE: Final = 10_000
 """Longer exception messages lose their middle."""
 MAX_TRACE: Final = 50_000
@@ -319,6 +321,12 @@ def _require_failure(error: BaseException) -> None:
         raise error
 
 
+def require_mistake(error: BaseException) -> None:
+    """Raises an interrupt, a hang or a lack of memory again: users' classes did not cause them."""
+    if is_a(error, GameHangs) or is_a(error, MemoryError) or not is_failure(error):
+        raise error
+
+
 def chain_of(error: BaseException) -> Iterator[BaseException]:
     """An exception, the members of its group, its causes and contexts."""
     pending: list[BaseException | None] = [error]
@@ -356,7 +364,10 @@ def _line(frame: FrameType, number: int) -> str:
 
 
 def _is_ours(file: str) -> bool:
-    """Whether a file belongs to this package, except its games, or to Python's import system."""
-    if file.startswith("<frozen importlib") or file == importlib.__file__:
+    """Whether a file belongs to this package, except its games, or to Python's import system.
+
+    Code that the package generates belongs to it, see `entity_type`.
+    """
+    if file.startswith(("<frozen importlib", GENERATED)) or file == importlib.__file__:
         return True
     return file.startswith(_PACKAGE) and not file.startswith(_GAMES)

@@ -218,7 +218,7 @@ def _commit_of(path: Path) -> str:
 
 def _git(folder: Path, *words: str) -> str:
     """Output of git; OSError if it fails, is not installed or takes too long."""
-    from entity_env.core.processes import run_group  # takes 10 ms
+    from entity_env.processes import run_group  # takes 10 ms
 
     # Do not run programs or take locks that a repository's settings request.
     command = ("git", "-c", "core.fsmonitor=false", "-C", str(folder), *words)

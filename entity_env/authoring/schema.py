@@ -100,7 +100,7 @@ class Schema:
             raise SchemaError(
                 f"{self.game}: asked for the action {_show(key)}, which was not declared; "
                 f"declared are {', '.join(map(_show, self.actions)) or 'none'}: "
-                "add it to Game(actions=...)"
+                f"{_how_to_declare(key, self.actions) or 'add it to Game(actions=...)'}"
             ) from None
 
     def questions(self, keys: tuple[ActionKey, ...]) -> tuple[ActionType[Any], ...]:
@@ -137,9 +137,10 @@ class Schema:
         """Error for an entity of an undeclared class."""
         shown = (kind.name for kind in self.entities if kind.cls is not GlobalActor)
         declared = ", ".join(shown) or "none"
+        how = _how_to_declare(cls, [kind.cls for kind in self.entities])
         return SchemaError(
-            f"{self.game}: an observation shows a {cls.__name__}, which was not declared; "
-            f"declared are {declared}: add it to Game(entities=...) or Game(relations=...)"
+            f"{self.game}: an observation shows a {cls.__name__}, which was not declared; declared "
+            f"are {declared}: {how or 'add it to Game(entities=...) or Game(relations=...)'}"
         )
 
     def require_role(self, kind: EntityType, *, is_relation: bool) -> None:
@@ -242,3 +243,21 @@ def _require_distinct(names: Iterable[str], what: str) -> None:
 
 def _show(key: ActionKey) -> str:
     return key.__name__ if isinstance(key, type) else repr(key)
+
+
+def _how_to_declare(given: object, declared: Iterable[object]) -> str:
+    """What to do about a class that is nearly a declared one; empty if it is not."""
+    for other in declared:
+        if isinstance(given, type) and isinstance(other, type) and given is not other:
+            if given.__name__ == other.__name__:
+                return (
+                    f"{given.__module__}.{given.__qualname__} is another class with the same name "
+                    f"than {other.__module__}.{other.__qualname__}: use the same object"
+                )
+            if issubclass(given, other):
+                return (
+                    f"{given.__name__} is a subclass of {other.__name__}, but instances are shown "
+                    "under their own class: declare it, too, or show instances of "
+                    f"{other.__name__} with a field for the kind"
+                )
+    return ""

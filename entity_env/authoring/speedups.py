@@ -1,4 +1,5 @@
-"""Loops over the observations of a step, in C if the C module was built, else in Python.
+"""Loops over the observations of a step, in C if the C module was built, else in Python; and the
+cache of what is generated for a class.
 
 Installing the package compiles `_speedups.c` if there is a C compiler. Without it, generated Python
 gives equal results more slowly (`benchmarks/vec.py`).
@@ -6,13 +7,22 @@ gives equal results more slowly (`benchmarks/vec.py`).
 
 from __future__ import annotations
 
+import sys
 from array import array
+from collections.abc import Callable
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from entity_env.authoring.game_traceback import require_mistake, summary_of
+from entity_env.errors import shown
+from entity_env.lazy_imports import np
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
+
+T = TypeVar("T")
+_RESULTS: Final = "__entity_env__"
+"""Attribute of a class with what was generated for it."""
 
 
 try:
@@ -83,3 +93,83 @@ def set_obs_class(cls: type) -> None:
     """Sets the class whose instances `gather` accepts; it must have the slots of `Obs`."""
     if IS_COMPILED:
         _speedups.set_obs_class(cls)
+
+
+class NotANumber(Exception):
+    """A value that cannot become a float32; its text says what is wrong with it."""
+
+    def __init__(self, index: int, problem: str) -> None:
+        super().__init__(problem)
+        self.index = index
+
+
+def pack_numbers(
+    numbers: list[Any], out: NDArray[np.float32] | array[float], start: int = 0
+) -> bool:
+    """Writes numbers into an array as `pack_floats`; returns whether all are finite as float32.
+
+    Raises:
+        NotANumber: the first other value; its cause is what the conversion raised, if anything.
+    """
+    cause: BaseException | None = None
+    try:
+        if (packed := pack_floats(numbers, out, start)) != NO_NUMBER:
+            return packed == FINITE
+    except BaseException as error:  # of a `__float__`
+        require_mistake(error)
+        cause = error
+    one = array("f", [0.0])
+    for i, value in enumerate(numbers):
+        is_kind = isinstance(value, float | int) or _is_scalar(value)
+        try:
+            if is_kind and pack_floats([value], one) != NO_NUMBER:
+                continue
+        except BaseException as error:
+            require_mistake(error)
+            cause = error
+        problem = f"must be a number that fits float32, got {shown(value)}"
+        if cause is not None:
+            problem += f", whose conversion raised {summary_of(cause)}"
+        raise NotANumber(i, problem) from cause
+    raise NotANumber(
+        0, f"could not be converted: {'' if cause is None else summary_of(cause)}"
+    ) from cause
+
+
+def _is_scalar(value: object) -> bool:
+    """Whether a value is a real number of numpy."""
+    return "numpy" in sys.modules and isinstance(value, np.integer | np.floating | np.bool_)
+
+
+def once_per_class(make: Callable[..., T]) -> Callable[..., T]:
+    """Caches a function whose first argument is a class, as long as that class exists.
+
+    The results are kept in an attribute of the class, because they refer to it: a global cache
+    would keep every class for ever. Others than the class must be hashable.
+    """
+
+    def cached(cls: type, *others: object) -> T:
+        own = cls.__dict__.get(_RESULTS)
+        if own is None:
+            own = _lasting.get(cls) or _Results()
+            try:
+                type.__setattr__(cls, _RESULTS, own)
+            except TypeError:  # a class of the interpreter or of a C module, which stays
+                _lasting[cls] = own
+        key = make, *others
+        if key not in own:
+            own[key] = make(cls, *others)
+        found: T = own[key]
+        return found
+
+    return cached
+
+
+class _Results(dict[Any, Any]):
+    """Results of `once_per_class` for a class; other processes begin with an empty one."""
+
+    def __reduce__(self) -> tuple[type[_Results], tuple[()]]:
+        return _Results, ()
+
+
+_lasting: dict[type, _Results] = {}

@@ -253,4 +253,4 @@ def _visible(obs: Obs, schema: Schema, *, plain: bool) -> dict[EntityName, BoolM
 
 
 def _bools(seen: BoolMask) -> list[bool]:
-    return list(map(bool, seen))
+    return [bool(each) for each in seen]  # `map` would end at a StopIteration

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.authoring.entity_type import fits_float32
-from entity_env.authoring.speedups import FINITE, NO_NUMBER, pack_floats, pack_ints
+from entity_env.authoring.game_traceback import require_mistake
+from entity_env.authoring.speedups import NotANumber, pack_ints, pack_numbers
 from entity_env.batching.action_buffers import ActionBuffer, EntityOffsets, action_buffer
 from entity_env.batching.frame import Frame, FrameLayout, FrameMemory, LocalMemory, Slot
 from entity_env.core.action_request import no_choice_after, other_actors
@@ -31,7 +31,7 @@ from entity_env.core.spaces import (
 from entity_env.core.validation import metric_problem
 from entity_env.core.vec_actions import choices_without_next
 from entity_env.core.vec_obs import Metric, VecObs, wrong_relation
-from entity_env.errors import SchemaError
+from entity_env.errors import SchemaError, shown
 
 
 class EntityBuffer:
@@ -115,10 +115,10 @@ class EntityBuffer:
 
     def _pack_into(self, values: NDArray[np.float32], start: int) -> bool:
         """Writes the pending numbers; returns whether they are finite."""
-        packed = pack_floats(self.pending, values, start)
-        if packed == NO_NUMBER:
-            raise self._bad_value()
-        return packed == FINITE
+        try:
+            return pack_numbers(self.pending, values, start)
+        except NotANumber as wrong:
+            raise self._bad_value(wrong) from wrong.__cause__
 
     def _reserve(self) -> None:
         if self._used > len(self._values):
@@ -126,16 +126,14 @@ class EntityBuffer:
             larger[: len(self._values)] = self._values
             self._values = larger
 
-    def _bad_value(self) -> SchemaError:
-        i = next((i for i, value in enumerate(self.pending) if not fits_float32(value)), 0)
+    def _bad_value(self, wrong: NotANumber) -> SchemaError:
+        i = wrong.index
         first = self._packed[-1][0] if self._packed else 0
         row = bisect_right(self.ends, i, lo=first)
         start = self.ends[row - 1] if row > first else 0
         return SchemaError(
-            f"{self._where(row)}: entity {self.name}: "
-            f"feature {self.features[i % self.stride]!r} of row "
-            f"{(i - start) // self.stride} must be a number that fits float32, "
-            f"got {self.pending[i]!r}"
+            f"{self._where(row)}: entity {self.name}: feature {self.features[i % self.stride]!r} "
+            f"of row {(i - start) // self.stride} {wrong}"
         )
 
     def _not_finite(self, flat: NDArray[np.float32]) -> SchemaError:
@@ -323,10 +321,15 @@ class Batcher:
             for _, metrics in self._metrics:
                 for name, value in metrics.items():
                     merged.setdefault(name, Metric()).push(value)
-        except (AttributeError, OverflowError, TypeError, ValueError):
+        except BaseException as error:  # also of a user's class
+            require_mistake(error)
             return self._checked_metrics()
         # A sum of float32s would lose digits.
-        is_plain = all(metric.sum.__class__ is float for metric in merged.values())
+        sums = [metric.sum for metric in merged.values()]
+        ends = [end for metric in merged.values() for end in (metric.min, metric.max)]
+        is_plain = all(each.__class__ is float for each in sums) and all(
+            type(each) in (float, int, bool) or isinstance(each, np.generic) for each in ends
+        )
         if not is_plain or not merged.keys() <= self._metric_names:
             return self._checked_metrics()
         return merged
@@ -335,14 +338,25 @@ class Batcher:
         """`metrics` with a check of every name and value; an error names the observation."""
         merged: dict[str, Metric] = {}
         for row, metrics in self._metrics:
-            if not isinstance(metrics, Mapping):
+            try:
+                problem = _add_metrics(merged, metrics)
+            except BaseException as error:
+                require_mistake(error)
                 raise SchemaError(
-                    f"{self.where(row)}: metrics must be a mapping from names to numbers, "
-                    f"got {metrics!r}"
-                )
-            for name, value in metrics.items():
-                if problem := metric_problem(name, value):
-                    raise SchemaError(f"{self.where(row)}: {problem}")
-                merged.setdefault(name, Metric()).push(float(value))
+                    f"{self.where(row)}: the metrics cannot be read: {shown(error)}"
+                ) from error
+            if problem:
+                raise SchemaError(f"{self.where(row)}: {problem}")
         self._metric_names |= merged.keys()
         return merged
+
+
+def _add_metrics(merged: dict[str, Metric], metrics: object) -> str:
+    """Adds the metrics of one observation; returns what is wrong with them, if anything."""
+    if not isinstance(metrics, Mapping):
+        return f"metrics must be a mapping from names to numbers, got {metrics!r}"
+    for name, value in metrics.items():
+        if problem := metric_problem(name, value):
+            return problem
+        merged.setdefault(name, Metric()).push(float(value))
+    return ""

@@ -26,7 +26,6 @@ from entity_env.authoring.entity_type import (
     as_float32,
     declared_fields,
     features_of_class,
-    once_per_class,
     without_none,
 )
 from entity_env.authoring.game_traceback import (
@@ -40,6 +39,7 @@ from entity_env.authoring.game_traceback import (
 )
 from entity_env.authoring.obs import Obs, Rows, actions_at_truncation
 from entity_env.authoring.schema import Schema
+from entity_env.authoring.speedups import once_per_class
 from entity_env.authoring.step_timeout import GameHangs
 from entity_env.batching.frame import LocalMemory
 from entity_env.batching.obs_batcher import ObsBatcher

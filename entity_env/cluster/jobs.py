@@ -19,9 +19,9 @@ from entity_env.agents.training.process import HeldInterrupt
 from entity_env.cluster.child import SIZE_BYTES
 from entity_env.cluster.session import Portable
 from entity_env.core.files import read_file
-from entity_env.core.processes import kill_group, start_group
 from entity_env.errors import UsageError
 from entity_env.interrupts import INTERRUPTED
+from entity_env.processes import kill_group, start_group
 
 LOG: Final = "output.txt"
 """File in a run's folder with the output of its process on this machine."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import math
 import os
-import reprlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -77,7 +76,7 @@ def as_mask(
     """
     try:
         array = np.asarray(mask)
-    except ValueError:  # rows of different lengths
+    except Exception:  # rows of different lengths, or of a user's class
         array = None
     if array is not None:
         if (array.size == 0 and 0 in shape) or (array.shape == shape[1:] and shape[0] == 1):
@@ -196,8 +195,11 @@ def is_nested(mask: object) -> bool:
 
 def shape_of(values: Any) -> tuple[int, ...] | None:  # noqa: ANN401 - whatever a game gave
     """The shape of an array, of lists, or of lists of arrays; None if ragged."""
-    if hasattr(values, "shape"):
-        return tuple(values.shape)
+    try:
+        if hasattr(values, "shape"):
+            return tuple(values.shape)
+    except Exception:  # code of users
+        return None
     if not isinstance(values, list | tuple):
         return ()
     lengths = {shape_of(row) for row in values}
@@ -299,16 +301,21 @@ _NO_REAL: Final = ("c", "S", "U", "m", "M", "O")
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a real number that fits a float; a 0-dimensional array may be one."""
-    if isinstance(value, int | float):  # other types are rare and take longer to check
-        return not isinstance(value, int) or abs(value) <= sys.float_info.max
+    """Whether a value is a real number that fits a float; a 0-dimensional array may be one.
+
+    False if its class cannot convert it, for whatever reason.
+    """
+    kind = type(value)
+    if kind is float or kind is int or kind is bool:  # others are rare and take longer to check
+        return kind is not int or abs(value) <= sys.float_info.max  # type: ignore[arg-type]  # int
     if isinstance(value, str | bytes | bytearray | complex):
         return False
-    if getattr(value, "ndim", 0) or getattr(getattr(value, "dtype", None), "kind", "") in _NO_REAL:
-        return False
     try:
+        dtype = getattr(value, "dtype", None)
+        if getattr(value, "ndim", 0) or getattr(dtype, "kind", "") in _NO_REAL:
+            return False
         float(value)  # type: ignore[arg-type]  # the check itself
-    except (TypeError, ValueError, OverflowError):
+    except Exception:  # code of users
         return False
     return True
 
@@ -328,7 +335,18 @@ def plain_numbers(values: Mapping[str, float]) -> dict[str, float]:
 
 def must_be_number(what: str, value: object) -> str:
     """Error text for a value that is not a number."""
-    return f"the {what} must be a number, got {reprlib.repr(value)} ({type(value).__name__})"
+    return f"the {what} must be a number, got {got_number(value)} ({type(value).__name__})"
+
+
+def got_number(value: object) -> str:
+    """A value that should have been a number, and the error that its conversion raised, if any."""
+    try:
+        float(value)  # type: ignore[arg-type]  # to get its error
+    except (TypeError, ValueError, OverflowError):  # says what it is not
+        pass
+    except Exception as error:  # code of users
+        return f"{shown(value)}, whose conversion raised {shown(error)}"
+    return shown(value)
 
 
 def metric_problem(name: object, value: object) -> str:

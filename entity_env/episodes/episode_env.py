@@ -325,7 +325,9 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Actions, float, bool]):
         try:
             obs = self._env.act(act)
         except SchemaError:
-            raise  # the environment is unchanged
+            if not self._can_act_again():
+                self._shown = None
+            raise
         except BaseException as error:
             self._shown = None
             self._refuse_exit(error)
@@ -339,6 +341,10 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Actions, float, bool]):
     def close(self) -> None:
         self._is_closed = True
         self._env.close()
+
+    def _can_act_again(self) -> bool:
+        """After a SchemaError: True if it was about the actions, and nothing has changed."""
+        return True
 
     def _begin(self, number: int, has_jumped: bool) -> Observation:
         """Resets the environment; `has_jumped` = the episode does not follow the last one."""
@@ -420,9 +426,17 @@ class EpisodeOfGame(EpisodeOfEnvironment):
             return self._game_env.begin(self._run_seed, number)
         return self._game_env.reset()
 
+    def _can_act_again(self) -> bool:
+        return self._game_env.can_act
+
 
 class _GameEnv(TrainAgentEnv):
     """A `TrainAgentEnv` that can start a run at any episode."""
+
+    @property
+    def can_act(self) -> bool:
+        """False before a reset, and after an observation that the game could not show."""
+        return bool(self._observations)
 
     def begin(self, seed: int, number: int) -> Observation:
         """Starts episode `number` of the run; unwinds a game that is still in an episode."""

@@ -24,9 +24,9 @@ from typing import Final, NamedTuple
 from entity_env.authoring.game import Game
 from entity_env.authoring.identity import all_settings
 from entity_env.core.files import write_file
-from entity_env.core.processes import kill_group
 from entity_env.errors import ReplayError, UsageError, shown
 from entity_env.page.bounded_http import BoundedServer, Bounds, OneLineHandler
+from entity_env.processes import kill_group
 from entity_env.replay.file import SUFFIX
 from entity_env.replay.new_process import PLAY_LIMITS, PlayLimits, in_new_process
 from entity_env.replay.play_again import game_with_settings

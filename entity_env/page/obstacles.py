@@ -200,6 +200,12 @@ def _unexplained(
 def trial_job(game: Game) -> TrialJob:
     """The job with default limits."""
     game.require_settings()
+    if isinstance(program := getattr(game, "source", None), str):
+        raise UsageError(
+            f"{game.name} runs in a program, {program}, and a page made by this command contains "
+            "games written in Python only: add the game and its client to a page of your own; the "
+            "client for JavaScript runs in browsers"
+        )
     place = place_of(game)
     module = None if place is None else sys.modules[place[0]]
     file = getattr(module, "__file__", None)

@@ -16,8 +16,8 @@ from entity_env.authoring.identity import place_of
 from entity_env.authoring.load_module import execute_file, to_pickle
 from entity_env.authoring.local_run import Turn
 from entity_env.authoring.named_code.finder import ImportState
-from entity_env.core.processes import Started, run_group
 from entity_env.errors import ReplayError
+from entity_env.processes import Started, run_group
 from entity_env.replay.divergence import Divergence
 from entity_env.replay.replay import Replay
 
@@ -27,7 +27,7 @@ if sys.platform == "linux":
 T = TypeVar("T")
 _MAIN: Final = (
     "import pickle, sys; paths = pickle.load(sys.stdin.buffer); sys.path += paths; "
-    "from entity_env.core.processes import exit_with_parent; exit_with_parent({parent}); "
+    "from entity_env.processes import exit_with_parent; exit_with_parent({parent}); "
     "from {module} import main; pickle.load(sys.stdin.buffer).restore(); main()"
 )
 """Loads Python's own modules first, because a game may be named `random.py`."""

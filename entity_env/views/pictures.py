@@ -13,9 +13,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from entity_env.core.processes import kill_group, start_group
 from entity_env.errors import MissingExtraError, UsageError
 from entity_env.lazy_imports import np
+from entity_env.processes import kill_group, start_group
 from entity_env.views.drawing import Drawing
 from entity_env.views.scene import BASELINE, Point, Shape, rgba, turned
 from entity_env.views.seen import SeenObservation

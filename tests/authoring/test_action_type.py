@@ -153,7 +153,7 @@ def test_a_class_means_one_choice_for_the_whole_observation() -> None:
         (Nothing, "no fields, so there is nothing to choose"),
         (Count, "field 'number' must be an Enum(, bool, .*)?, got <class 'int'>"),
         (Unknown, "annotation 'Nowhere' cannot be resolved"),
-        (make_enum("Empty", []), "at least one label"),
+        (make_enum("Empty", []), "Enum has no members"),
     ],
 )
 def test_what_offers_no_choices_is_refused(key: object, message: str) -> None:

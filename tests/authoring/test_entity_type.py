@@ -14,7 +14,8 @@ from hypothesis import given, settings, strategies as st
 from numpy.testing import assert_array_equal
 
 from entity_env import HIDDEN, SchemaError
-from entity_env.authoring.entity_type import EntityType, as_float32, entity_type, fits_float32
+from entity_env.authoring.entity_type import EntityType, as_float32, entity_type
+from entity_env.authoring.speedups import NotANumber, pack_numbers
 from tests.helpers.strategies import (
     Food,
     Point,
@@ -210,7 +211,7 @@ def test_entities_that_hold_no_numbers_are_refused(entities: list[Any], message:
         ({"pos": None}, "'NoneType' object has no attribute 'x'"),
         ({"cooldowns": (1,)}, "tuple index out of range"),
         ({"cooldowns": None}, "not subscriptable"),
-        ({"cooldowns": {}}, r"\(0\)"),
+        ({"cooldowns": {}}, r"\(0, in cooldowns\[0\]\)"),
     ],
 )
 def test_fields_that_are_not_what_they_declare_are_refused(
@@ -262,9 +263,15 @@ def test_numbers_beyond_float32_become_infinite_without_a_warning() -> None:
     assert entity_type(Food).rows(np.array([[1e300]])).tolist() == [[float("inf")]]
 
 
-def test_fits_float32() -> None:
-    assert all(map(fits_float32, (1, 0.5, True, np.float16(1), np.bool_(False), float("nan"))))
-    assert not any(map(fits_float32, (None, "1", [1], 1j, 10**400)))
+def test_the_first_value_that_does_not_fit_is_named() -> None:
+    good = [1, 0.5, True, np.float16(1), np.bool_(False)]
+    out = np.zeros(7, np.float32)
+    assert pack_numbers(good, out)
+    assert not pack_numbers([*good, float("nan")], out)
+    for bad in (None, "1", [1], 1j, 10**400):
+        with pytest.raises(NotANumber, match="must be a number that fits float32") as caught:
+            pack_numbers([*good, bad, 2.0], out)
+        assert caught.value.index == len(good)
 
 
 def test_entity_types_compare_by_class() -> None:

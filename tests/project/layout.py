@@ -19,6 +19,7 @@ FLOORS = (
     "errors",
     "interrupts",
     "lazy_imports",
+    "processes",
     "core",
     "authoring",
     "views",

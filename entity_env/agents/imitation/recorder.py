@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from entity_env.agents.agent_identity import agent_identity
 from entity_env.agents.imitation.dataset import Dataset, distinct_recordings
 from entity_env.authoring.agent import Agent
-from entity_env.authoring.game import Game
+from entity_env.authoring.game import Game, RunWatcher
 from entity_env.authoring.identity import all_settings, identity_of
 from entity_env.authoring.local_run import Turn, Watch
 from entity_env.batching.observation_batcher import ObservationBatcher
@@ -44,7 +44,8 @@ class DatasetRecorder:
     `recorder.dataset()`. Several runs accumulate; their games must have the same spaces.
 
     Args:
-        watch: another watcher, called with each turn, but not at the start and end of a run.
+        watch: another watcher, called with each turn and, if it is a `RunWatcher`, at the start and
+            the end of every run.
         agents: names that the agents were loaded by; default: see `agent_identity`.
     """
 
@@ -98,9 +99,16 @@ class DatasetRecorder:
                 "seed": seeds.run_seed,
             }
         )
+        if isinstance(self._watch, RunWatcher):
+            self._watch.begin_run(game, agents, seeds, episodes)
 
     def end_run(self, error: BaseException | None) -> None:
         """Marks unfinished episodes as truncated."""
+        self._end()
+        if isinstance(self._watch, RunWatcher):
+            self._watch.end_run(error)
+
+    def _end(self) -> None:
         for row in self._open.values():
             self._rows["truncated"][row] = True
         self._open.clear()
@@ -131,7 +139,7 @@ class DatasetRecorder:
             self._recordings.append(recording)
         for turn in turns:
             self._add(turn)
-        self.end_run(None)
+        self._end()
 
     def _begin(self, spaces: Spaces, name: str) -> None:
         if self._spaces is None:

@@ -33,8 +33,8 @@ from entity_env.agents.rogue_net.torch_net.policy import Policy
 from entity_env.agents.rogue_net.torch_net.rollout_policy import CompiledPolicy, fastest_policy
 from entity_env.agents.rogue_net.torch_net.tensors import has_kernels, torch_only
 from entity_env.agents.training.rollout_buffer import Rollout
-from entity_env.core.processes import kill_group, start_group
 from entity_env.core.spaces import ActionName, ActionSpace, ObsSpace
+from entity_env.processes import kill_group, start_group
 
 _LOGGER: Final = logging.getLogger("entity_env.agents.ppo")
 _NUM_DECISIONS: Final = 256

@@ -9,9 +9,9 @@ from entity_env.authoring.entity_type import (
     compiled_type,
     declared_fields,
     is_dataclass_type,
-    once_per_class,
     without_none,
 )
+from entity_env.authoring.speedups import once_per_class
 from entity_env.errors import SchemaError
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from entity_env.authoring.load_module import place_in_package
-from entity_env.core.processes import run_group
 from entity_env.errors import UsageError
+from entity_env.processes import run_group
 
 _PRESENT: Final = frozenset(
     {*sys.stdlib_module_names, "entity_env", "numpy", "kaggle_environments"}

@@ -22,9 +22,9 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Final, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar
 
-from entity_env.core.processes import kill_group, start_group
 from entity_env.core.validation import require_choice
 from entity_env.errors import ClosedError, UsageError, WorkerError
+from entity_env.processes import kill_group, start_group
 from entity_env.vec.external.messages import (
     HEADER,
     MAGIC,
@@ -343,7 +343,7 @@ class Program:
         reason = "closed the connection"
         where = ""
         if self._process is not None:
-            where = "; what it printed to standard error is above"
+            where = "; if it printed an error, that is above"
             with contextlib.suppress(subprocess.TimeoutExpired):
                 reason = reason_of_exit(self._process.wait(_EXIT_TIMEOUT_S))
         raise WorkerError(
@@ -444,8 +444,9 @@ def _accepted(
                 return server.accept()[0]
             if (code := process.poll()) is not None:
                 raise WorkerError(
-                    f"{name} {reason_of_exit(code)} before it connected, as a client does when a "
-                    "game is served; what it printed to standard error is above"
+                    f"{name} {reason_of_exit(code)} before it connected: its last line must serve "
+                    "the game, such as serve(game) in JavaScript; if it printed an error, that is "
+                    "above"
                 )
             if monotonic() > deadline:
                 raise WorkerError(f"{name} did not connect to ENTITY_ENV_ADDRESS in time")

@@ -21,13 +21,13 @@ from entity_env.authoring.game_traceback import (
     summary_of,
     text_of,
 )
-from entity_env.authoring.speedups import FINITE, NO_NUMBER, pack_floats
+from entity_env.authoring.speedups import NotANumber, pack_numbers
 from entity_env.batching.entity_buffer import Batcher
 from entity_env.batching.frame import FrameLayout
 from entity_env.core.episode import Episode
 from entity_env.core.episode_stats import LENGTH, NUMBER, SEED, EpisodeCollector, FinishedEpisodes
 from entity_env.core.spaces import ActionName, Spaces
-from entity_env.core.validation import is_number, must_be_number
+from entity_env.core.validation import must_be_number
 from entity_env.core.vec_env_base import row_name
 from entity_env.core.vec_obs import merge_metrics
 from entity_env.errors import EntityEnvError, ProtocolError, SchemaError, WorkerError
@@ -270,12 +270,14 @@ class LocalBatch(ProcessBatch):
 
     def _write_rewards(self, step: BatchStep) -> None:
         reward = step.reward
-        packed = pack_floats(self._rewards, reward)
-        if packed == NO_NUMBER:
-            raise self._reward_error()
+        try:
+            is_finite = pack_numbers(self._rewards, reward)
+        except NotANumber as wrong:
+            what = must_be_number("score, or reward,", self._rewards[wrong.index])
+            raise SchemaError(f"{self._name_row(wrong.index)}: {what}") from wrong.__cause__
         step.terminated[:] = False
         step.truncated[:] = False
-        if packed == FINITE and not (len(step.ended) or len(step.lost)):
+        if is_finite and not (len(step.ended) or len(step.lost)):
             return
         for finished in (step.ended, step.lost):
             if len(finished):  # a row may end several episodes in one step
@@ -294,11 +296,6 @@ class LocalBatch(ProcessBatch):
         for index in np.flatnonzero(is_bad & (ended.rows == row)):
             return self._name_end(row, ended.ints[:, index].tolist())
         return self._name_row(row)
-
-    def _reward_error(self) -> SchemaError:
-        bad = ((row, each) for row, each in enumerate(self._rewards) if not is_number(each))
-        row, reward = next(bad, (0, self._rewards))
-        return SchemaError(f"{self._name_row(row)}: {must_be_number('score, or reward,', reward)}")
 
     def _name_row(self, row: int) -> str:
         """Names the environment and agent of a row with an error; sets `_named`."""
@@ -338,6 +335,7 @@ class LocalBatch(ProcessBatch):
                     close()
                 self._leave_fork()
             except Exception as error:
+                add_note(error, f"while env {self.first_env + env_id} was closed")
                 errors.append(error)
             except BaseException as error:
                 self._require_failure(error)

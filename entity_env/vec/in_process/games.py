@@ -44,6 +44,8 @@ class GameBatch(LocalBatch):
         """Agents that wait for an action, in row order of the last batch."""
         self._answers: Iterator[tuple[TrainAgent, Any]] = iter(())
         """Waiting agents with their actions, created when consumed."""
+        self._undecoded: dict[int, BaseException] = {}
+        """Errors of the game's classes while the actions of an environment were made."""
         self._envs_at_once = max(_AT_ONCE // num_agents, 1)
         self._shown: list[Obs | None] = []
         """Observation of every row; read after all environments have stepped."""
@@ -101,6 +103,7 @@ class GameBatch(LocalBatch):
 
     def _set_actions(self, values: Mapping[ActionName, list[Any]]) -> None:
         self._last.clear()
+        self._undecoded.clear()
         self._answers = zip(self._waiting, self._decoded(values), strict=True)
 
     def _decoded(self, values: Mapping[ActionName, list[Any]]) -> Iterator[Any]:
@@ -110,7 +113,20 @@ class GameBatch(LocalBatch):
             if isinstance(kind, Categorical | GlobalCategorical) and kind.whole is None:
                 return self._choices(kind, chosen, self.layout.actions[name].row)
         given = {name: iter(chosen) for name, chosen in values.items()}
-        return (answers_to(agent.kinds, agent.obs or Obs(), given) for agent in self._waiting)
+        return self._answers_of(self._waiting, given)
+
+    def _answers_of(
+        self, waiting: Sequence[TrainAgent], given: Mapping[ActionName, Iterator[Any]]
+    ) -> Iterator[Any]:
+        """Answers of agents; the error of one is kept until its environment steps."""
+        for agent in waiting:
+            try:
+                yield answers_to(agent.kinds, agent.obs or Obs(), given)
+            except BaseException as error:
+                self._require_failure(error)
+                env_id = next(i for i, host in enumerate(self._hosts) if agent in host.agents)
+                self._undecoded.setdefault(env_id, error)
+                yield None
 
     def _choices(
         self, kind: Categorical[Any] | GlobalCategorical[Any], chosen: list[int], row: int
@@ -143,7 +159,12 @@ class GameBatch(LocalBatch):
             # later environments get their answers early.
             for agent, answer in islice(self._answers, at_once * self.num_agents):
                 agent.give(answer)
-            self._resume(range(begin, min(begin + at_once, self.num_envs)))
+            env_ids = range(begin, min(begin + at_once, self.num_envs))
+            if self._undecoded and (failed := min(self._undecoded)) in env_ids:
+                self._resume(range(begin, failed))
+                self.current[0] = failed
+                raise self._undecoded.pop(failed)
+            self._resume(env_ids)
 
     def _resume(self, env_ids: range) -> None:
         hosts, current, rewards = self._hosts, self.current, self._rewards

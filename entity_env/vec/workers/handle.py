@@ -21,8 +21,8 @@ from typing import Any, Final
 import numpy as np
 
 from entity_env.authoring.named_code.finder import ImportState
-from entity_env.core.processes import kill_group_of
 from entity_env.errors import EntityEnvError, WorkerError
+from entity_env.processes import kill_group_of
 from entity_env.vec.process_batch import ActionValues
 from entity_env.vec.statistics import WorkerStatistics
 from entity_env.vec.step import BatchStep
@@ -110,6 +110,13 @@ class WorkerHandle:
             ImportState.of_this_process(),
         )
         self.process = started(context, setup)
+        self._watch()
+        theirs.close()
+        their_end.close()
+        lifeline.close()
+
+    def _watch(self) -> None:
+        """Prepares to notice the end of the process."""
         self._pid: int = self.process.ident  # type: ignore[assignment]  # started
         self._gone: Any = self.process.sentinel
         """Readable when the process has ended."""
@@ -119,9 +126,6 @@ class WorkerHandle:
                 self._gone = os.pidfd_open(self._pid)
                 self._release_pidfd = weakref.finalize(self, os.close, self._gone)
         self.event.watch(self._gone)
-        theirs.close()
-        their_end.close()
-        lifeline.close()
 
     def wait_until_ready(self, timeout_s: float | None) -> Ready:
         readable = wait([self.connection, self._gone], timeout_s)

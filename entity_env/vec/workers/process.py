@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from entity_env.authoring.game_traceback import is_a, stack_at
 from entity_env.batching.frame import FrameLayout
-from entity_env.core.processes import exit_group, lead_group
 from entity_env.core.spaces import ContinuousActionSpace
 from entity_env.errors import WorkerError
+from entity_env.processes import exit_group, lead_group
 from entity_env.vec.in_process.make_batch import make_process_batch
 from entity_env.vec.options import VecOptions
 from entity_env.vec.process_batch import ProcessBatch
@@ -73,13 +73,15 @@ def run_worker(setup: Setup) -> None:
     except BaseException as error:
         sender.send_failure(error, setup.index)
         return
+    worker: _Worker | None = None
     try:
         worker = _started(setup, options.num_envs, batch, sender)
         if worker is not None:
             with contextlib.suppress(ConnectionError):  # the parent is gone
                 worker.serve()
     finally:
-        batch.close()
+        if worker is None or not worker.has_closed:  # else the parent has the error, if any
+            batch.close()
 
 
 def _started(setup: Setup, num_envs: int, batch: ProcessBatch, sender: _Sender) -> _Worker | None:
@@ -139,6 +141,8 @@ class _Worker:
         self._batch = batch
         self._sender = sender
         self._process = os.getpid()
+        self.has_closed = False
+        """The environments were closed when the parent requested it."""
         self._words = state_words(setup.header, setup.index)
         batch.current = self._words[Word.CURRENT :]
         self._command: SharedBlock | None = None
@@ -276,6 +280,7 @@ class _Worker:
         self._words[Word.MESSAGE_BLOCK] = self._sender.send_message(message)
 
     def _close(self) -> None:
+        self.has_closed = True
         try:
             self._batch.close()
             self._leave_fork()

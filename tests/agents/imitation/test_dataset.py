@@ -625,3 +625,26 @@ def test_a_column_is_missing() -> None:
     columns = {**dataset.columns(), "visible/Dot": RaggedArray(np.ones(0, np.bool_), [0] * 6)}
     with pytest.raises(SchemaError, match="'visible/Dot' has 0 values in decision 0, expected 1"):
         Dataset.from_columns(dataset.spaces, columns)
+
+
+def test_a_recorder_passes_runs_on_to_another_watcher() -> None:
+    class Runs:
+        def __init__(self) -> None:
+            self.seen: list[str] = []
+
+        def begin_run(self, *_: object) -> None:
+            self.seen.append("begin")
+
+        def __call__(self, turn: Turn) -> None:
+            self.seen.append("turn")
+
+        def end_run(self, error: BaseException | None) -> None:
+            self.seen.append(f"end {error}")
+
+    runs = Runs()
+    rock_paper_scissors.run(
+        RandomAgent(seed=0), RandomAgent(seed=1), watch=DatasetRecorder(watch=runs)
+    )
+    assert runs.seen[0] == "begin"
+    assert runs.seen[-1] == "end None"
+    assert runs.seen.count("turn") > 1

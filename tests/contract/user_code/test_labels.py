@@ -17,6 +17,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from entity_env import (
+    ActionSpace,
     CategoricalActionSpace,
     ContinuousActionSpace,
     Game,
@@ -62,7 +63,7 @@ def test_an_action_of_a_space_has_its_labels(kind: Any, labels: list[str]) -> No
     assert list(action.space.index_to_label) == labels
     assert [choice.name for choice in action.choices] == labels
     assert [choice.value for choice in action.choices] == list(range(len(labels)))
-    enum = type(action.choices[0])
+    enum: Any = type(action.choices[0])
     assert [enum[label] for label in labels] == list(enum) == list(action.choices)
 
 
@@ -70,13 +71,11 @@ def test_an_action_of_a_space_has_its_labels(kind: Any, labels: list[str]) -> No
 @given(labels=LABELS)
 def test_spaces_in_json_and_in_other_orders_keep_them(labels: list[str]) -> None:
     bounds = [-1.0] * len(labels), [1.0] * len(labels)
-    spaces = (
-        ObsSpace(labels),
-        {
-            "choice": CategoricalActionSpace(tuple(labels)),
-            "numbers": ContinuousActionSpace(*bounds, tuple(labels)),
-        },
-    )
+    actions: dict[str, ActionSpace] = {
+        "choice": CategoricalActionSpace(tuple(labels)),
+        "numbers": ContinuousActionSpace(*bounds, tuple(labels)),
+    }
+    spaces = ObsSpace(labels), actions
     again = spaces_from_json(json.loads(json.dumps(spaces_to_json(*spaces))))
     assert again[0].global_features == tuple(labels)
     assert again[1]["choice"] == spaces[1]["choice"]
@@ -111,7 +110,9 @@ def test_every_choice_has_a_key_and_a_typed_text_means_no_other_choice(labels: l
     assert len({*keys}) == len(keys)
     for choice in choices:
         assert [typed(choices, key) for key in choice.keys] == [choice.index] * len(choice.keys)
-        assert typed(choices, choice.text) in (choice.index, None, *owners(choices, choice.text))
+        if choice.text == choice.text.strip() and choice.text.isprintable():  # a line can hold it
+            meant = typed(choices, choice.text)
+            assert meant in (choice.index, None, *owners(choices, choice.text))
 
 
 def typed(choices: list[Choice], line: str) -> int | None:

@@ -22,8 +22,8 @@ from entity_env import Game, WorkerError
 from entity_env.agents import RandomAgent
 from entity_env.authoring.load_module import load_module
 from entity_env.cluster.jobs import Job, run_jobs
-from entity_env.core.processes import exit_with_parent, kill_group_of, run_group
 from entity_env.errors import ReplayError, UsageError
+from entity_env.processes import exit_with_parent, kill_group_of, run_group
 from entity_env.replay import record, verify_in_new_process
 from entity_env.vec import VecEnv
 from entity_env.vec.external.game import ExternalGame

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from entity_env import Categorical, Composite, EpisodeEnv, Game, Obs, Range, SelectEntity
-from entity_env.agents import Agent, RandomAgent, random_actions
+from entity_env.agents import RandomAgent, random_actions
 from entity_env.agents.scripted_agent import Bot, ScriptedAgent
 from entity_env.check import check_game
 from entity_env.errors import ContractError, EntityEnvError
@@ -46,9 +46,9 @@ def made(*, slots: bool = True) -> tuple[Game, Sequence[ref[Any]]]:
     much = Annotated[float, Range(0, 1)]
     send = make_dataclass("Send", [("how", move), ("to", dot), ("much", much)], frozen=True)
     both = make_dataclass("Both", [("a", move), ("b", move)], frozen=True)
-    keys = move, both, Categorical(move, "each"), Composite(send), SelectEntity(dot)
+    keys: Any = move, both, Categorical(move, "each"), Composite(send), SelectEntity(dot)
 
-    def play(agent: Agent, *, seed: int, num_steps: int = 3) -> None:
+    def play(agent: Any, *, seed: int, num_steps: int = 3) -> None:  # noqa: ANN401
         for i in range(num_steps):
             rats, dots = [rat(1.0, move.A)], [dot(1.0, 2), dot(2.0, 3)]
             obs = Obs(i).actors(rats).entities(dots).globals(totals(1.0))
@@ -128,9 +128,10 @@ def test_described_programs_are_released() -> None:
     names = ("command", "folder", "link", "address", "source", "hello", "settings")
     fields = {name: getattr(game, name) for name in names}
     again = external_game._again(fields, game.ready)  # as in a worker, without a process
-    kinds = [type(kind.choices[0]) for kind in again.schema.kinds]
+    all_kinds: list[Any] = list(again.schema.kinds)
+    kinds = [type(kind.choices[0]) for kind in all_kinds]
     classes = [ref(cls) for cls in (*kinds, *(each.cls for each in again.schema.entities))]
     assert len(classes) == 2
-    del again, kinds
+    del again, all_kinds, kinds
     gc.collect()
     assert [found for each in classes if (found := each()) is not None] == []

@@ -23,7 +23,7 @@ _REST_S: Final = 1.0
 _PARENT_POLL_S: Final = 1.0
 
 
-class Outcome(NamedTuple):
+class EndedProcess(NamedTuple):
     """How a program ended.
 
     Args:
@@ -89,7 +89,7 @@ def run_group(
     *,
     env: Mapping[str, str] | None = None,
     started: Started | None = None,
-) -> Outcome | None:
+) -> EndedProcess | None:
     """Runs a program until it exits, and then kills what is left of its group.
 
     A process that the program has started and that keeps its pipes open does not delay the result.
@@ -124,7 +124,7 @@ def run_group(
                 outputs = process.communicate(timeout=_REST_S)
             except subprocess.TimeoutExpired as expired:  # and still do, in another group
                 outputs = expired.output or b"", expired.stderr or b""
-    return Outcome(process.returncode, *outputs)
+    return EndedProcess(process.returncode, *outputs)
 
 
 def _file_of(data: bytes) -> IO[bytes]:

@@ -1,0 +1,201 @@
+"""What code of users raises is named with its environment, seed, episode and step on every path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import pytest
+
+from entity_env import EntityEnvError, Game, GlobalComposite, Obs, Range
+from entity_env.agents import Agent, RandomAgent, random_actions
+from entity_env.core.seeding import EpisodeSeeds
+from entity_env.vec import VecEnv
+
+AT = 3
+"""Step of the failure."""
+
+
+class Boom(Exception):
+    """Of a game."""
+
+
+class Base(BaseException):
+    """Of a game, and not an `Exception`."""
+
+
+RAISED: list[type[BaseException]] = [Boom]
+
+
+def boom(*_: object) -> Any:  # noqa: ANN401 - never returns
+    raise RAISED[0]("boom")
+
+
+class BadInt(int):
+    __float__ = boom
+
+
+class BadScore(float):
+    __sub__ = __rsub__ = boom
+
+
+class BadMetrics(dict[str, float]):
+    items = boom
+
+
+class BadList(list[Any]):
+    __len__ = boom
+
+
+class BadArray:
+    __array__ = boom
+
+    def __len__(self) -> int:
+        return 2
+
+
+class Move(Enum):
+    A = 0
+    B = 1
+
+
+@dataclass(frozen=True)
+class Choice:
+    move: Move
+    much: Annotated[float, Range(0, 1)]
+    place: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        if Choice.place == "decision":
+            Choice.place = ""
+            boom()
+
+
+@dataclass
+class Plain:
+    x: float
+
+
+@dataclass(slots=True)
+class Slots:
+    x: float
+
+
+@dataclass
+class Lazy:
+    x: float
+
+
+Lazy.x = property(boom, lambda *_: None)  # type: ignore[assignment]
+
+
+@dataclass
+class Totals:
+    t: float
+
+
+def change(obs: Obs, place: str) -> Obs:
+    """Puts something into an observation that raises when it is read."""
+    changes: dict[str, Callable[[], object]] = {
+        "feature": lambda: obs.entities([Plain(BadInt(1))]),
+        "feature of a slot": lambda: obs.entities([Slots(BadInt(1))]),
+        "property": lambda: obs.entities([Lazy(1)]),
+        "global": lambda: obs.globals(Totals(BadInt(1))),
+        "metric": lambda: obs.metric("m", BadInt(1)),
+        "metrics": lambda: setattr(obs, "metrics", BadMetrics(m=1.0)),
+        "mask": lambda: obs.mask(Move, BadArray()),  # type: ignore[arg-type]
+        "length of a mask": lambda: obs.mask(Move, BadList([True, True])),
+        "visible": lambda: obs.visible(Slots, BadList([True])),
+        "score": lambda: setattr(obs, "score", BadScore(AT)),
+        "play": boom,
+    }
+    changes.get(place, lambda: None)()
+    return obs
+
+
+def game_of(place: str) -> Game:
+    key: Any = GlobalComposite(Choice) if place == "decision" else Move
+
+    def play(agent: Agent, *, seed: int) -> None:
+        for i in range(AT + 2):
+            Choice.place = place if i == AT - 1 else ""
+            obs = Obs(i).entities([Slots(1)]).globals(Totals(1))
+            is_last = place == "final"
+            if agent.act(change(obs, place if i == AT else ""), key) is None:
+                return
+            if is_last and i + 1 == AT:
+                break
+        number = BadInt(1) if place == "final" else 1
+        agent.game_over(Obs(AT).entities([Slots(number)]).globals(Totals(1)))
+
+    return Game(
+        play,
+        entities=(Plain, Slots, Lazy),
+        global_features=Totals,
+        actions=(Move, GlobalComposite(Choice)),
+        name="raises",
+    )
+
+
+NAMED = {
+    "feature": "entity Plain: feature 'x' of row 0",
+    "feature of a slot": "entity Slots: feature 'x' of row 1",
+    "property": "boom, in x)",
+    "global": "feature 't' of row 0",
+    "metric": "metric",
+    "metrics": "metrics cannot be read",
+    "mask": "mask of action 'Move'",
+    "length of a mask": "",
+    "visible": "",
+    "score": "",
+    "play": "",
+    "decision": "",
+    "final": "entity Slots: feature 'x' of row 0",
+}
+
+
+@pytest.mark.parametrize("kind", [Boom, StopIteration, Base])
+@pytest.mark.parametrize("place", NAMED)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"autoreset": "next_step"},
+        {"on_error": "restart"},
+        pytest.param({"num_workers": 1}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_in_a_vec_env(options: Any, place: str, kind: type[BaseException]) -> None:  # noqa: ANN401
+    RAISED[0] = kind
+    if options.get("num_workers"):
+        RAISED[0] = Boom  # workers have their own copy of the list
+        if kind is not Boom:
+            pytest.skip("the class is the same in workers")
+    with VecEnv(game_of(place), 2, **options) as vec:
+        obs, rng = vec.reset(seed=1), np.random.default_rng(0)
+        is_restarted = "on_error" in options and place in ("score", "play", "decision")
+        try:
+            for _ in range(2 * AT):
+                obs = vec.act(random_actions(obs, vec.action_space(), rng))
+        except EntityEnvError as error:
+            text = str(error)
+            assert not is_restarted
+            assert NAMED[place] in text or (place in ("mask", "property") and kind is Base)
+            assert "env 0" in text
+            assert f"seed {EpisodeSeeds(1, 0)[0]}" in text
+            assert "episode 0, step" in text
+        else:
+            assert is_restarted
+            assert vec.statistics().num_restarts
+
+
+@pytest.mark.parametrize("place", [place for place, named in NAMED.items() if named])
+def test_in_a_run_of_one_game(place: str) -> None:
+    RAISED[0] = Boom
+    with pytest.raises((EntityEnvError, Boom)) as caught:
+        game_of(place).run(RandomAgent(seed=1))
+    assert place == "metrics" or NAMED[place].removeprefix("row 1") in str(caught.value)
