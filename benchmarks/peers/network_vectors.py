@@ -21,9 +21,9 @@ from entity_env.agents.rogue_net.config import NetConfig, RogueNetConfig
 from entity_env.agents.rogue_net.memory import Past
 from entity_env.agents.rogue_net.numpy_net.distributions import Chooser, GaussianArrays
 from entity_env.agents.rogue_net.weights import expected_tensors, relpos_constants
+from entity_env.core.masks import is_nested
 from entity_env.core.observation import Observation
 from entity_env.core.spaces import ContinuousActionSpace, SelectEntityActionSpace, Spaces
-from entity_env.core.validation import is_nested
 
 NODE: Final = shutil.which("node")
 NETWORK: Final = Path(__file__).parents[2] / "entity_env" / "page" / "network.mjs"

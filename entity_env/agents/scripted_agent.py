@@ -32,9 +32,10 @@ from entity_env.authoring.game_traceback import summary_of
 from entity_env.authoring.load_module import load_module, nearest, split_file_name
 from entity_env.authoring.obs import Obs, answers_to, has_targets, is_same, num_actors
 from entity_env.core.action_request import choose_in_order, require_in_bounds
+from entity_env.core.masks import shape_of
 from entity_env.core.observation import Action, Observation
 from entity_env.core.spaces import ActionName
-from entity_env.core.validation import is_number, parameters_of, shape_of
+from entity_env.core.validation import is_number, parameters_of
 from entity_env.errors import AnswerError, EntityEnvError, ProtocolError, SchemaError, UsageError
 from entity_env.lazy_imports import is_array
 

@@ -27,18 +27,10 @@ from entity_env.authoring.relations.relations import (
     relation_rows,
     relation_type_in,
 )
+from entity_env.core.masks import is_nested, mask_rows, nested_mask, rows_of_mask, shape_of
 from entity_env.core.observation import BoolMask
 from entity_env.core.spaces import ActionName
-from entity_env.core.validation import (
-    is_nested,
-    is_number,
-    mask_rows,
-    must_be_number,
-    nested_mask,
-    plain_number,
-    rows_of_mask,
-    shape_of,
-)
+from entity_env.core.validation import is_number, must_be_number, plain_number
 from entity_env.errors import SchemaError, shown
 from entity_env.lazy_imports import is_array, np
 

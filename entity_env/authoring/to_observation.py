@@ -33,6 +33,7 @@ from entity_env.authoring.relations.relations import (
     relation_rows,
 )
 from entity_env.authoring.schema import Schema
+from entity_env.core.masks import mask_rows, nested_mask
 from entity_env.core.observation import (
     ActionMask,
     BoolMask,
@@ -45,7 +46,7 @@ from entity_env.core.observation import (
     SelectEntityActionMask,
 )
 from entity_env.core.spaces import ACTOR_ENTITY, ActionName, EntityName
-from entity_env.core.validation import mask_rows, nested_mask, plain_numbers
+from entity_env.core.validation import plain_numbers
 from entity_env.errors import SchemaError, shown
 from entity_env.lazy_imports import np
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from entity_env.authoring.speedups import pack_ints
 from entity_env.batching.frame import ActionSlots, Frame, FrameMemory, Slot
+from entity_env.core.masks import nested_mask
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
@@ -18,7 +19,6 @@ from entity_env.core.spaces import (
     GlobalCategoricalActionSpace,
     SelectEntityActionSpace,
 )
-from entity_env.core.validation import nested_mask
 from entity_env.errors import SchemaError
 
 

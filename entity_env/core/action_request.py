@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate, islice, repeat
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from entity_env.core.masks import is_nested, nested_mask, shape_of
 from entity_env.core.observation import (
     Action,
     ActionMask,
@@ -32,7 +33,7 @@ from entity_env.core.spaces import (
     ObsSpace,
     SelectEntityActionSpace,
 )
-from entity_env.core.validation import is_index, is_nested, is_number, nested_mask, shape_of
+from entity_env.core.validation import is_index, is_number
 from entity_env.errors import SchemaError, shown
 from entity_env.lazy_imports import is_array, np
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.core.episode import Episode
+from entity_env.core.masks import reference_error, wrong_reference
 from entity_env.core.ragged import RaggedArray, RaggedTensor, chosen_rows
 from entity_env.core.spaces import ActionName, ActionSpace, Entity, EntityName, ObsSpace
-from entity_env.core.validation import reference_error, wrong_reference
 from entity_env.errors import ProtocolError, SchemaError, UsageError
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from zlib import crc32
 
 from entity_env.core.action_request import Question, questions
+from entity_env.core.masks import is_nested, reference_error, rows_of_mask, wrong_reference
 from entity_env.core.observation import (
     Action,
     ActionMask,
@@ -35,7 +36,6 @@ from entity_env.core.spaces import (
     ObsSpace,
     Spaces,
 )
-from entity_env.core.validation import is_nested, reference_error, rows_of_mask, wrong_reference
 from entity_env.errors import SchemaError, shown
 from entity_env.lazy_imports import is_array, np
 

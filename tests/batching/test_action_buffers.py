@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from entity_env import ContinuousActionSpace, Entity, ObsSpace, SchemaError
 from entity_env.batching.action_buffers import ContinuousBuffer, EntityOffsets
 from entity_env.batching.frame import Frame, FrameLayout, LocalMemory
-from entity_env.core.validation import as_mask
+from entity_env.core.masks import as_mask
 from tests.helpers.strategies import bool_rows
 
 

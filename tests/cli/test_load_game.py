@@ -680,7 +680,7 @@ def test_agents_may_be_absent(folder: Path) -> None:
     assert best["wins"] + worst["wins"] == pytest.approx(best["num_games"])
     assert best["mean_score"] == 1
     table = entity_env("eval", "royale.py", "--agent", "right.py:right", "--episodes", "20").stdout
-    counts = [int(line.split()[-1]) for line in table.splitlines()[1:]]
+    counts = [int(line.split()[-2]) for line in table.splitlines()[1:]]
     assert all(0 < count < 20 for count in counts)
     writer = ReplayWriter()
     game.run(*[RandomAgent(i) for i in range(4)], seed=3, episodes=6, watch=writer)

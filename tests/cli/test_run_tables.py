@@ -146,7 +146,7 @@ def test_settings_are_compared_over_seeds(tmp_path: Path) -> None:
     assert groups[1]["first_is_better"]["value"] == pytest.approx(0.95)
     assert groups[2]["mean"] == {"value": 1, "low": None, "high": None}
     assert json.loads(json.dumps(found, allow_nan=False))["runs"][0]["evaluation"] == {
-        **{"mean": 99, "num_episodes": 20, "step": 200, "is_biased": False},
+        **{"mean": 99, "std": 1, "num_episodes": 20, "step": 200, "is_biased": False},
         "ci95": pytest.approx(0.48017, abs=1e-4),
     }
     rows = list(csv.DictReader(io.StringIO(runs_csv(runs))))

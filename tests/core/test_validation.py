@@ -17,6 +17,7 @@ from numpy.testing import assert_array_equal
 
 from entity_env import MissingExtraError, SchemaError, UsageError
 from entity_env.core import validation
+from entity_env.core.masks import mask_rows, nested_mask
 from entity_env.core.validation import (
     OneOf,
     Range,
@@ -25,8 +26,6 @@ from entity_env.core.validation import (
     checked_index,
     checked_mask,
     checked_seed,
-    mask_rows,
-    nested_mask,
     num_positional,
     parameters_of,
     require_choice,

@@ -56,7 +56,7 @@ HOSTILE = (
 GAMES = (snake, multi_snake, cherry_pick, rock_paper_scissors, treasure_hunt)
 
 
-def turns_of(game: Game, seed: int = 3) -> list[Turn]:
+def turns_of(game: Game, seed: int = 5) -> list[Turn]:
     turns: list[Turn] = []
     agents = [RandomAgent(seed=i) for i in range(game.num_agents)]
     game.run(*agents, seed=seed, watch=turns.append)

@@ -259,7 +259,8 @@ class Run(TrainState):
 
     def resume(self, path: Path) -> None:
         net = self.net
-        checkpoint = load_checkpoint(path, net)
+        own = net if isinstance(net.net_config, OwnNetConfig) else None  # others are compared below
+        checkpoint = load_checkpoint(path, own)
         theirs = (checkpoint.net.obs_space, checkpoint.net.action_space)
         differing = differences(theirs, (net.obs_space, net.action_space))
         found, wanted = checkpoint.net.net_config, net.net_config
@@ -270,8 +271,8 @@ class Run(TrainState):
             raise CheckpointError(f"cannot resume from {path}: {briefly(differing)}{mend}")
         load_learner(checkpoint, self.learner)
         self.is_resumed = True
-        own = None if self.folder is None else self.folder.resolve()
-        is_own = find_checkpoint(path).resolve() == own
+        folder = None if self.folder is None else self.folder.resolve()
+        is_own = find_checkpoint(path).resolve() == folder
         self._saved_update = self.learner.update if is_own else 0
         self._elapsed_before = self.learner.elapsed_s
         self._episodes_before = self.learner.num_episodes

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from entity_env.authoring.action_type import ActionType, Continuous, SelectEntity
 from entity_env.authoring.entity_type import EntityType, Places
 from entity_env.authoring.relations.relation_type import relation_type
-from entity_env.core.observation import BoolMask
-from entity_env.core.spaces import ActionName
-from entity_env.core.validation import (
+from entity_env.core.masks import (
     as_mask,
     is_nested,
     mask_rows,
@@ -19,6 +17,8 @@ from entity_env.core.validation import (
     reference_error,
     wrong_reference,
 )
+from entity_env.core.observation import BoolMask
+from entity_env.core.spaces import ActionName
 from entity_env.errors import SchemaError, shown
 from entity_env.lazy_imports import has_numpy, is_array, np
 

@@ -16,8 +16,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from entity_env.core.masks import as_mask
 from entity_env.core.spaces import ActionName, GlobalCategoricalActionSpace
-from entity_env.core.validation import as_mask
 from entity_env.errors import SchemaError, UsageError, shown
 from entity_env.interop.gymnasium.actions import ActionConverter
 from entity_env.interop.gymnasium.spaces import AnySpace, Leaf, value_of

@@ -406,11 +406,16 @@ def test_a_run_resumed_from_another_folder_has_saved_nothing_yet(tmp_path: Path)
 
 
 def test_observations_that_are_too_large_end_the_run(tmp_path: Path) -> None:
-    def spoil(obs: VecObs) -> None:
-        obs.features["Input"].values[::2] = 3e38
+    """Features beyond 1e18 count as 1e18: their squares soon exceed float32."""
+
+    class Large(VecXor):
+        def _observe(self, reward: NDArray[np.float32], done: NDArray[np.bool_]) -> VecObs:
+            obs = super()._observe(reward, done)
+            obs.features["Input"].values[::2] = 3e38
+            return obs
 
     with pytest.raises(TrainingDivergedError, match="squares_sum of the network is not finite"):
-        train(Breaking(7, spoil), CONFIG, out=tmp_path)
+        train(Large(), dataclasses.replace(CONFIG, total_steps=4096), out=tmp_path)
 
 
 @pytest.mark.parametrize("learning_rate", [1e12, 1e30, 1e300])

@@ -103,7 +103,7 @@ def test_a_projection_of_keys_or_values_is_one(name: str) -> None:
         (GRID, {"scale": -1}, "scale must be a number above 0"),
         (GRID, {"scale": float("nan")}, "scale must be a number above 0"),
         (GRID, {"scale": float("inf")}, "scale must be a number above 0"),
-        (GRID, {"scale": 1e-320}, "scale must be a number above 0"),
+        (GRID, {"scale": 1e-320}, "scale must be at least 1e-30"),
         (GRID, {"scale": True}, "scale must be a number above 0, got True"),
         (GRID, {"scale": "1"}, "scale must be a number above 0"),
         (GRID, {"value_gate": "tanh"}, "value_gate must be one of .*, got 'tanh'"),

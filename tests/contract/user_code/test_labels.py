@@ -153,9 +153,11 @@ def test_labels_that_combine_to_the_same_text_are_refused() -> None:
 @pytest.mark.parametrize("key", ["a.b", "b"])
 def test_parts_of_a_gymnasium_space_with_the_same_name_are_refused(key: str) -> None:
     spaces = pytest.importorskip("gymnasium.spaces")
-    converters = pytest.importorskip("entity_env.interop.gymnasium.spaces")
+    from entity_env.interop.gymnasium.actions import ActionConverter
+    from entity_env.interop.gymnasium.spaces import ObsConverter
+
     space = spaces.Dict({key: spaces.Discrete(2), "a": spaces.Dict({"b": spaces.Discrete(3)})})
-    for convert in (converters.ActionConverter, converters.ObsConverter):
+    for convert in (ActionConverter, ObsConverter):
         named = r"two parts of the space are called '(Action\.)?a\.b'"
         with pytest.raises(UsageError, match=named) if key == "a.b" else nullcontext():
             convert(space, "Action")

@@ -68,8 +68,8 @@ def test_masks_have_the_forms_of_gymnasium(
     ("space", "mask", "words"),
     [
         (spaces.Discrete(3), [1, 1], r"action 'Do' needs the shape .*\(3,\): got \(2,\)"),
-        (spaces.Discrete(3), [1, 2, 0], "action 'Do' must hold bools .*such as 2"),
-        (spaces.Discrete(3), [1, np.nan, 0], "action 'Do' must hold bools .*such as nan"),
+        (spaces.Discrete(3), [1, 2, 0], "action 'Do' must hold bools .*got 2 "),
+        (spaces.Discrete(3), [1, np.nan, 0], "action 'Do' must hold bools .*got nan "),
         (spaces.Discrete(3), ["a", "b", "c"], "action 'Do' must hold bools"),
         (
             DISCRETES,

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.core.action_request import MASK_OF_SPACE
+from entity_env.core.masks import as_mask, nested_mask
 from entity_env.core.observation import ActionMask, Observation, SelectEntityActionMask
 from entity_env.core.ragged import Floats
 from entity_env.core.spaces import (
@@ -20,7 +21,6 @@ from entity_env.core.spaces import (
     ObsSpace,
     SelectEntityActionSpace,
 )
-from entity_env.core.validation import as_mask, nested_mask
 from entity_env.errors import SchemaError
 
 _NOTHING: Final = np.zeros(0, dtype=np.float32)

@@ -256,7 +256,7 @@ def _net(weights: Weights, found: Path, policy: Policy | None = None) -> Policy:
         require_same_net(weights.config, policy.net_config, str(found))
         spaces = (weights.obs_space, weights.action_space), (policy.obs_space, policy.action_space)
         if differs := differences(*spaces):
-            raise CheckpointError(f"{found} does not fit the network: {'; '.join(differs)}")
+            raise CheckpointError(f"{found} does not fit the network: {briefly(differs)}")
         return _filled(policy, as_tensors(weights.tensors), found)
     try:
         return policy_of(weights)

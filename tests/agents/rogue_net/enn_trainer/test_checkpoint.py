@@ -229,7 +229,7 @@ def test_other_files_raise(changes: dict[str, tuple[str, str]], message: str) ->
         ("radial: true", "radial: 1", "radial must be true or false"),
         ("radial: true", "radial: false", "extent must have length 1"),
         ("scale: 1.5", "scale: 0.0", "scale must be a number above 0"),
-        ("scale: 1.5", "scale: 1e-320", "scale must be a number above 0"),
+        ("scale: 1.5", "scale: 1e-320", "scale must be at least 1e-30"),
         ("scale: 1.5", "scales: 1.5", "unexpected keyword argument 'scales'"),
         ('"hp",', '"speed", "hp",', "needs two names"),
         ("exclude_entities: []", 'exclude_entities: ["Rock"]', "cannot run such a network"),

@@ -382,7 +382,7 @@ def test_another_result_is_refused(
 def test_a_network_that_overflows_is_refused(tmp_path: Path) -> None:
     weights = random_weights((OBS, ACTIONS), SMALL())
     tensors = {
-        name: np.full_like(each, 1e38) if name.endswith("weight") else each
+        name: np.full_like(each, 1e18) if name.endswith("weight") else each
         for name, each in weights.tensors.items()
     }
     with pytest.raises(CheckpointError, match=r"computes (nan|inf) for"):
