@@ -58,14 +58,13 @@ def kill_group_of(leader: int, *, has_ended: bool) -> None:
         has_ended: the leader has ended, and its parent has waited for it. Its number then stays
             reserved while the group has members: a process with that number is a new one.
     """
-    if sys.platform == "win32":
-        return
-    with suppress(ProcessLookupError, PermissionError):
-        if has_ended:
-            with suppress(ProcessLookupError):
-                os.kill(leader, 0)
-                return
-        os.killpg(leader, signal.SIGKILL)
+    if sys.platform != "win32":
+        with suppress(ProcessLookupError, PermissionError):
+            if has_ended:
+                with suppress(ProcessLookupError):
+                    os.kill(leader, 0)
+                    return
+            os.killpg(leader, signal.SIGKILL)
 
 
 def lead_group() -> None:

@@ -185,10 +185,12 @@ def called_every(period_s: float, call: Callable[[FrameType | None], None]) -> I
     and on systems without SIGALRM.
     """
     is_main = threading.current_thread() is threading.main_thread()
-    if sys.platform in ("win32", "emscripten", "wasi") or not is_main:
+    alarm: _Timer | None = None
+    if sys.platform != "win32" and sys.platform not in ("emscripten", "wasi") and is_main:
+        alarm = _Repeated(call)
+    if alarm is None:
         yield
         return
-    alarm = _Repeated(call)
     alarm.open()
     alarm.start(_TICKS * period_s, GameHangs)
     try:

@@ -141,7 +141,9 @@ def _agents(name: str) -> list[PageAgent]:
     if name not in TRAINED:
         return []
     weights = agent_bytes(read_network(ROOT / TRAINED[name]))
-    return [PageAgent(f"{name}.agent", "Trained agent", "network", weights)]
+    # Against a person, the most probable action every time would be easy to learn.
+    greedy = _games()[name].num_agents == 1
+    return [PageAgent(f"{name}.agent", "Trained agent", "network", weights, greedy=greedy)]
 
 
 def _options(name: str) -> PageOptions:
@@ -149,9 +151,4 @@ def _options(name: str) -> PageOptions:
         return PageOptions(title=name, seats=["human"], editable=True)
     num_agents = _games()[name].num_agents
     opponent = f"{name}.agent" if name in TRAINED else RANDOM
-    # With opponents, the most probable action every time would be easy to learn.
-    return PageOptions(
-        title=name,
-        seats=["human", *[opponent] * (num_agents - 1)],
-        greedy=num_agents == 1,
-    )
+    return PageOptions(title=name, seats=["human", *[opponent] * (num_agents - 1)])

@@ -425,7 +425,7 @@ class WithRegistry:
         for spec in gymnasium.registry.values():
             module = str(spec.entry_point).partition(":")[0]
             if not module.startswith("gymnasium."):
-                # What cannot be pickled cannot be made in another process.
+                # Objects that cannot be pickled cannot be made in another process.
                 with suppress(Exception):
                     specs.append((module if module in sys.modules else "", to_pickle(spec)))
         return _registered_again, (specs, self._make)

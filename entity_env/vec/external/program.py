@@ -247,10 +247,10 @@ class Program:
         # can be avoided, because that takes a second system call.
         if sys.platform == "win32":
             self._socket.settimeout(_POLL_S)
-            return
-        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        else:
             limit = struct.pack("@ll", 0, int(_POLL_S * 1e6))
-            self._socket.setsockopt(socket.SOL_SOCKET, option, limit)
+            for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+                self._socket.setsockopt(socket.SOL_SOCKET, option, limit)
 
     def _send(self, kind: Kind, parts: Sequence[bytes | memoryview], deadline: float) -> None:
         size = sum(map(len, parts))

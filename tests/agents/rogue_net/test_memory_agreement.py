@@ -179,6 +179,6 @@ def test_all_implementations_agree(kind: str, data: st.DataObject) -> None:
                 assert_allclose(batch_after, wanted, atol=1e-4)
             if obs.is_ready[row]:
                 for agent in (numpy_batch, torch_batch):
-                    assert_allclose(agent._rows._states[episode, 0], wanted, atol=1e-4)
+                    assert_allclose(agent._rows._states(obs)[episode, 0], wanted, atol=1e-4)
             largest = max(largest, float(np.abs(wanted).max()))
     assert largest > 0

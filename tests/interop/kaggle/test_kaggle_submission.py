@@ -188,7 +188,7 @@ def test_another_episode_begins_with_an_earlier_step(connectx: Path) -> None:
     for step in (1, 3, 1, 3):
         board = [0] * 42
         assert submission({"step": step, "mark": 2, "board": board}, {}) in range(7)
-        seats.append(submission._seat)
+        seats.append(next(iter(submission._seats.values()))[0])
     assert seats[0] is seats[1]
     assert seats[1] is not seats[2]
 

@@ -44,9 +44,11 @@ def recorded(game: ExternalGame, monkeypatch: pytest.MonkeyPatch) -> list[Messag
     found: list[Message] = []
     send = Program._send
 
-    def keep(self: Program, kind: Kind, parts: Sequence[bytes | memoryview]) -> None:
+    def keep(
+        self: Program, kind: Kind, parts: Sequence[bytes | memoryview], deadline: float
+    ) -> None:
         found.append((int(kind), b"".join(map(bytes, parts))))
-        send(self, kind, parts)
+        send(self, kind, parts, deadline)
 
     with monkeypatch.context() as patch:
         patch.setattr(Program, "_send", keep)
