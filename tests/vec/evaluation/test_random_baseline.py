@@ -101,14 +101,14 @@ def endless_if(is_endless: Callable[[int], bool]) -> Game:
 def test_short_episodes_alone_say_nothing(
     is_endless: Callable[[int], bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(random_baseline, "_MAX_S", 0.05)
+    monkeypatch.setattr(random_baseline, "_BUDGET_S", 0.025)
     game = endless_if(is_endless)
     assert measured(RandomBaseline(game), game) is None
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("step_s", "episodes", "count"), [(0.0, 100, 100), (0.0, 3, 3), (0.08, 100, 20), (0.3, 100, 4)]
+    ("step_s", "episodes", "count"), [(0.0, 100, 100), (0.0, 3, 3), (0.4, 100, 20), (0.8, 100, 4)]
 )
 def test_slow_games_play_fewer_episodes(
     step_s: float, episodes: int, count: int, monkeypatch: pytest.MonkeyPatch
