@@ -204,6 +204,7 @@ class ProgramBatch(ProcessBatch):
         arrays = memory.arrays
         arrays.reward[:] = 0
         arrays.is_over[:] = self._episodes.waits if self._holds else False
+        arrays.terminated[:] = arrays.truncated[:] = False
         step = BatchStep(shown, *arrays)
         self._add_flags(step)
         self._add_metrics(step, self._metrics)
@@ -212,8 +213,8 @@ class ProgramBatch(ProcessBatch):
     def _add_flags(self, step: BatchStep) -> None:
         """Adds the flags of environments that wait for their resets."""
         flags = self._flags * self._episodes.waits[self._episodes.env_of]
-        step.terminated[:] = flags & TERMINATED != 0
-        step.truncated[:] = flags & TRUNCATED != 0
+        step.terminated |= flags & TERMINATED != 0
+        step.truncated |= flags & TRUNCATED != 0
 
     def _add_ends(self, step: BatchStep, message: StepMessage, ends: Ends, noted: Noted) -> None:
         """Adds finished episodes, with their flags and last observations."""

@@ -112,7 +112,8 @@ class Copy:
         )
 
     def end(self, agent: TrainAgent, obs: Obs, episode: Episode) -> None:
-        kinds = actions_at_truncation(obs, agent.kinds) if episode.truncated else ()
+        asked = agent.kinds if episode.length else ()  # not those of an earlier episode
+        kinds = actions_at_truncation(obs, asked) if episode.truncated else ()
         row = self.server.row(self.env_id, agent.agent_id)
         flags = (2 if episode.truncated else 1) + 8 * self.is_new
         end = (row, flags, float(obs.score), obs.frozen(), kinds, dict(obs.metrics or {}))
