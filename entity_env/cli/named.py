@@ -73,11 +73,11 @@ def may_name(source: Path, name: Name) -> bool:
     """True if a file may refer to this, because the user named it before.
 
     If the referring file was created or accepted here and is unchanged, the named code may have
-    changed since it was named. But the code's path must be the one that was named, because in
-    another folder the same words mean another file.
+    changed since it was named, unless it is a program. But the code's path must be the one that was
+    named, because in another folder the same words mean another file.
     """
     check, folder = named_code().check, _code_folder(name)
-    if was_recorded(name) and was_named(source):
+    if isinstance(name, (Path, str)) and was_recorded(name) and was_named(source):
         if check is not None and folder is not None:
             check.typed.add(folder)
         return True

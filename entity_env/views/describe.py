@@ -276,10 +276,10 @@ def shown_names(
     files = [one_line(name.rstrip("/\\").replace("\\", "/")) for name in names]
     files = [name.rpartition("/")[2] or name for name in files]
     bots = [name.rpartition(".py:")[2] for name in files]
+    num_files = Counter(bot for _, bot in {*zip(files, bots, strict=True)})
     shown = []
     for seat, (name, file, bot) in enumerate(zip(names, files, bots, strict=True)):
-        is_single = len({each for each, other in zip(files, bots, strict=True) if other == bot}) < 2
-        short = bot if is_single and bot else file
+        short = bot if num_files[bot] == 1 and bot else file
         if len(short) > _MAX_NAME:
             short = clipped(short.removesuffix(".agent"), _MAX_NAME)
         label = clipped(one_line(labels.get(name, "")), _MAX_NAME)

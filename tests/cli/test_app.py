@@ -281,7 +281,7 @@ def test_check_warns_of_a_score_that_never_changes(
     file = tmp_path / "checked_game.py"
     file.write_text(CHECKED)
     assert run("check", str(file), "--set", "fault=constant").exit_code == 0
-    assert "checked_game: the score did not change in 100 episodes" in caplog.text
+    assert "checked_game: the score did not change in 1000 episodes" in caplog.text
     caplog.clear()
     assert run("check", "rock_paper_scissors").exit_code == 0
     assert caplog.text == ""
@@ -547,7 +547,7 @@ def test_a_person_plays_with_a_clock(command: str, tmp_path: Path) -> None:
     """After the first key, the snake runs into the wall by itself."""
     with Terminal() as terminal:
         process = subprocess.Popen(
-            [PROGRAM, command, "snake", "--agent", "human", "--seed", "1", "--clock", "0.01"],
+            [PROGRAM, command, "snake", "--agent", "human", "--seed", "8", "--clock", "0.01"],
             cwd=tmp_path,
             stdin=terminal.theirs,
             stdout=terminal.theirs,
@@ -558,7 +558,7 @@ def test_a_person_plays_with_a_clock(command: str, tmp_path: Path) -> None:
             terminal.wait_for("Move (no limit, then 0.01 s each)")
             terminal.type("d")
             assert "(0.01 s, then RIGHT)" in terminal.wait_for("game over")
-            terminal.wait_for("seed 1" if command == "play" else "see it again")
+            terminal.wait_for("seed 8" if command == "play" else "see it again")
             assert process.wait() == 0
         finally:
             process.kill()

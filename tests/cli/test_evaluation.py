@@ -53,7 +53,7 @@ def test_a_run_is_evaluated_and_keeps_its_best_and_others(trained: tuple[Path, R
     for name in ("best", *steps):
         played = run("eval", "snake", "--set=board_size=4", "--agent", str(out / name), "--greedy")
         assert played.exit_code == 0
-        assert "trained agents played their most probable actions\n" in played.stdout
+        assert "trained agents played their most probable actions (see --sample)\n" in played.stdout
 
 
 @pytest.mark.slow

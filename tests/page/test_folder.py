@@ -142,7 +142,7 @@ def run(out: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[obj
         (["--send", 'https://a.b/">'], "--send needs an address"),
         (["--edit"], "--edit: snake is part of this package; copy it to a file"),
         (["--agent", "A=bot.py", "--agent", "B=bot.py"], "--agent B=bot.py: this agent is named"),
-        (["--agent", "uses.py"], "uses.py:2: import numpy"),
+        (["--agent", "uses.py"], "uses.py:2: import click"),
         (["--agent", "imports.py"], "imports.py:2: import bot"),
     ],
     ids=str,
@@ -156,7 +156,7 @@ def test_wrong_options_are_refused_and_nothing_is_written(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     bot = "class Bot:\n    def choose(self, obs, move): return next(iter(move))\n"
-    for name, first in {"bot": "", "uses": "numpy", "imports": "bot"}.items():
+    for name, first in {"bot": "", "uses": "click", "imports": "bot"}.items():
         Path(f"{name}.py").write_text(f"import sys\nimport {first or 'json'}\n{bot}")
     code, err = run(tmp_path / "site", capsys, "snake", *words)
     assert code

@@ -17,7 +17,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -118,8 +117,7 @@ def test_without_a_process_it_is_done_here(
         raise BlockingIOError("no more processes")
 
     child(DONE)
-    fake = SimpleNamespace(Popen=fail, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL)
-    monkeypatch.setattr(compiling, "subprocess", fake)
+    monkeypatch.setattr(compiling, "start_group", fail)
     watcher = Watcher()
     train(VecXor(64), CONFIG, callbacks=[watcher])
     assert "no child process can compile: no more processes" in caplog.messages

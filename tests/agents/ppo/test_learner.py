@@ -372,5 +372,5 @@ def test_a_resumed_teacher_of_another_game_is_refused(tmp_path: Path) -> None:
     train(VecSigns(), CONFIG, out=tmp_path / "signs")
     shutil.rmtree(tmp_path / "new" / TEACHER)
     shutil.copytree(tmp_path / "signs" / "checkpoint", tmp_path / "new" / TEACHER)
-    with pytest.raises(CheckpointError, match="teacher was trained for a different game"):
+    with pytest.raises(CheckpointError, match="teacher does not fit the network: the"):
         train(VecXor(), replace(WITH, total_steps=512), out=tmp_path / "new", resume=True)

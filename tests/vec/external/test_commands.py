@@ -98,7 +98,7 @@ def test_a_replay_starts_the_program_of_a_file_while_both_are_unchanged(
     with (folder / changed).open("a") as file:
         file.write("# another game\n")
     refused = run("verify", "a.replay")
-    assert "a replay of the game 'dots' in dots.toml, which is not here" in refused.output
+    assert "dots.toml, which you have not named here before or which has changed" in refused.output
     assert "same, 3 decisions" in run("verify", "a.replay", "--game", "dots.toml").output
 
 

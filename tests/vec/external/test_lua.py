@@ -124,7 +124,7 @@ def test_a_program_that_cannot_serve(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    with pytest.raises(WorkerError, match="standard error is above"):
+    with pytest.raises(WorkerError, match="if it printed an error, that is above"):
         ExternalGame(game_with(tmp_path, old, new).command, link=link, folder=tmp_path)
     assert message in capfd.readouterr().err
 
