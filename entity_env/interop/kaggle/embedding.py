@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 
 from entity_env.authoring.load_module import place_in_package
 from entity_env.errors import UsageError
-from entity_env.processes import run_group
 
 _PRESENT: Final = frozenset(
     {*sys.stdlib_module_names, "entity_env", "numpy", "kaggle_environments"}
@@ -88,6 +87,8 @@ def require_alone(text: str, file: Path, modules: Iterable[str]) -> None:
     Raises:
         UsageError: it raises an exception, or does not load in time.
     """
+    from entity_env.processes import run_group  # which a submission does not contain
+
     own = {each.partition("/")[0].removesuffix(".py") for each in modules}
     words = [sys.executable, "-I", "-c", _TRIAL, *sorted(_PRESENT | own)]
     done = run_group(words, text.encode(), _TIMEOUT_S)

@@ -198,7 +198,6 @@ def test_command_exports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     for out, options, words in (
         ("main.py", ["--kaggle"], "an agent for planet_wars"),
         ("main.txt", ["--kaggle"], "the file must be named *.py"),
-        ("y.agent", ["--greedy"], "--greedy is for --kaggle"),
         ("y.agent", ["--game", "snake"], "--game is for --kaggle"),
     ):
         with pytest.raises(SystemExit):
