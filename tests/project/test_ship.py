@@ -16,8 +16,13 @@ import pytest
 
 from benchmarks.latency import shipped
 from entity_env.agents import load_agent
+from entity_env.agents.rogue_net.checkpoints.agent_file import agent_bytes
 from entity_env.games import snake
+from entity_env.interop.kaggle.embedding import require_alone
+from entity_env.interop.kaggle.planet_wars import planet_wars
+from entity_env.interop.kaggle.submission import write_submission
 from examples.ship import play
+from tests.agents.rogue_net.test_adapt import spaces_of, weights_for
 from tools.check_wheel import ROOT, build_wheel
 
 FOLDER = Path(play.__file__).parent
@@ -113,3 +118,10 @@ def test_it_plays_in_an_environment_without_extras(tmp_path: Path) -> None:
     assert ran(python, "-c", LOOK, *HIDDEN, "numpy", cwd=folder) == "['numpy']\n"
     where = ran(python, "-c", "import entity_env; print(entity_env.__file__)", cwd=folder)
     assert Path(where.strip()).is_relative_to(environment)
+
+
+def test_a_submission_imports_only_what_it_contains(tmp_path: Path) -> None:
+    file = tmp_path / "main.py"
+    network = agent_bytes(weights_for(spaces_of(planet_wars)))
+    write_submission(file, network, planet_wars)
+    require_alone(file.read_text(), file, [])
