@@ -228,15 +228,19 @@ class ShownObservation:
             rows = thoughts.probabilities.get(question.name)
             if rows is None:
                 continue
-            chosen = values.get(question.name, [])
+            is_known = values.keys() >= {*question.space.given}
+            asked, rows = question.after(values) if is_known else question, number_rows(rows)
+            legal = [asked.legal(actor) for actor in range(len(rows))]
+            best = values.setdefault(
+                question.name,
+                [max(each, key=row.__getitem__) for each, row in zip(legal, rows, strict=True)],
+            )
             labels = self.labels(question)
-            for actor, row in enumerate(number_rows(rows)[:_MAX_ACTORS]):
-                legal = question.legal(actor)
-                best = chosen[actor] if len(chosen) > actor else max(legal, key=row.__getitem__)
-                likely = most_probable([row[i] for i in legal], None, legal.index(best), _MAX_BARS)
-                shown = [legal[i] for i in likely]
-                bars = [[labels[i], round(float(row[i]), 4), int(i == best)] for i in shown]
-                found.append([self.title(question, actor), bars, len(legal) - len(shown)])
+            for actor, row in enumerate(rows[:_MAX_ACTORS]):
+                at, kept = legal[actor].index(best[actor]), [row[i] for i in legal[actor]]
+                shown = [legal[actor][i] for i in most_probable(kept, None, at, _MAX_BARS)]
+                bars = [[labels[i], round(float(row[i]), 4), int(i == best[actor])] for i in shown]
+                found.append([self.title(question, actor), bars, len(legal[actor]) - len(shown)])
         if thoughts.past:
             found.append(["", [], 0, past_fields(thoughts.past)])
         return found
