@@ -176,7 +176,7 @@ def play_near(agent: Agent, *, seed: int) -> None:
     for places in ([2, 8, 5], [5, 2, 8]):
         rocks = [Rock(each, each) for each in places]
         answer = agent.act(Obs().actors([Unit(1, 1)]).entities(rocks), SelectEntity(Rock))
-        if answer is None:
+        if answer is None or answer[0] is None:
             return
         given.append(answer[0].x)
     agent.game_over(Obs())
