@@ -202,7 +202,7 @@ def _require_size(size: int, max_bytes: int | None, path: Path) -> None:
 
 
 def real_path(path: Path) -> Path:
-    """`Path.resolve`, which raises RuntimeError for links in a circle before Python 3.13."""
+    """The path without links. For links in a circle, `Path.resolve` of Python 3.11 raises."""
     return Path(os.path.realpath(path))
 
 

@@ -75,7 +75,7 @@ def turn() -> Turn:
 
 
 class Thinker(Bot):
-    """Thinks what a turn tells."""
+    """Has the thoughts of a turn."""
 
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
