@@ -201,10 +201,15 @@ def _require_size(size: int, max_bytes: int | None, path: Path) -> None:
         raise OSError(errno.EFBIG, words, str(path))
 
 
+def real_path(path: Path) -> Path:
+    """The path without links. For links in a circle, `Path.resolve` of Python 3.11 raises."""
+    return Path(os.path.realpath(path))
+
+
 def below(file: Path) -> str:
     """Path of a file relative to the current folder, or only its name if elsewhere."""
     try:
-        return file.resolve().relative_to(Path.cwd()).as_posix()
+        return real_path(file).relative_to(Path.cwd()).as_posix()
     except ValueError:
         return file.name
 

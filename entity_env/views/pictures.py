@@ -291,7 +291,10 @@ def _write_mp4(
 ) -> None:
     ffmpeg = shutil.which("ffmpeg")
     if ffmpeg is None:
-        raise UsageError(".mp4 needs the program ffmpeg, which is not on the path")
+        raise UsageError(
+            ".mp4 needs the program ffmpeg, which is not on the path: install it, or write a .gif "
+            "or .webp"
+        )
     command = [ffmpeg, "-loglevel", "error", "-y", "-f", "rawvideo", "-pix_fmt", "rgb24"]
     command += ["-s", f"{pixels[0]}x{pixels[1]}", "-r", f"{fps:.3f}", "-i", "-", "-an"]
     even = "pad=ceil(iw/2)*2:ceil(ih/2)*2"  # required by most players

@@ -81,7 +81,10 @@ LINES: Mapping[str, Sequence[tuple[str, ...]]] = {
     ],
     "verify": [
         ("plugin.replay",),
-        *((f"{name}.replay", REFUSED) for name in ("changed", "toml", "gym", "link", "package")),
+        *(
+            (f"{name}.replay", REFUSED)
+            for name in ("changed", "toml", "loop", "gym", "link", "package")
+        ),
         # The folder of bytecode.py also has modules named like those that its game needs.
         *((f"{name}.replay", REFUSED) for name in ("bytecode", "module", "plugin-module")),
         ("compiled.replay", REFUSED),
@@ -204,7 +207,10 @@ class Folder:
         (here / "other.py").write_text(self.canary("other"))
         (here / "link.py").symlink_to("other.py")
         (here / "program.sh").write_text(f"touch {self.marks / 'program'}\n")
-        (here / "x.toml").write_text('command = ["sh", "program.sh"]\n')
+        (here / "x.toml").write_text('command = ["sh", "program.sh", "big"]\n')
+        with open(here / "big", "wb") as file:
+            file.truncate(1 << 36)  # without blocks on the disk
+        (here / "loop.toml").symlink_to("loop.toml")
         (here / "maze.ch8").write_bytes(program("maze"))
         self._write_files()
 
@@ -218,6 +224,7 @@ class Folder:
             "plugin-module": f"{PLUGIN}.game:dots",
             "module": "torch.game:dots",
             "toml": "x.toml",
+            "loop": "loop.toml",
             "gym": "gymnasium:json:X-v0",
             "bytecode": "bytecode.py:dots",
             "package": "package",
@@ -231,6 +238,8 @@ class Folder:
         shutil.copytree(GOLDEN.parent / "corpus" / "good" / "checkpoint", run / "checkpoint")
         for name in ("see", "changed", "toml", "module"):
             shutil.copy(here / f"{name}.replay", run / "replays" / f"{name}.replay")
+        (run / "replays" / "loop.replay").symlink_to("loop.replay")
+        os.mkfifo(run / "replays" / "pipe.replay")
         options = {"callback": ["other.py:C"], "opponent": ["other.py:Bot"]}
         about = {"format": "entity_env.run", "game": "changed.py", "game_name": "dots"}
         text = json.dumps({**about, "config": {}, "settings": {}, "options": options})

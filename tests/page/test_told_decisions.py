@@ -13,6 +13,8 @@ import pytest
 from entity_env import Game, GlobalComposite, Obs
 from entity_env.agents import Agent, ScriptedAgent
 from entity_env.authoring.local_run import Thoughts, Turn
+from entity_env.core.observation import Observation
+from entity_env.page.live.seat_view import SeatView, ShownGame
 from entity_env.views import Animation, Look
 from entity_env.views.parts.bars import NOT_ALLOWED
 from entity_env.views.text import thoughts_of
@@ -72,6 +74,16 @@ def turn() -> Turn:
     return replace(turns[0], thoughts=Thoughts(shares, 0.5))
 
 
+class Thinker(Bot):
+    """Has the thoughts of a turn."""
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
+
+    def think(self, observation: Observation) -> Thoughts | None:
+        return self.turn.thoughts
+
+
 def of_page(turn: Turn) -> dict[str, list[str]]:
     data = drawn(turn)._page_data()
     told: dict[str, list[str]] = {}
@@ -100,6 +112,16 @@ def of_terminal(turn: Turn) -> dict[str, list[str]]:
     return told
 
 
+def of_play(turn: Turn, *, has_chosen: bool = True) -> dict[str, list[str]]:
+    """Legal choices alone."""
+    seat = SeatView("tester", ShownGame(tools, Look(), ["tester"]))
+    bars = seat.see(turn).bars(Thinker(turn), turn.actions if has_chosen else {}) or []
+    return {
+        title: [f"{label} {share:.0%}{chosen or ''}" for label, share, chosen in choices]
+        for title, choices, _ in bars[1:]
+    }
+
+
 def drawn(turn: Turn) -> Animation:
     spaces = tools.obs_space(), tools.action_space()
     return Animation.of([turn], *spaces, look=Look(), title="tools")
@@ -118,3 +140,11 @@ def test_shares_of_legal_choices_and_which_are_forbidden(turn: Turn, tell: Any) 
         shares = [f"{share:.0%}" for share in SHARES[name][0] if share]
         expected = {f"{label} {share}" for label, share in zip(labels, shares, strict=True)}
         assert {*told[name]} == {*expected, f"{FORBIDDEN[name]} {NOT_ALLOWED}"}
+
+
+@pytest.mark.parametrize("has_chosen", [True, False])
+def test_the_page_for_playing_has_the_legal_choices_after_those_made(
+    turn: Turn, has_chosen: bool
+) -> None:
+    told = of_play(turn, has_chosen=has_chosen)
+    assert told == {"Act.tool": ["AXE 25%", "CUP 75%1"], "Act.way": ["HIT 38%", "DROP 62%1"]}

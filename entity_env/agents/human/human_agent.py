@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Protocol, Self, TextIO, TypeAlias
+from typing import Any, Final, Protocol, Self, TextIO
 
-from entity_env.agents.human.move_clock import LastChoices, MoveClock, idle_choice
+from entity_env.agents.human.move_clock import LastChoices, MoveClock, Place, idle_choice
 from entity_env.agents.human.prompt import (
     Asked,
     Choice,
@@ -33,8 +32,6 @@ from entity_env.views.describe import describe_number, describe_observation, lab
 from entity_env.views.load_look import with_words
 from entity_env.views.look import Look
 from entity_env.views.seen import seen_entities
-
-Place: TypeAlias = tuple[float, float]
 
 _MAX_LISTED: Final = 6
 """If at most this many choices are allowed, the menu also lists those on the board."""
@@ -101,13 +98,12 @@ class HumanAgent(PolicyAgent):
         self._show = show
         self._board = board
         self._last = LastChoices() if self._clock is None else self._clock.last
-        self._last_places: dict[tuple[ActionName, EntityID], Place] = {}
         self._prompt = Prompt(sys.stdin if source is None else source, self._out, self._clock)
 
     def copy_for_seat(self) -> Self:
         """A copy for another seat of the same person, with its own clock."""
         copied = copy.copy(self)
-        copied._last, copied._last_places = LastChoices(), {}
+        copied._last = LastChoices()
         if self._clock is not None:
             copied._clock = MoveClock(self._clock.seconds)
             copied._last = copied._clock.last
@@ -121,7 +117,6 @@ class HumanAgent(PolicyAgent):
                 self._prompt.forget_keys()  # keys typed in the last episode
         if not self._run.num_steps:
             self._last.clear()
-            self._last_places.clear()
         answers = TurnAnswers(self.questions(observation))
         try:
             if self._board is None:
@@ -226,8 +221,7 @@ class HumanAgent(PolicyAgent):
         question = asking.question
         if isinstance(question.space, ContinuousActionSpace):
             return None if self._clock is None else self._clock.default(question, actor)
-        near = self._last_places.get((question.name, question.actors[actor]))
-        nearest = asking.nearest(actor, near)
+        nearest = self._last.nearest(question, actor, asking.places)
         if self._clock is not None:
             return self._clock.default(question, actor, nearest)
         allowed = question.legal(actor)
@@ -237,10 +231,7 @@ class HumanAgent(PolicyAgent):
         return next((choice for choice in found if choice is not None), None)
 
     def _keep(self, asking: _Asking, actor: int, chosen: Any) -> None:  # noqa: ANN401 - as above
-        question = asking.question
-        self._last.keep(question, actor, chosen)
-        if (place := asking.place_of(chosen)) is not None:
-            self._last_places[question.name, question.actors[actor]] = place
+        self._last.keep(asking.question, actor, chosen, asking.places)
 
     def _list(self, observation: Observation) -> None:
         self._out.write(f"\n{describe_observation(observation, self.schema.obs_space())}\n")
@@ -308,21 +299,6 @@ class _Asking:
 
     def _label(self, label: str) -> str:
         return label_of(self.question.name, label, self.look)
-
-    def place_of(self, chosen: Any) -> Place | None:  # noqa: ANN401 - as above
-        return self.places.get(self.question.actees[chosen]) if self._is_select else None
-
-    def nearest(self, actor: int, to: Place | None) -> int | None:
-        """The allowed choice on the board nearest to `to` or, if `to` is None, to the actor.
-
-        The first of them if the actor is not on the board, either; None if there is none.
-        """
-        allowed = self.question.legal(actor)
-        places = {i: place for i in allowed if (place := self.place_of(i)) is not None}
-        near = to or self.places.get(self.question.actors[actor])
-        if near is None:
-            return next(iter(places), None)
-        return min(places, key=lambda i: math.dist(places[i], near), default=None)
 
     @property
     def _is_select(self) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import monotonic
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
 
 from entity_env.authoring.step_timeout import require_timeout
 from entity_env.core.action_request import Question
@@ -13,6 +15,8 @@ from entity_env.core.observation import EntityID
 from entity_env.core.spaces import ActionName, ContinuousActionSpace, SelectEntityActionSpace
 from entity_env.core.validation import is_integer
 
+Place: TypeAlias = tuple[float, float]
+"""Coordinates on the board."""
 REAL_TIME_S: Final = 1.0
 """Longest time per decision for which a game runs in real time."""
 _IDLE: Final = ("stay", "wait", "noop", "donothing", "nothing", "none", "pass", "idle", "hold")
@@ -23,9 +27,11 @@ class LastChoices:
 
     def __init__(self) -> None:
         self._last: dict[tuple[ActionName, EntityID], Any] = {}
+        self._places: dict[tuple[ActionName, EntityID], Place] = {}
 
     def clear(self) -> None:
         self._last.clear()
+        self._places.clear()
 
     def of(self, question: Question, actor: int) -> Any:  # noqa: ANN401 - as `Question.action`
         """An actor's last value if it is allowed now, else None.
@@ -42,10 +48,38 @@ class LastChoices:
             last = next((i for i, actee in enumerate(question.actees) if actee == last), None)
         return last if last is not None and question.allowed[actor][last] else None
 
-    def keep(self, question: Question, actor: int, chosen: Any) -> None:  # noqa: ANN401 - as above
+    def nearest(
+        self, question: Question, actor: int, places: Mapping[EntityID, Place]
+    ) -> int | None:
+        """The allowed entity next to the last one or, if there was none, next to the actor.
+
+        The first of them if the actor has no place, either; None if no entity has one.
+
+        Args:
+            places: of the entities on the board.
+        """
+        if not isinstance(question.space, SelectEntityActionSpace):
+            return None
+        actees, actor_id = question.actees, question.actors[actor]
+        found = {i: places[actees[i]] for i in question.legal(actor) if actees[i] in places}
+        near = self._places.get((question.name, actor_id), places.get(actor_id))
+        if near is None:
+            return next(iter(found), None)
+        return min(found, key=lambda i: math.dist(found[i], near), default=None)
+
+    def keep(
+        self,
+        question: Question,
+        actor: int,
+        chosen: Any,  # noqa: ANN401 - as `Question.action`
+        places: Mapping[EntityID, Place] = MappingProxyType({}),
+    ) -> None:
+        """Keeps a choice, and where it is on the board."""
+        key = question.name, question.actors[actor]
         is_select = isinstance(question.space, SelectEntityActionSpace)
-        value = question.actees[chosen] if is_select else chosen
-        self._last[question.name, question.actors[actor]] = value
+        self._last[key] = value = question.actees[chosen] if is_select else chosen
+        if is_select and value in places:
+            self._places[key] = places[value]
 
 
 def idle_choice(question: Question, actor: int) -> int | None:

@@ -442,16 +442,15 @@ class Verify:
                 limits = _of_playing(self.limits.limits)
                 [found] = verify_in_new_process(game, [replay], **limits)
             except EntityEnvError as error:
-                echo(f"{path}: cannot be played: {one_line(error)}", err=True)
+                echo(one_line(f"{path}: cannot be played: {error}"), err=True)
                 worst = 2
                 continue
             if found is not None:
-                text = one_line(f"{found}{_other_versions(replay)}")
-                echo(f"{path}: diverged: {text}")
+                echo(one_line(f"{path}: diverged: {found}{_other_versions(replay)}"))
                 worst = max(worst, 1)
             else:
                 end = "" if replay.is_whole else ", as far as it goes"
-                echo(f"{path}: same, {replay.num_decisions} decisions{end}")
+                echo(one_line(f"{path}: same, {replay.num_decisions} decisions{end}"))
         raise SystemExit(worst)
 
 
@@ -487,7 +486,11 @@ class Draw:
             animation = animation.with_thoughts()
         animation.write(self.out, self.at)
         size = self.out.stat().st_size / 1024
-        echo(f"{self.out}: {size:.0f} KiB, from {len(animation)} pictures")
+        is_film = self.out.suffix.lower() not in (".html", ".png") and self.at is None
+        count = len(animation.film if is_film else animation)
+        viewer = animation.viewer if is_film else None
+        seen = "" if viewer is None else f", as {animation.names[viewer]} sees them"
+        echo(one_line(f"{self.out}: {size:.0f} KiB, from {count} pictures{seen}"))
 
 
 def _turns(

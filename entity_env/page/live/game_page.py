@@ -166,8 +166,10 @@ class GamePage:
         while not answers.is_complete:
             question, actor = answers.open_question
             asked, check = shown.ask(question, actor)
-            default = None if clock is None else clock.default(question, actor)
+            default = None
             if clock is not None:
+                nearest = clock.last.nearest(question, actor, shown.places)
+                default = clock.default(question, actor, nearest)
                 asked["title"] += f" ({clock.describe(said(asked, default))})"
             asked |= {"progress": answers.progress, "can_undo": answers.can_undo}
             index = shown.actor(question, actor)
@@ -184,7 +186,7 @@ class GamePage:
                 answers.keep(default if answer is None else answer)
         if clock is not None:
             for question, actor, value in answers:
-                clock.last.keep(question, actor, value)
+                clock.last.keep(question, actor, value, shown.places)
         return answers.actions()
 
     def watch(self, turn: Turn) -> None:

@@ -30,7 +30,7 @@ from entity_env.views.look import Look
 from entity_env.views.page import shapes_as_json
 from entity_env.views.parts.bars import most_probable, number_rows, past_fields
 from entity_env.views.parts.spots import Pointer
-from entity_env.views.scene import clipped, one_line
+from entity_env.views.scene import Point, clipped, one_line
 from entity_env.views.seen import SeenEntity, SeenObservation, seen_entities
 
 _MAX_WORDS: Final = 100
@@ -135,6 +135,12 @@ class ShownObservation:
         return _ANSI.sub("", frame) if isinstance(frame, str) else ""
 
     @cached_property
+    def places(self) -> Mapping[EntityID, Point]:
+        """The entities that have coordinates."""
+        found = {each.id: self._drawing.place_of(each) for each in self._entities.values()}
+        return {entity: place for entity, place in found.items() if place is not None}
+
+    @cached_property
     def _hidden(self) -> set[int]:
         found = seen_entities(self.observation, self._drawing.obs_space)
         return {entity.index for entity in found} - self._entities.keys()
@@ -225,18 +231,22 @@ class ShownObservation:
             found.append([f"value {describe_number(round(float(thoughts.value), 2))}", [], 0])
         values = chosen_values(self.questions, actions) if actions else {}
         for question in self.questions:
-            rows = thoughts.probabilities.get(question.name)
-            if rows is None:
+            shares = thoughts.probabilities.get(question.name)
+            if shares is None:
                 continue
-            chosen = values.get(question.name, [])
+            is_known = values.keys() >= {*question.space.given}
+            asked, rows = question.after(values) if is_known else question, number_rows(shares)
+            legal = [asked.legal(actor) for actor in range(len(rows))]
+            best = values.setdefault(
+                question.name,
+                [max(each, key=row.__getitem__) for each, row in zip(legal, rows, strict=True)],
+            )
             labels = self.labels(question)
-            for actor, row in enumerate(number_rows(rows)[:_MAX_ACTORS]):
-                legal = question.legal(actor)
-                best = chosen[actor] if len(chosen) > actor else max(legal, key=row.__getitem__)
-                likely = most_probable([row[i] for i in legal], None, legal.index(best), _MAX_BARS)
-                shown = [legal[i] for i in likely]
-                bars = [[labels[i], round(float(row[i]), 4), int(i == best)] for i in shown]
-                found.append([self.title(question, actor), bars, len(legal) - len(shown)])
+            for actor, row in enumerate(rows[:_MAX_ACTORS]):
+                at, kept = legal[actor].index(best[actor]), [row[i] for i in legal[actor]]
+                shown = [legal[actor][i] for i in most_probable(kept, None, at, _MAX_BARS)]
+                bars = [[labels[i], round(float(row[i]), 4), int(i == best[actor])] for i in shown]
+                found.append([self.title(question, actor), bars, len(legal[actor]) - len(shown)])
         if thoughts.past:
             found.append(["", [], 0, past_fields(thoughts.past)])
         return found

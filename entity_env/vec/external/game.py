@@ -27,7 +27,7 @@ from entity_env.authoring.entity_type import class_of_features
 from entity_env.authoring.game import Game
 from entity_env.authoring.obs import Obs, Rows
 from entity_env.batching.frame import Frame, FrameLayout
-from entity_env.core.files import MAX_CODE_BYTES, below, file_digest, read_file
+from entity_env.core.files import MAX_CODE_BYTES, below, file_digest, read_file, real_path
 from entity_env.core.spaces import (
     GLOBAL_ENTITY,
     ContinuousActionSpace,
@@ -255,7 +255,7 @@ def program_code(name: str) -> ProgramCode:
         UsageError: the name is invalid.
     """
     if name.endswith(".toml"):
-        file = Path(name).resolve()
+        file = real_path(Path(name))
         return ProgramCode(f"program {file}", file, ())
     if name.startswith(f"{LISTEN}:"):
         return ProgramCode(name, None, ())

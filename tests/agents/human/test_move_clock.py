@@ -14,7 +14,7 @@ from entity_env import (
     SelectEntityActionSpace,
     UsageError,
 )
-from entity_env.agents.human.move_clock import MoveClock
+from entity_env.agents.human.move_clock import MoveClock, Place
 from entity_env.core.action_request import Question
 from entity_env.core.observation import EntityID
 
@@ -114,6 +114,21 @@ def test_else_the_last_choice_is_repeated_and_else_the_first_is_taken() -> None:
     assert clock.default(move("UP", "LEFT", "RIGHT", allowed=[False, True, False]), 0) == 1
     clock.begin(0)  # another episode
     assert clock.default(question, 0) == 0
+
+
+def test_else_the_entity_next_to_the_last_one_is_selected_at_first_next_to_the_actor() -> None:
+    last, question = MoveClock(1).last, select("a", "b", "c")
+    actor = question.actors[0]
+    places: dict[EntityID, Place] = {"a": (9.0, 0.0), "b": (0.0, 0.0), "c": (5.0, 0.0)}
+    assert last.nearest(question, 0, {**places, actor: (4.0, 0.0)}) == 2
+    assert last.nearest(question, 0, places) == 0
+    assert last.nearest(question, 0, {}) is None
+    assert last.nearest(move("UP"), 0, places) is None
+    last.keep(question, 0, 0, places)
+    moved: dict[EntityID, Place] = {"a": (0.0, 0.0), "c": (8.0, 0.0), actor: (0.0, 0.0)}
+    assert last.nearest(question, 0, moved) == 2
+    last.clear()
+    assert last.nearest(question, 0, moved) == 0
 
 
 def test_the_same_entity_is_selected_wherever_it_stands() -> None:

@@ -162,9 +162,38 @@ def test_when_time_is_up_the_defaults_answer_the_rest_of_the_turn() -> None:
         answer_all(page)
         page.wait_for(lambda frame: frame["over"])
     game.join()
-    assert given[0] == ([Side.LEFT, Side.LEFT], [1, 1])
     # Of a target without a place, nothing says which one was selected before.
-    assert given[1] == ([Side.LEFT, Side.LEFT], [0, 0])
+    assert given == [([Side.LEFT, Side.LEFT], [1, 1]), ([Side.LEFT, Side.LEFT], [0, 0])]
+
+
+@dataclass(eq=False)
+class Rock:
+    x: int
+    y: int
+
+
+def play_near(agent: Agent, *, seed: int) -> None:
+    """The rocks stay where they are, but are observed in another order."""
+    for places in ([2, 8, 5], [5, 2, 8]):
+        rocks = [Rock(each, each) for each in places]
+        answer = agent.act(Obs().actors([Unit(1, 1)]).entities(rocks), SelectEntity(Rock))
+        if answer is None or answer[0] is None:
+            return
+        given.append(answer[0].x)
+    agent.game_over(Obs())
+
+
+@pytest.mark.slow
+def test_when_time_is_up_the_entity_next_to_the_last_one_is_selected() -> None:
+    given.clear()
+    near = Game(play_near, entities=(Unit, Rock), actions=(SelectEntity(Rock),))
+    game = Played(near, ["human"], clock_s=0.05)
+    with game.page() as page:
+        page.question()
+        page.answer(choice=1)
+        page.wait_for(lambda frame: frame["over"])
+    game.join()
+    assert given == [8, 8]
 
 
 # ------------------------------------------------------------------ the end

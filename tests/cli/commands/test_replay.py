@@ -251,6 +251,27 @@ def test_a_replay_is_drawn(here: Path, name: str) -> None:
     assert "dots" in (here / name).read_text()
 
 
+def test_a_film_of_several_agents_is_named_after_the_one_whose_view_it_shows(here: Path) -> None:
+    replay = GOLDEN / "rock_paper_scissors.replay"
+    count = len(Replay.load(replay).animation())
+    for name, words in {
+        "x.svg": f"{count // 2} pictures, as RandomAgent 1 sees them",
+        "x.html": f"{count} pictures",
+        "x.png": f"{count} pictures",
+    }.items():
+        result = run("draw", replay, "--out", name)
+        assert re.fullmatch(rf"{re.escape(name)}: \d+ KiB, from {words}\n", result.output)
+
+
+def test_a_file_name_adds_no_line_to_the_report(here: Path) -> None:
+    recorded(here / "x.replay")
+    name = "a\nb.replay: same, 9 decisions"
+    (here / "x.replay").rename(here / name)
+    assert len(run("verify", name).output.splitlines()) == 1
+    (here / name).write_bytes(b"")
+    assert len(run("verify", name).output.splitlines()) == 1
+
+
 def test_a_replay_is_drawn_without_its_game(here: Path) -> None:
     recorded(here / "x.replay")
     (here / "dots.py").unlink()

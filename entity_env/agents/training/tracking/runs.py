@@ -17,7 +17,7 @@ from entity_env.agents.rogue_net.checkpoints.folder import find_checkpoint, read
 from entity_env.agents.training.schedule import Schedule
 from entity_env.agents.training.tracking.rewards import MeanReward, RandomPlay
 from entity_env.agents.training.tracking.settings_file import RUN_FORMAT
-from entity_env.core.files import parse_json, read_file
+from entity_env.core.files import parse_json, read_file, real_path
 from entity_env.errors import CheckpointError, UsageError
 from entity_env.views.chart import Series, svg_chart
 
@@ -267,10 +267,10 @@ def replays_of(run: TrainingRun) -> list[tuple[int, Path]]:
     Skips links that lead out of the run's folder. Raises `CheckpointError` if the folder is not
     readable.
     """
-    inside, folder = run.path.resolve(), run.path / REPLAY_FOLDERS[0]
+    inside, folder = real_path(run.path), run.path / REPLAY_FOLDERS[0]
     try:
         files = list(folder.iterdir()) if folder.is_dir() else []
-        files = [file for file in files if file.resolve().is_relative_to(inside)]
+        files = [file for file in files if real_path(file).is_relative_to(inside)]
     except OSError as error:
         raise CheckpointError(f"cannot read {folder}: {error}") from error
     found = [(_REPLAY.fullmatch(file.name), file) for file in files]

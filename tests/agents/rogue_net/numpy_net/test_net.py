@@ -18,7 +18,6 @@ import torch
 from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
-from benchmarks.peers.network_vectors import random_weights
 from entity_env.agents.policy_agent import BatchPolicy
 from entity_env.agents.rogue_net import (
     CategoricalDistribution,
@@ -33,7 +32,6 @@ from entity_env.agents.rogue_net import (
     Weights,
     save_checkpoint,
 )
-from entity_env.agents.rogue_net.checkpoints.agent_file import agent_bytes
 from entity_env.agents.rogue_net.numpy_net import single
 from entity_env.agents.rogue_net.numpy_net.distributions import (
     CategoricalArrays,
@@ -820,32 +818,3 @@ def test_a_network_in_c_is_made_of_an_agent_file() -> None:
     for arguments in wrong:
         with pytest.raises(TypeError):
             net.decide(*arguments)
-
-
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="classes have no __buffer__ before 3.12")
-@pytest.mark.parametrize("change", ["clear", "replace", "decide again"])
-def test_arguments_may_change_while_the_compiled_network_reads_them(change: str) -> None:
-    from entity_env.agents.rogue_net.numpy_net._forward import Forward
-
-    spaces = ObsSpace(entities={"A": Entity(("x",))}), {"m": CategoricalActionSpace(("a", "b"))}
-    forward = Forward(agent_bytes(random_weights(spaces, RogueNetConfig(8, 1, 1))), ())
-    answers, asked, own = np.zeros((1, 2), np.float32), list[Any](), dict[str, Any]()
-    nested: list[bool] = []
-
-    class Changing:
-        def __init__(self, array: NDArray[Any]) -> None:
-            self.array = array
-
-        def __buffer__(self, flags: int) -> memoryview:
-            if change == "decide again":
-                nested.append(forward.decide(own, answers[0, :0], None, asked, 1.0, None))
-            else:
-                own.clear()
-                asked[:] = [] if change == "clear" else [("nobody", 1, 2, 3, 4)]
-            return memoryview(self.array)  # type: ignore[arg-type]  # an array of any shape
-
-    own["A"] = Changing(np.zeros((1, 1), np.float32))
-    asked.append(("m", Changing(np.zeros(1, np.int64)), None, None, answers))
-    assert forward.decide(own, answers[0, :0], None, asked, 1.0, None)
-    np.testing.assert_allclose(answers.sum(axis=1), 1, rtol=1e-5)
-    assert not any(nested)

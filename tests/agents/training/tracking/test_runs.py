@@ -371,6 +371,7 @@ def test_replays_lie_along_the_run(tmp_path: Path) -> None:
     folder.mkdir()
     for name in ("step-000020.replay", "step-000003.replay", "best.replay", "step-.replay"):
         (folder / name).touch()
+    (folder / "loop.replay").symlink_to("loop.replay")
     assert replays_of(run) == [
         (3, folder / "step-000003.replay"),
         (20, folder / "step-000020.replay"),
