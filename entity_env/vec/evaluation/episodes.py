@@ -10,11 +10,10 @@ from typing import Final
 
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
-from entity_env.authoring.game_traceback import is_a, is_failure, summary_of
-from entity_env.authoring.local_run import AgentFailure, RunLimits, Turn
+from entity_env.authoring.game_traceback import is_failure, summary_of
+from entity_env.authoring.local_run import CANNOT_PLAY, AgentFailure, RunLimits, Turn
 from entity_env.core.episode import MAX_STEPS, Episode
 from entity_env.core.seeding import EpisodeSeeds, SeedsFrom
-from entity_env.errors import CheckpointError, MissingExtraError, UsageError
 from entity_env.replay.failures import FailureWriter
 from entity_env.vec.evaluation.games import for_all, opponent_choice
 from entity_env.vec.evaluation.starts import OnStep, play_starts
@@ -27,8 +26,6 @@ _BATCHED: Final = 500
 """Number of episodes per block: at its end, few environments play, which costs little with this
 many episodes."""
 _ONE_BY_ONE: Final = 100
-_OF_AGENTS: Final = (UsageError, CheckpointError, MissingExtraError)
-"""Errors of agents that cannot play the game at all."""
 _logger = logging.getLogger(__name__)
 
 
@@ -151,10 +148,11 @@ class Episodes:
                     ),
                 )
             except BaseException as error:
-                if self.on_error == "raise" or not is_failure(error) or is_a(error, _OF_AGENTS):
+                cannot_play = isinstance(error, CANNOT_PLAY)
+                if self.on_error == "raise" or cannot_play or not is_failure(error):
                     raise
-                seed = watch.lose(EpisodeSeeds(self.seed))
-                _logger.warning("an episode failed (seed %d): %s", seed, summary_of(error))
+                seed, reason = watch.lose(EpisodeSeeds(self.seed)), summary_of(error)
+                _logger.warning("an episode failed (seed %d): %s", seed, reason.partition("\n")[0])
             else:
                 break
         return watch.finish()
