@@ -174,6 +174,8 @@ class _Watching:
         self._open: dict[int, list[Episode]] = {}
         """By number: of the agents whose episode has ended."""
         self._cut: set[int] = set()
+        self._has_ended = False
+        """An episode has ended since the game failed, if it ever did."""
         self._failures: dict[int, AgentFailure] = {}
         self.played: list[PlayedEpisode] = []
 
@@ -198,15 +200,16 @@ class _Watching:
             (i, turn.number, turn.step + 1, turn.score - first_score)
             for i, (first_score, turn) in self._playing.items()
         ]
-        if self.next - 1 in self._cut and not lost:  # failed after the run had ended its episode
-            self._cut.discard(self.next - 1)
-            return seeds[self.next - 1]
-        if not lost and not self._open:  # failed before the first decision
+        if not lost and not self._open:
+            if self._has_ended:  # probably failed after that; otherwise, the next one fails again
+                self._has_ended = False
+                return seeds[self.next - 1]
             lost = [(i, self.next, 0, 0.0) for i in range(self._num_agents)]
         for i, number, length, reward in lost:
             failed = {ERROR_METRIC: 1.0}
             self._end(Episode(reward, length, False, True, seeds[number], number, 0, i, failed))
         self.finish()
+        self._has_ended = False
         return seeds[self.next - 1]
 
     def finish(self) -> list[PlayedEpisode]:
@@ -224,6 +227,7 @@ class _Watching:
 
     def _close(self, number: int) -> None:
         self.next = max(self.next, number + 1)
+        self._has_ended = True
         episodes = sorted(self._open.pop(number), key=lambda each: each.agent_id)
         failure = self._failures.get(number)
         self.played.append(PlayedEpisode(number, episodes, number in self._cut, failure))

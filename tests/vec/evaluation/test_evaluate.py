@@ -124,7 +124,7 @@ def play_alone(agent: Agent, *, seed: int) -> None:
 
 
 def play_failing(agents: Sequence[Agent], *, seed: int) -> None:
-    """Fails before its first decision, after its second, or if an agent has ended the episode."""
+    """Fails before its first decision, after its second, or after the end of the episode."""
     kind = seed % 4
     if kind == 0:
         raise ValueError("at once")
@@ -136,6 +136,8 @@ def play_failing(agents: Sequence[Agent], *, seed: int) -> None:
             raise ValueError("in the middle")
     for agent in agents:
         agent.game_over(Obs(3))
+    if kind == 3:
+        raise ValueError("after its own end")
 
 
 class FailingAt1(First):
@@ -153,7 +155,7 @@ def test_episodes_in_which_the_game_fails_are_truncated_also_if_played_one_by_on
     play = play_alone if num_agents == 1 else play_failing
     game = Game(play, entities=(), actions=(Go,), num_agents=num_agents)
     agents = [FailingAt1() if fails else First() for _ in range(num_agents)]
-    with pytest.raises(ValueError, match=r"at once|in the middle|of the agent"):
+    with pytest.raises(ValueError, match=r"at once|in the middle|of the agent|after"):
         evaluate(game, agents, episodes=120)
     known = [EpisodeSeeds(0)[i] for i in range(120)]
     seen = list[PlayedEpisode]()
