@@ -47,7 +47,7 @@ AFTER_NONE: Final = (
     "act had returned None before, as it does when the program closes the game: play must return"
 )
 """Note added to an error of a game that ignored the None."""
-_NOT_OF_DECISIONS: Final = (UsageError, CheckpointError, MissingExtraError)
+CANNOT_PLAY: Final = (UsageError, CheckpointError, MissingExtraError)
 """Errors of agents that cannot play the game at all."""
 HANGS: Final = "hangs"
 """Start of the reason of an agent that takes too long."""
@@ -300,11 +300,7 @@ class AgentRun:
         """
         if is_a(error, AgentHangs):
             error.agent = f"agent {self.agent_id} ({agent})"
-        if (
-            self._on_failure is None
-            or not is_failure(error)
-            or isinstance(error, _NOT_OF_DECISIONS)
-        ):
+        if self._on_failure is None or not is_failure(error) or isinstance(error, CANNOT_PLAY):
             return False
         self.timeout.stop()
         reason = f"{HANGS}: {error}" if is_a(error, GameHangs) else summary_of(error)

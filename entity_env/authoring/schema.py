@@ -252,7 +252,7 @@ def _how_to_declare(given: object, declared: Iterable[object]) -> str:
             if given.__name__ == other.__name__:
                 return (
                     f"{given.__module__}.{given.__qualname__} is another class with the same name "
-                    f"than {other.__module__}.{other.__qualname__}: use the same object"
+                    f"as {other.__module__}.{other.__qualname__}: use the same object"
                 )
             if issubclass(given, other):
                 return (

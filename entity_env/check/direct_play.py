@@ -16,7 +16,6 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from entity_env.agents.channels.greenlet_channel import getcurrent, greenlet
 from entity_env.authoring.action_type import ActionKey, ActionType
 from entity_env.authoring.agent import Agent, Pending
 from entity_env.authoring.game_traceback import is_a, line_of_frame, text_of
@@ -333,9 +332,12 @@ class DirectPlay:
                 if self._clock is not None:
                     self._clock.stop()
 
+        # Imported late: all commands but this one work without greenlet.
+        from entity_env.agents.channels.greenlet_channel import greenlet
+
         run = greenlet.greenlet(play)
         run.gr_context = contextvars.copy_context()
-        self._hub = getcurrent()
+        self._hub = greenlet.getcurrent()
         self._player = run
         has_returned = False
         self._plan.timeout.start()
@@ -498,7 +500,7 @@ class DirectPlay:
         if self._num_ignored <= 2 * allowed:
             raise GameExit
         self._add("play swallows GameExit: catch Exception, not BaseException, around agent.act")
-        if getcurrent() is self._player:
+        if self._hub.getcurrent() is self._player:
             self._hub.switch()
         raise GameExit
 

@@ -331,6 +331,24 @@ def test_doctor_reports_what_is_there_and_what_is_missing(monkeypatch: pytest.Mo
     assert "jsonschema missing: pip install --no-deps kaggle-environments==" in result.stdout
 
 
+@pytest.mark.slow
+def test_without_greenlet_most_commands_work_and_the_others_name_it() -> None:
+    without = "import sys; sys.modules['greenlet'] = None; from entity_env.cli import main; main()"
+
+    def words(*args: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", without, *args]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert "suspending   broken: reinstall greenlet" in words("doctor").stdout
+    assert words("play", "snake", "--seed", "1").returncode == 0
+    for args in (["check", "snake"], ["eval", "snake", "--num-workers", "0"]):
+        found = words(*args)
+        assert (found.returncode, found.stdout) == (2, "")
+        assert found.stderr.endswith(
+            "needs the package 'greenlet', which is not installed: pip install greenlet\n"
+        )
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [

@@ -28,7 +28,7 @@ _ROBOTS: Final = "entity-env record robots.py --agent random --seed 2"
 _TOWERS: Final = "entity-env record towers.py --seed 1 --agent random"
 _SQUADS: Final = "entity-env record squads.py --seed 1 --agent random --agent random"
 _SNAKE_AGENT: Final = gallery.TRAINED["snake"]
-_SNAKE: Final = f"entity-env record snake --agent {_SNAKE_AGENT} --seed 2"
+_SNAKE: Final = f"entity-env record snake --agent {_SNAKE_AGENT} --seed 7"
 
 
 class Scene(Protocol):

@@ -306,7 +306,7 @@ def plain_table(label: str | None = None, *numbers: str, gap: int = 2) -> Table:
     """A table without borders: a column of labels, then right-aligned columns."""
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
     if label is not None:
-        table.add_column(label)
+        table.add_column(label, overflow="fold")
     for name in numbers:
         table.add_column(name, justify="right")
     return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +10,14 @@ from typing import Final
 
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
-from entity_env.authoring.local_run import AgentFailure, RunLimits, Turn
+from entity_env.authoring.game_traceback import is_failure, summary_of
+from entity_env.authoring.local_run import CANNOT_PLAY, AgentFailure, RunLimits, Turn
 from entity_env.core.episode import MAX_STEPS, Episode
-from entity_env.core.seeding import SeedsFrom
+from entity_env.core.seeding import EpisodeSeeds, SeedsFrom
 from entity_env.replay.failures import FailureWriter
 from entity_env.vec.evaluation.games import for_all, opponent_choice
 from entity_env.vec.evaluation.starts import OnStep, play_starts
+from entity_env.vec.in_process.base import ERROR_METRIC
 from entity_env.vec.options import OnError
 from entity_env.vec.vec_env import VecEnv
 
@@ -23,6 +26,7 @@ _BATCHED: Final = 500
 """Number of episodes per block: at its end, few environments play, which costs little with this
 many episodes."""
 _ONE_BY_ONE: Final = 100
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -65,8 +69,8 @@ class Episodes:
         num_envs, num_workers: environments per batch, and processes.
         max_steps: actions of an agent after which an episode is truncated; None = no limit.
         step_timeout_s, on_error, failures: as for `VecEnv`. The timeout is also that of decisions
-            of agents that are asked one by one, and "restart" also truncates episodes in which such
-            an agent fails.
+            of agents that are asked one by one; their episodes also end if an agent fails. With
+            "restart", failed episodes are truncated, and count with their score until then.
         on_step: called while episodes are played, see `OnStep`.
     """
 
@@ -126,21 +130,31 @@ class Episodes:
         return range(first, min(first + self._block_size, self.count))
 
     def _play_singly(self, block: int, on_episode: OnEpisode) -> list[PlayedEpisode]:
-        numbers = self._numbers(block)
-        watch = _Watching(self.game.num_agents, on_episode, self.on_step)
-        self.game.run(
-            *self.players(block),
-            seed=self.seed,
-            episodes=len(numbers),
-            watch=watch if self.failures is None else FailureWriter(self.failures, watch),
-            step_timeout_s=self.step_timeout_s,
-            limits=RunLimits(
-                first_episode=numbers.start,
-                max_steps=self.max_steps,
-                agent_timeout_s=self.step_timeout_s,
-                on_failure=None if self.on_error == "raise" else watch.fail,
-            ),
-        )
+        numbers, players = self._numbers(block), self.players(block)
+        watch = _Watching(self.game, numbers.start, self.on_step, on_episode)
+        while watch.next < numbers.stop:
+            try:
+                self.game.run(
+                    *players,
+                    seed=self.seed,
+                    episodes=numbers.stop - watch.next,
+                    watch=watch if self.failures is None else FailureWriter(self.failures, watch),
+                    step_timeout_s=self.step_timeout_s,
+                    limits=RunLimits(
+                        first_episode=watch.next,
+                        max_steps=self.max_steps,
+                        agent_timeout_s=self.step_timeout_s,
+                        on_failure=None if self.on_error == "raise" else watch.fail,
+                    ),
+                )
+            except BaseException as error:
+                cannot_play = isinstance(error, CANNOT_PLAY)
+                if self.on_error == "raise" or cannot_play or not is_failure(error):
+                    raise
+                seed, reason = watch.lose(EpisodeSeeds(self.seed)), summary_of(error)
+                _logger.warning("an episode failed (seed %d): %s", seed, reason.partition("\n")[0])
+            else:
+                break
         return watch.finish()
 
 
@@ -149,28 +163,54 @@ class _Watching:
 
     takes_plain = True
 
-    def __init__(self, num_agents: int, on_episode: OnEpisode, on_step: OnStep) -> None:
-        self._num_agents = num_agents
+    def __init__(self, game: Game, first: int, on_step: OnStep, on_episode: OnEpisode) -> None:
+        self.next = first
+        """Number of the next episode."""
+        self._num_agents = game.num_agents
         self._on_episode = on_episode
         self._on_step = on_step
-        self._open: dict[int, list[Turn]] = {}
-        """By number: the last turns of the agents whose episode has ended."""
+        self._playing: dict[int, tuple[float, Turn]] = {}
+        """By agent: its first score in this episode, and its last turn."""
+        self._open: dict[int, list[Episode]] = {}
+        """By number: of the agents whose episode has ended."""
+        self._cut: set[int] = set()
+        self._has_ended = False
+        """An episode has ended since the game failed, if it ever did."""
         self._failures: dict[int, AgentFailure] = {}
         self.played: list[PlayedEpisode] = []
 
     def __call__(self, turn: Turn) -> None:
         if turn.episode is None:
+            first_score, _ = self._playing.get(turn.agent_id, (turn.score, turn))
+            self._playing[turn.agent_id] = first_score, turn
             self._on_step(turn.number, turn.step)
             return
         for earlier in [number for number in self._open if number < turn.number]:
             self._close(earlier)  # some agents had no part in it
-        ended = self._open.setdefault(turn.number, [])
-        ended.append(turn)
-        if len(ended) == self._num_agents:
-            self._close(turn.number)
+        if turn.is_cut:
+            self._cut.add(turn.number)
+        self._end(turn.episode)
 
     def fail(self, failure: AgentFailure) -> None:
         self._failures[failure.number] = failure
+
+    def lose(self, seeds: EpisodeSeeds) -> int:
+        """Truncates the episode in which the game failed; returns its seed."""
+        lost = [
+            (i, turn.number, turn.step + 1, turn.score - first_score)
+            for i, (first_score, turn) in self._playing.items()
+        ]
+        if not lost and not self._open:
+            if self._has_ended:  # probably failed after that; otherwise, the next one fails again
+                self._has_ended = False
+                return seeds[self.next - 1]
+            lost = [(i, self.next, 0, 0.0) for i in range(self._num_agents)]
+        for i, number, length, reward in lost:
+            failed = {ERROR_METRIC: 1.0}
+            self._end(Episode(reward, length, False, True, seeds[number], number, 0, i, failed))
+        self.finish()
+        self._has_ended = False
+        return seeds[self.next - 1]
 
     def finish(self) -> list[PlayedEpisode]:
         """All episodes in order."""
@@ -178,11 +218,19 @@ class _Watching:
             self._close(number)
         return sorted(self.played, key=lambda each: each.number)
 
+    def _end(self, episode: Episode) -> None:
+        self._playing.pop(episode.agent_id, None)
+        ended = self._open.setdefault(episode.number, [])
+        ended.append(episode)
+        if len(ended) == self._num_agents:
+            self._close(episode.number)
+
     def _close(self, number: int) -> None:
-        ended = sorted(self._open.pop(number), key=lambda turn: turn.agent_id)
-        episodes = [turn.episode for turn in ended if turn.episode is not None]
-        is_cut = any(turn.is_cut for turn in ended)
-        self.played.append(PlayedEpisode(number, episodes, is_cut, self._failures.get(number)))
+        self.next = max(self.next, number + 1)
+        self._has_ended = True
+        episodes = sorted(self._open.pop(number), key=lambda each: each.agent_id)
+        failure = self._failures.get(number)
+        self.played.append(PlayedEpisode(number, episodes, number in self._cut, failure))
         self._on_episode(self.played[-1])
 
 

@@ -6,18 +6,20 @@ import json
 import math
 import statistics
 from collections.abc import Sequence
+from enum import Enum
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from entity_env import Obs, UsageError
+from entity_env import Game, Obs, UsageError
 from entity_env.agents import Agent, RandomAgent, ScriptedAgent
 from entity_env.agents.intervals import student_t95
 from entity_env.authoring.action_type import ActionKey
 from entity_env.cli import main
 from entity_env.cli.commands import eval as eval_command
 from entity_env.cli.display.console import ProgressBar
+from entity_env.core.seeding import EpisodeSeeds
 from entity_env.games import snake, tic_tac_toe
 from entity_env.vec import evaluate
 from entity_env.vec.evaluation.episodes import PlayedEpisode
@@ -111,6 +113,64 @@ def test_an_agent_that_fails_ends_the_evaluation_or_only_its_episode() -> None:
         evaluate(snake, Failing(), episodes=4)
     [scores] = evaluate(snake, Failing(), episodes=4, on_error="restart")
     assert (scores.episodes, scores.failed, scores.at_limit) == (4, 2, 0)
+
+
+class Go(Enum):
+    A = 0
+
+
+def play_alone(agent: Agent, *, seed: int) -> None:
+    play_failing([agent], seed=seed)
+
+
+def play_failing(agents: Sequence[Agent], *, seed: int) -> None:
+    """Fails before its first decision, after its second, or after the end of the episode."""
+    kind = seed % 4
+    if kind == 0:
+        raise ValueError("at once")
+    for n in range(3):
+        for agent in agents:
+            if agent.act(Obs(n), Go) is None:
+                raise ValueError("after the end")
+        if kind == 1 and n == 1:
+            raise ValueError("in the middle")
+    for agent in agents:
+        agent.game_over(Obs(3))
+    if kind == 3:
+        raise ValueError("after its own end")
+
+
+class FailingAt1(First):
+    def choose(self, obs: Obs, *actions: ActionKey) -> object:
+        if obs.score == 1:
+            raise ValueError("of the agent")
+        return super().choose(obs, *actions)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("num_agents", [1, 2])
+def test_episodes_in_which_the_game_fails_are_truncated_also_if_played_one_by_one(
+    num_agents: int, fails: bool, tmp_path: Path
+) -> None:
+    play = play_alone if num_agents == 1 else play_failing
+    game = Game(play, entities=(), actions=(Go,), num_agents=num_agents)
+    agents = [FailingAt1() if fails else First() for _ in range(num_agents)]
+    with pytest.raises(ValueError, match=r"at once|in the middle|of the agent|after"):
+        evaluate(game, agents, episodes=120)
+    known = [EpisodeSeeds(0)[i] for i in range(120)]
+    seen = list[PlayedEpisode]()
+    found = evaluate(
+        game, agents, episodes=120, on_error="restart", failures=tmp_path, on_episode=seen.append
+    )
+    for i, scores in enumerate(found):
+        assert scores.seeds == known
+        first = i == 0  # when it fails, the other one has not seen the score 1
+        rewards = [0, first, first, first] if fails else [0, 1, 3, 3]
+        assert scores.rewards == [rewards[seed % 4] for seed in known]
+        expected = 120 if fails else sum(seed % 4 < 2 for seed in known)
+        assert (scores.failed, scores.truncated) == (expected, expected)
+    assert sorted(each.number for each in seen) == list(range(120))
+    assert fails or list(tmp_path.glob("*.replay"))
 
 
 @pytest.mark.parametrize("agents", [[], [RandomAgent(1)], "random", [RandomAgent(1), 3]])
