@@ -66,9 +66,9 @@ def load_game(name: str, settings: Sequence[str] = ()) -> Game:
     A name belongs to a game of this package, or of an installed package (see `ENTRY_POINTS`). A
     module is `mygame.game` or `mygame.game:NAME`, installed or below the current folder.
     Environments: `gymnasium:CartPole-v1`, `gymnasium:MODULE:ID` if a module registers it,
-    `pettingzoo:connect_four_v3`, `pettingzoo:classic/connect_four_v3`, `kaggle:orbit_wars`.
-    Programs in other languages:
-    `exec:node snake.mjs`, `listen:tcp:127.0.0.1:5005`, or a file `snake.toml`.
+    `pettingzoo:connect_four_v3`, `pettingzoo:classic/connect_four_v3`, `pettingzoo:PACKAGE.MODULE`
+    for other packages, `kaggle:orbit_wars`. Programs in other languages: `exec:node snake.mjs`,
+    `listen:tcp:127.0.0.1:5005`, or a file `snake.toml`.
 
     Records the name and settings as named by the user, so check a name or settings from a file
     first, with `game_code` and `setting_names`.
@@ -391,14 +391,22 @@ def _of_pettingzoo(env_id: str) -> Game:
         for module in iter_modules(import_module(path).__path__)
         if re.search(r"_v\d+$", module.name)
     }
-    if wanted not in found:
+    path = wanted if not family and wanted.find(".") > 0 else found.get(wanted)
+    if path is None:
         hint = nearest(wanted, found)
         if not hint and not family and find_spec(_FAMILIES["mpe2"]) is None:
             hint = "; mpe2 is a separate package: pip install mpe2"
-        raise UsageError(f"no environment 'pettingzoo:{env_id}'{hint}")
-    module = import_module(found[wanted])
+        other = ". Environments of other packages are named by module: pettingzoo:PACKAGE.MODULE"
+        raise UsageError(f"no environment 'pettingzoo:{env_id}'{hint or other}")
+    module = import_module(path)
     # Agents that act at the same time are asked at the same time.
-    return from_pettingzoo(getattr(module, "parallel_env", None) or module.env, name=wanted)
+    make = getattr(module, "parallel_env", None) or getattr(module, "env", None)
+    if not callable(make):
+        raise UsageError(
+            f"the module {path} has neither parallel_env nor env, which make an environment of "
+            "PettingZoo: name another module, or call from_pettingzoo in a file of yours"
+        )
+    return from_pettingzoo(make, name=wanted.rpartition(".")[2])
 
 
 # ------------------------------------------------------------------ agents by name

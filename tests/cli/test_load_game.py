@@ -219,6 +219,8 @@ def test_finds_an_environment_of_pettingzoo(families: None) -> None:
     brawl = load_game("pettingzoo:brawl_v2", ["num_agents=2"])
     assert (brawl.num_agents, brawl.settings) == (2, {"num_agents": 2})
     assert brawl.run(RandomAgent(1), RandomAgent(2))
+    by_module = load_game("pettingzoo:new_family.brawl_v2", ["num_agents=2"])
+    assert (by_module.name, by_module.num_agents) == ("brawl_v2", 2)
 
 
 @pytest.mark.parametrize(
@@ -235,6 +237,11 @@ def test_finds_an_environment_of_pettingzoo(families: None) -> None:
         ("gymnasium:", "no game 'gymnasium:'"),
         ("pettingzoo:duel_v2", "no environment 'pettingzoo:duel_v2'; did you mean duel_v1?"),
         ("pettingzoo:new/duel_v1", "no environment 'pettingzoo:new/duel_v1'"),
+        ("pettingzoo:json.decoder", "json.decoder has neither parallel_env nor env"),
+        ("pettingzoo:no_such.duel_v1", "No module named 'no_such': pip install no_such"),
+        ("pettingzoo:..duel.v1", "no environment 'pettingzoo:..duel.v1'"),
+        ("pettingzoo:gone/old.v1", "needs a package"),
+        ("pettingzoo:new/zzz", "are named by module: pettingzoo:PACKAGE.MODULE"),
         ("pettingzoo:chess_v99", "mpe2 is a separate package: pip install mpe2"),
         ("pettingzoo:odl/duel_v1", "pettingzoo has no family 'odl'; did you mean old?"),
         ("pettingzoo:x/duel_v1", "no family 'x'; there are old, new, gone, mpe2"),
