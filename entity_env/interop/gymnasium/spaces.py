@@ -26,6 +26,8 @@ _MATRIX_DIMS: Final = 2
 _PICTURE_DIMS: Final = 3
 _MAX_EXACT: Final = 2**24
 """float32 represents every integer up to this."""
+_NUMERIC: Final = frozenset("biuf")
+"""Kinds of numpy types that are numbers."""
 _INT64_BITS: Final = 64
 _HOW: Final = 'entities={"units": "PART"}, or {"units": ("PART", "MASK")} with a mask'
 
@@ -59,7 +61,8 @@ class Leaf:
         if type(value) is int:
             return shape == () and dtype == np.int64 and value.bit_length() < _INT64_BITS
         given = getattr(value, "dtype", None)
-        return given is not None and value.shape == shape and (dtype.kind == "f" or given == dtype)
+        is_fit = given == dtype or (dtype.kind == "f" and getattr(given, "kind", None) in _NUMERIC)
+        return is_fit and value.shape == shape
 
 
 def leaves(space: AnySpace, keys: tuple[Any, ...] = ()) -> Iterator[Leaf]:
@@ -196,7 +199,7 @@ def _numbers(values: object, shape: tuple[int, ...], path: str) -> NDArray[Any]:
         array = np.asarray(values)
     except ValueError as error:  # values of different lengths
         raise SchemaError(f"{_named(path)} needs the shape {shape}: {error}") from error
-    if array.dtype.kind not in "biuf":
+    if array.dtype.kind not in _NUMERIC:
         example = next((x for x in array.ravel().tolist() if not isinstance(x, int | float)), None)
         raise SchemaError(
             f"{_named(path)} must hold numbers, as in its space, but holds {array.dtype}, "

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 import gymnasium
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
-from entity_env.errors import SchemaError
+from entity_env.authoring.game_traceback import add_note, game_traceback, is_a, reason_of
+from entity_env.errors import SchemaError, WorkerError
 from entity_env.interop.gymnasium.actions import ActionConverter
 from entity_env.interop.gymnasium.masks import (
     MASK,
@@ -53,13 +54,22 @@ class _CheckedCalls:
 
     def reset(self, *, seed: int | None = None, options: Infos | None = None) -> tuple[Any, Infos]:
         call = self._in_reset
-        result = call_reset(self._reset, self._env, call, seed=seed, options=options)
+        try:
+            result = call_reset(self._reset, self._env, call, seed=seed, options=options)
+        except BaseException as error:
+            _name(error, call)
+            raise
         obs, info = checked_reset(result, call)
         return self._fitted(obs, call), self._read(info, call)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Infos]:  # noqa: ANN401
         call = self._in_step
-        obs, reward, terminated, truncated, info = checked_step(self._step(action), call)
+        try:
+            result = self._step(action)
+        except BaseException as error:
+            _name(error, call)
+            raise
+        obs, reward, terminated, truncated, info = checked_step(result, call)
         obs = self._fitted(obs, call)
         read = self._read(info, call, terminated=terminated, truncated=truncated)
         if terminated or truncated:  # a reset in the same step may change the same arrays
@@ -101,6 +111,15 @@ class _CheckedCalls:
         except SchemaError as error:
             raise SchemaError(f"{call}: {error}") from None
         return obs
+
+
+def _name(error: BaseException, call: str) -> None:
+    """Adds the call to an error of an environment; WorkerError for `sys.exit()`."""
+    if is_a(error, SystemExit):
+        reason = f"{call}: {reason_of(error)}"
+        raise WorkerError(reason, game_traceback=game_traceback(error)) from error
+    if is_a(error, Exception):
+        add_note(error, f"raised by {call}")
 
 
 def check_sub_envs(env: VectorEnv[Any, Any, Any], first_env: int) -> Callable[[], object] | None:
