@@ -475,7 +475,8 @@ def _numbers(
             continue  # flags of `name[1:]`
         if not isinstance(values, np.ndarray) or values.shape != rows.shape:
             continue
-        chosen = rows & info.get(f"_{name}", True)
+        present = info.get(f"_{name}")
+        chosen = rows & (present if getattr(present, "dtype", None) == np.bool_ else True)
         numbers = _as_numbers(values, chosen)
         chosen &= np.isfinite(numbers)
         if chosen.any():

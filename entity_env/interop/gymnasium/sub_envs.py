@@ -50,7 +50,8 @@ class _CheckedCalls:
         self._in_step, self._in_reset = f"{name}: env.step", f"{name}: env.reset"
         self._masks = MaskReader(ActionConverter(env.action_space, "Action"), env)
         self._method = mask_method(env)
-        self._leaves = list(leaves(env.observation_space))
+        self._space = env.observation_space  # the environment may replace it later
+        self._leaves = list(leaves(self._space))
 
     def reset(self, *, seed: int | None = None, options: Infos | None = None) -> tuple[Any, Infos]:
         call = self._in_reset
@@ -105,9 +106,7 @@ class _CheckedCalls:
         try:
             for leaf in self._leaves:
                 if not leaf.has_form(leaf.of(obs)):
-                    return value_of(
-                        self._env.observation_space, lambda leaf: fitted(leaf, leaf.of(obs))
-                    )
+                    return value_of(self._space, lambda leaf: fitted(leaf, leaf.of(obs)))
         except SchemaError as error:
             raise SchemaError(f"{call}: {error}") from None
         return obs
