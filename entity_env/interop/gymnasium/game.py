@@ -11,6 +11,7 @@ from contextlib import suppress
 from enum import Enum
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Final, TypeAlias
 
 import gymnasium
@@ -445,8 +446,9 @@ def _make_by_id(env_id: str, /, **settings: Any) -> AnyEnv:  # noqa: ANN401
     try:
         return gymnasium.make(env_id, **settings)
     except ModuleNotFoundError as failed:  # of an id MODULE:NAME, or the environment's own import
-        name = failed.name or env_id.partition(":")[0]
-        raise UsageError(f"no environment {env_id!r}: {failed}: pip install {name}") from failed
+        name = (failed.name or env_id.partition(":")[0]).partition(".")[0]
+        missing = f": pip install {name}" if find_spec(name) is None else ""
+        raise UsageError(f"no environment {env_id!r}: {failed}{missing}") from failed
     except error.Error as failed:
         is_near = "did you mean" in str(failed).lower() or ":" in env_id
         is_unknown = isinstance(failed, error.NameNotFound | error.NamespaceNotFound)
