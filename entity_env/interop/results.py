@@ -27,8 +27,9 @@ _OLD: Final = (
     "package shimmy"
 )
 _ONE_NUMBER: Final = (
-    "make it one number in a wrapper, such as gymnasium.RewardWrapper or LinearReward of "
-    "mo_gymnasium; or if it has a reward per agent, an environment of PettingZoo"
+    "make it one number in a wrapper, such as gymnasium.RewardWrapper, LinearReward of "
+    "mo_gymnasium or LinearizeReward of momaland; or if it has a reward per agent, an environment "
+    "of PettingZoo"
 )
 
 

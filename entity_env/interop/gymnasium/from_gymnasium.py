@@ -475,8 +475,9 @@ def _numbers(
             continue  # flags of `name[1:]`
         if not isinstance(values, np.ndarray) or values.shape != rows.shape:
             continue
-        present = info.get(f"_{name}")
-        chosen = rows & (present if getattr(present, "dtype", None) == np.bool_ else True)
+        present: Any = info.get(f"_{name}")
+        has_flags = getattr(present, "dtype", None) == np.bool_
+        chosen = rows & present if has_flags else rows.copy()
         numbers = _as_numbers(values, chosen)
         chosen &= np.isfinite(numbers)
         if chosen.any():
