@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from traceback import walk_tb
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.authoring.game_traceback import add_note, is_a
 from entity_env.core.validation import is_number
-from entity_env.errors import SchemaError, shown
+from entity_env.errors import EntityEnvError, SchemaError, WorkerError, shown
 
 RESET: Final = ("observation", "info")
 STEP: Final = ("observation", "reward", "terminated", "truncated", "info")
@@ -52,6 +55,28 @@ def call_reset(
             ) from error
         except ValueError:  # it has no signature
             pass
+        raise
+
+
+def name_error(error: BaseException, call: str) -> None:
+    """Adds the call to an error of an environment's code; `WorkerError` for `sys.exit()`."""
+    if is_a(error, SystemExit):
+        *_, (frame, line) = walk_tb(error.__traceback__)
+        raise WorkerError(
+            f"{call} called sys.exit({shown(error.code)}), which would end this program: leave it "
+            f"out in {frame.f_code.co_filename}:{line}"
+        ) from error
+    if is_a(error, Exception) and not is_a(error, EntityEnvError):
+        add_note(error, f"raised by {call}")
+
+
+@contextmanager
+def named(call: str) -> Iterator[None]:
+    """Names the errors of a block that calls an environment; see `name_error`."""
+    try:
+        yield
+    except BaseException as error:
+        name_error(error, call)
         raise
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import partial
@@ -254,7 +255,58 @@ def test_errors_of_environments_that_step_together_name_the_environment() -> Non
     assert mine.__notes__ == ["raised by Fails (env 0): env.step"]
     left = error_of(partial(fails, error=SystemExit(3)))
     assert isinstance(left, WorkerError)
-    assert "Fails (env 0): env.step: the game called sys.exit(3)" in str(left)
+    assert "Fails (env 0): env.step called sys.exit(3)" in str(left)
+
+
+class Leaves(Returns):
+    """Ends the program where the test says so."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.where = where
+        self.leave("making")
+
+    def leave(self, where: str) -> None:
+        if where == self.where:
+            sys.exit(0)
+
+    @property
+    def action_space(self) -> Any:  # type: ignore[override]  # noqa: ANN401
+        self.leave("space")
+        return Returns.action_space
+
+    def close(self) -> None:
+        self.leave("close")
+
+
+class LeavesLater(Leaves):
+    def close(self) -> None:
+        if hasattr(self, "action"):
+            super().close()
+
+    def step(self, action: Any) -> Any:  # noqa: ANN401
+        self.action = action
+        return super().step(action)
+
+
+@pytest.mark.parametrize("where", ["making", "space", "close"])
+def test_an_environment_that_exits_does_not_end_the_program(where: str) -> None:
+    words = rf"making the environment called sys\.exit\(0\), .*: leave it out in {__file__}:\d+"
+    with pytest.raises(WorkerError, match=words):
+        from_gymnasium(Leaves, where=where)
+
+
+def test_an_environment_that_exits_at_its_close_does_not_end_the_program() -> None:
+    words = r"env\.close called sys\.exit\(0\), which would end this program"
+    game = from_gymnasium(LeavesLater, where="close")
+    with pytest.raises(WorkerError, match=words):
+        game.run(RandomAgent())
+    vec = GymnasiumVecEnv(SyncVectorEnv([partial(LeavesLater, "close")]))
+    vec.reset(seed=1)
+    vec.act({"Action": np.zeros(1, np.int64)})
+    with pytest.raises(WorkerError, match=words):
+        vec.close()
+    vec._finalizer.detach()
 
 
 @pytest.mark.slow  # starts workers

@@ -48,6 +48,7 @@ from entity_env.interop.results import (
     call_reset,
     checked_batch_step,
     checked_reset,
+    named,
     number_or_nan,
 )
 from entity_env.vec.batch_env.array_batch import ActionValues, ArrayBatch
@@ -180,7 +181,8 @@ class GymnasiumSource(BatchSource):
     features: FeatureNames | None
 
     def make(self, envs: range, num_envs: int, autoreset: Autoreset) -> GymnasiumBatch:
-        env = require_made(self.factory, len(envs), VectorEnv, "GymnasiumVecEnv")
+        with named("making the environments"):
+            env = require_made(self.factory, len(envs), VectorEnv, "GymnasiumVecEnv")
         actions = ActionConverter(env.single_action_space, self.action)
         reader = MaskReader(actions, env)
         part = MaskPart(env.single_observation_space, reader, parts_in(self.entities))
@@ -334,7 +336,8 @@ class GymnasiumBatch(ArrayBatch):
         return shown
 
     def close(self) -> None:
-        self._env.close()
+        with named(f"{self._env}: env.close"):
+            self._env.close()
 
     def _metrics(
         self, info: Mapping[str, Any], done: NDArray[np.bool_], stepped: NDArray[np.bool_]

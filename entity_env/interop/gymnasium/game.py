@@ -50,6 +50,7 @@ from entity_env.interop.results import (
     checked_reset,
     checked_step,
     metrics_of,
+    named,
 )
 
 AnyEnv: TypeAlias = gymnasium.Env[Any, Any]
@@ -80,12 +81,14 @@ class ImportedLoop:
         self._env: Any = None
 
     def __call__(self, agents: Any, /, *, seed: int, **settings: object) -> None:  # noqa: ANN401
-        self._env = env = self._made(settings)
+        with named(f"{self.name}: making it"):
+            self._env = env = self._made(settings)
         try:
             self._play(env, agents, seed)
         finally:
             self._env = None
-            self._release(env)
+            with named(f"{self.name}: env.close"):
+                self._release(env)
 
     def text(self, *_: object, **__: object) -> str | None:
         """The running environment as text; None if it does not render text, or none is running."""
@@ -130,7 +133,8 @@ class ImportedGame(Game):
         self, load: Callable[[Mapping[str, object]], ImportedLoop], settings: Mapping[str, object]
     ) -> None:
         self._load = load
-        loop = load(settings)
+        with named("making the environment"):
+            loop = load(settings)
         shown = loop.shown
         super().__init__(
             loop,

@@ -10,8 +10,7 @@ from typing import Any, TypeAlias
 import gymnasium
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
-from entity_env.authoring.game_traceback import add_note, game_traceback, is_a, reason_of
-from entity_env.errors import SchemaError, WorkerError
+from entity_env.errors import SchemaError
 from entity_env.interop.gymnasium.actions import ActionConverter
 from entity_env.interop.gymnasium.masks import (
     MASK,
@@ -25,6 +24,7 @@ from entity_env.interop.results import (
     call_reset,
     checked_reset,
     checked_step,
+    name_error,
     number_or_nan,
 )
 
@@ -58,7 +58,7 @@ class _CheckedCalls:
         try:
             result = call_reset(self._reset, self._env, call, seed=seed, options=options)
         except BaseException as error:
-            _name(error, call)
+            name_error(error, call)
             raise
         obs, info = checked_reset(result, call)
         return self._fitted(obs, call), self._read(info, call)
@@ -68,7 +68,7 @@ class _CheckedCalls:
         try:
             result = self._step(action)
         except BaseException as error:
-            _name(error, call)
+            name_error(error, call)
             raise
         obs, reward, terminated, truncated, info = checked_step(result, call)
         obs = self._fitted(obs, call)
@@ -110,15 +110,6 @@ class _CheckedCalls:
         except SchemaError as error:
             raise SchemaError(f"{call}: {error}") from None
         return obs
-
-
-def _name(error: BaseException, call: str) -> None:
-    """Adds the call to an error of an environment; WorkerError for `sys.exit()`."""
-    if is_a(error, SystemExit):
-        reason = f"{call}: {reason_of(error)}"
-        raise WorkerError(reason, game_traceback=game_traceback(error)) from error
-    if is_a(error, Exception):
-        add_note(error, f"raised by {call}")
 
 
 def check_sub_envs(env: VectorEnv[Any, Any, Any], first_env: int) -> Callable[[], object] | None:
