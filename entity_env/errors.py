@@ -98,7 +98,7 @@ class MissingExtraError(EntityEnvError, ImportError):
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         self._arguments = (package, extra, purpose)
         super().__init__(
-            f"{purpose} needs the package {package!r}, {_what_is_there(package)}: "
+            f"{purpose} needs the package {package!r}, {_state_of(package)}: "
             + (f"pip install 'entity-env[{extra}]'" if extra else f"pip install {package}")
         )
 
@@ -106,8 +106,8 @@ class MissingExtraError(EntityEnvError, ImportError):
         return type(self), self._arguments
 
 
-def _what_is_there(package: str) -> str:
-    """What is wrong with a package, such as `gymnasium>=1.1`."""
+def _state_of(package: str) -> str:
+    """Whether a package, such as `gymnasium>=1.1`, is missing or too old."""
     from importlib.metadata import PackageNotFoundError, version  # takes 20 ms
 
     name, _, wanted = package.partition(">=")

@@ -72,7 +72,7 @@ def name_error(error: BaseException, call: str) -> None:
 
 @contextmanager
 def named(call: str) -> Iterator[None]:
-    """Names the errors of a block that calls an environment; see `name_error`."""
+    """Context that names errors of an environment's code; see `name_error`."""
     try:
         yield
     except BaseException as error:

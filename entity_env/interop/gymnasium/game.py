@@ -81,7 +81,7 @@ class ImportedLoop:
         self._env: Any = None
 
     def __call__(self, agents: Any, /, *, seed: int, **settings: object) -> None:  # noqa: ANN401
-        with named(f"{self.name}: making it"):
+        with named(f"making {self.name}"):
             self._env = env = self._made(settings)
         try:
             self._play(env, agents, seed)
