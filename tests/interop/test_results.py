@@ -185,6 +185,16 @@ def test_a_space_that_the_environment_replaces_stays_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("play", GYMNASIUM)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.int64, np.uint8])
+@pytest.mark.parametrize("value", [[1, 0], (1.0, 0.0), np.array([1, 0]), np.array([True, False])])
+def test_equal_numbers_of_every_type_are_an_observation(
+    play: Play, dtype: Any, value: object, monkeypatch: pytest.MonkeyPatch  # noqa: ANN401
+) -> None:
+    monkeypatch.setattr(Returns, "observation_space", spaces.Box(0, 1, (2,), dtype))
+    assert play(reset=(value, {}), step=(value, 1.5, True, False, {})) == 1.5
+
+
+@pytest.mark.parametrize("play", GYMNASIUM)
 def test_keys_of_infos_may_look_like_the_flags_of_gymnasium(play: Play) -> None:
     assert play(info={"x": None, "_x": 1.5, "_y": 2.5, 3: 4.5}) == 1.0
 

@@ -61,6 +61,8 @@ class Leaf:
         if type(value) is int:
             return shape == () and dtype == np.int64 and value.bit_length() < _INT64_BITS
         given = getattr(value, "dtype", None)
+        if given is None:  # numpy's float64 equals None
+            return False
         is_fit = given == dtype or (dtype.kind == "f" and getattr(given, "kind", None) in _NUMERIC)
         return is_fit and value.shape == shape
 
