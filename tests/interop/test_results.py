@@ -188,7 +188,7 @@ def test_a_space_that_the_environment_replaces_stays_as_it_was() -> None:
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.int64, np.uint8])
 @pytest.mark.parametrize("value", [[1, 0], (1.0, 0.0), np.array([1, 0]), np.array([True, False])])
 def test_equal_numbers_of_every_type_are_an_observation(
-    play: Play, dtype: Any, value: object, monkeypatch: pytest.MonkeyPatch  # noqa: ANN401
+    play: Play, dtype: type, value: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Returns, "observation_space", spaces.Box(0, 1, (2,), dtype))
     assert play(reset=(value, {}), step=(value, 1.5, True, False, {})) == 1.5
