@@ -98,12 +98,23 @@ class MissingExtraError(EntityEnvError, ImportError):
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         self._arguments = (package, extra, purpose)
         super().__init__(
-            f"{purpose} needs the package {package!r}, which is not installed: "
+            f"{purpose} needs the package {package!r}, {_state_of(package)}: "
             + (f"pip install 'entity-env[{extra}]'" if extra else f"pip install {package}")
         )
 
     def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str, str]]:
         return type(self), self._arguments
+
+
+def _state_of(package: str) -> str:
+    """Whether a package, such as `gymnasium>=1.1`, is missing or too old."""
+    from importlib.metadata import PackageNotFoundError, version  # takes 20 ms
+
+    name, _, wanted = package.partition(">=")
+    try:
+        return f"but version {version(name)} is installed" if wanted else "which is not installed"
+    except PackageNotFoundError:
+        return "which is not installed"
 
 
 class WorkerError(EntityEnvError, RuntimeError):

@@ -3,6 +3,7 @@
 import pickle
 import re
 
+import numpy as np
 import pytest
 
 import entity_env
@@ -69,6 +70,12 @@ def test_missing_extra_names_the_command() -> None:
         "training needs the package 'torch', which is not installed: "
         "pip install 'entity-env[train]'"
     )
+
+
+def test_an_old_version_is_not_called_missing() -> None:
+    message = str(MissingExtraError("numpy>=99", "fast", "speed"))
+    assert f"needs the package 'numpy>=99', but version {np.__version__} is installed" in message
+    assert "which is not installed" in str(MissingExtraError("no-such-package>=1", "x", "y"))
 
 
 def test_contract_error_lists_every_problem() -> None:

@@ -66,9 +66,9 @@ def load_game(name: str, settings: Sequence[str] = ()) -> Game:
     A name belongs to a game of this package, or of an installed package (see `ENTRY_POINTS`). A
     module is `mygame.game` or `mygame.game:NAME`, installed or below the current folder.
     Environments: `gymnasium:CartPole-v1`, `gymnasium:MODULE:ID` if a module registers it,
-    `pettingzoo:connect_four_v3`, `pettingzoo:classic/connect_four_v3`, `kaggle:orbit_wars`.
-    Programs in other languages:
-    `exec:node snake.mjs`, `listen:tcp:127.0.0.1:5005`, or a file `snake.toml`.
+    `pettingzoo:connect_four_v3`, `pettingzoo:classic/connect_four_v3`, `pettingzoo:PACKAGE.MODULE`
+    or `pettingzoo:MODULE:NAME` for other packages, `kaggle:orbit_wars`. Programs in other
+    languages: `exec:node snake.mjs`, `listen:tcp:127.0.0.1:5005`, or a file `snake.toml`.
 
     Records the name and settings as named by the user, so check a name or settings from a file
     first, with `game_code` and `setting_names`.
@@ -359,8 +359,9 @@ def _environment(name: str, settings: Mapping[str, str]) -> Game:
     except EntityEnvError:
         raise
     except ImportError as error:
-        module = error.name or env_id.partition(":")[0]
-        missing = f": pip install {module}" if isinstance(error, ModuleNotFoundError) else ""
+        module = (error.name or env_id).partition(":")[0].partition(".")[0]
+        is_missing = isinstance(error, ModuleNotFoundError) and find_spec(module) is None
+        missing = f": pip install {module}" if is_missing else ""
         raise UsageError(f"{name}: {error}{missing}") from error
     return game
 
@@ -378,7 +379,8 @@ def _of_kaggle(env_id: str) -> Game:
 def _of_pettingzoo(env_id: str) -> Game:
     from entity_env.interop.pettingzoo import from_pettingzoo
 
-    family, _, wanted = env_id.rpartition("/")
+    place, _, attribute = env_id.partition(":")
+    family, _, wanted = place.rpartition("/")
     if family and family not in _FAMILIES:
         hint = nearest(family, _FAMILIES) or f"; there are {', '.join(_FAMILIES)}"
         raise UsageError(f"pettingzoo has no family {family!r}{hint}")
@@ -391,14 +393,24 @@ def _of_pettingzoo(env_id: str) -> Game:
         for module in iter_modules(import_module(path).__path__)
         if re.search(r"_v\d+$", module.name)
     }
-    if wanted not in found:
+    is_module = not family and (attribute or "." in wanted) and wanted[:1] not in ("", ".")
+    path = wanted if is_module else found.get(wanted)
+    if path is None:
         hint = nearest(wanted, found)
         if not hint and not family and find_spec(_FAMILIES["mpe2"]) is None:
             hint = "; mpe2 is a separate package: pip install mpe2"
-        raise UsageError(f"no environment 'pettingzoo:{env_id}'{hint}")
-    module = import_module(found[wanted])
+        other = ". One of another package is pettingzoo:PACKAGE.MODULE or pettingzoo:MODULE:NAME"
+        raise UsageError(f"no environment 'pettingzoo:{env_id}'{hint or other}")
+    module = import_module(path)
     # Agents that act at the same time are asked at the same time.
-    return from_pettingzoo(getattr(module, "parallel_env", None) or module.env, name=wanted)
+    names = [attribute] if attribute else ["parallel_env", "env"]
+    make = next((getattr(module, each) for each in names if hasattr(module, each)), None)
+    if not callable(make):
+        raise UsageError(
+            f"pettingzoo:{env_id}: the module {path} has no {' or '.join(names)} that makes an "
+            "environment of PettingZoo: name a function or class, pettingzoo:MODULE:NAME"
+        )
+    return from_pettingzoo(make, name=attribute or wanted.rpartition(".")[2])
 
 
 # ------------------------------------------------------------------ agents by name

@@ -8,26 +8,31 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from traceback import walk_tb
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.authoring.game_traceback import add_note, is_a
 from entity_env.core.validation import is_number
-from entity_env.errors import SchemaError, shown
+from entity_env.errors import EntityEnvError, SchemaError, WorkerError, shown
 
 RESET: Final = ("observation", "info")
 STEP: Final = ("observation", "reward", "terminated", "truncated", "info")
 INFO: Final = "info/"
 """Prefix of metrics from an info."""
+_NUMBERS: Final = (int, float, np.bool_, np.integer, np.floating)  # bool is an int
 _OLD: Final = (
     "environments of the old gym API need a converter, such as GymV21CompatibilityV0 of the "
     "package shimmy"
 )
 _ONE_NUMBER: Final = (
-    "make it one number in a wrapper, such as gymnasium.RewardWrapper or LinearReward of "
-    "mo_gymnasium; or if it has a reward per agent, an environment of PettingZoo"
+    "make it one number in a wrapper, such as gymnasium.RewardWrapper, LinearReward of "
+    "mo_gymnasium or LinearizeReward of momaland; or if it has a reward per agent, an environment "
+    "of PettingZoo"
 )
 
 
@@ -53,6 +58,28 @@ def call_reset(
         raise
 
 
+def name_error(error: BaseException, call: str) -> None:
+    """Adds the call to an error of an environment's code; `WorkerError` for `sys.exit()`."""
+    if is_a(error, SystemExit):
+        *_, (frame, line) = walk_tb(error.__traceback__)
+        raise WorkerError(
+            f"{call} called sys.exit({shown(error.code)}), which would end this program: leave it "
+            f"out in {frame.f_code.co_filename}:{line}"
+        ) from error
+    if is_a(error, Exception) and not is_a(error, EntityEnvError):
+        add_note(error, f"raised by {call}")
+
+
+@contextmanager
+def named(call: str) -> Iterator[None]:
+    """Context that names errors of an environment's code; see `name_error`."""
+    try:
+        yield
+    except BaseException as error:
+        name_error(error, call)
+        raise
+
+
 def checked_reset(result: object, call: str) -> tuple[Any, Mapping[str, Any]]:
     """Observation and info.
 
@@ -69,13 +96,16 @@ def checked_reset(result: object, call: str) -> tuple[Any, Mapping[str, Any]]:
 def checked_step(result: object, call: str) -> tuple[Any, float, bool, bool, Mapping[str, Any]]:
     """Observation, reward, terminated, truncated and info; arguments as for `checked_reset`."""
     obs, reward, terminated, truncated, info = parts_of(result, call, STEP)
-    return (
-        obs,
-        checked_reward(reward, call),
-        checked_flag(terminated, call, "terminated"),
-        checked_flag(truncated, call, "truncated"),
-        checked_info(info, call),
-    )
+    # Every step of every environment is read here: do not call what has nothing to do.
+    if type(reward) is not float:
+        reward = checked_reward(reward, call)
+    if terminated is not True and terminated is not False:
+        terminated = checked_flag(terminated, call, "terminated")
+    if truncated is not True and truncated is not False:
+        truncated = checked_flag(truncated, call, "truncated")
+    if type(info) is not dict:
+        info = checked_info(info, call)
+    return obs, reward, terminated, truncated, info
 
 
 def checked_batch_step(
@@ -152,16 +182,15 @@ def checked_info(value: object, call: str, what: str = "info") -> Mapping[str, A
 
 def metrics_of(info: Mapping[Any, object]) -> dict[str, float]:
     """Finite numbers of an info as metrics, without nested infos and arrays."""
-    found = {f"{INFO}{name}": _metric(value) for name, value in info.items()}
+    found = {f"{INFO}{name}": number_or_nan(value) for name, value in info.items()}
     return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
-def _metric(value: object) -> float:
+def number_or_nan(value: object) -> float:
     """A number as a float; NaN for anything else."""
-    kinds = int, float, np.bool_, np.integer, np.floating  # bool is an int
-    is_array = isinstance(value, np.ndarray) and value.shape == () and value.dtype.kind in "biuf"
+    is_array = type(value) is np.ndarray and value.shape == () and value.dtype.kind in "biuf"
     try:
-        return float(value) if isinstance(value, kinds) or is_array else math.nan  # type: ignore[arg-type]  # a number
+        return float(value) if is_array or isinstance(value, _NUMBERS) else math.nan  # type: ignore[arg-type]  # a number
     except OverflowError:  # an int larger than any float
         return math.nan
 

@@ -219,6 +219,12 @@ def test_finds_an_environment_of_pettingzoo(families: None) -> None:
     brawl = load_game("pettingzoo:brawl_v2", ["num_agents=2"])
     assert (brawl.num_agents, brawl.settings) == (2, {"num_agents": 2})
     assert brawl.run(RandomAgent(1), RandomAgent(2))
+    for place, name in (
+        ("new_family.brawl_v2", "brawl_v2"),
+        ("new_family.brawl_v2:Brawl", "Brawl"),
+    ):
+        game = load_game(f"pettingzoo:{place}", ["num_agents=2"])
+        assert (game.name, game.num_agents) == (name, 2)
 
 
 @pytest.mark.parametrize(
@@ -235,6 +241,13 @@ def test_finds_an_environment_of_pettingzoo(families: None) -> None:
         ("gymnasium:", "no game 'gymnasium:'"),
         ("pettingzoo:duel_v2", "no environment 'pettingzoo:duel_v2'; did you mean duel_v1?"),
         ("pettingzoo:new/duel_v1", "no environment 'pettingzoo:new/duel_v1'"),
+        ("pettingzoo:json.decoder", "json.decoder has no parallel_env or env that makes an env"),
+        ("pettingzoo:json:duel_v1", "the module json has no duel_v1 that makes an environment"),
+        ("pettingzoo:new_family.old_v1", "No module named 'new_family.old_v1'"),
+        ("pettingzoo:no_such.duel_v1", "No module named 'no_such': pip install no_such"),
+        ("pettingzoo:..duel.v1", "no environment 'pettingzoo:..duel.v1'"),
+        ("pettingzoo:gone/old.v1", "needs a package"),
+        ("pettingzoo:new/zzz", "One of another package is pettingzoo:PACKAGE.MODULE or"),
         ("pettingzoo:chess_v99", "mpe2 is a separate package: pip install mpe2"),
         ("pettingzoo:odl/duel_v1", "pettingzoo has no family 'odl'; did you mean old?"),
         ("pettingzoo:x/duel_v1", "no family 'x'; there are old, new, gone, mpe2"),
@@ -247,6 +260,16 @@ def test_says_which_environments_there_are(families: None, name: str, message: s
     with pytest.raises(UsageError) as error:
         load_game(name)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["pettingzoo:new_family.old_v1", "gymnasium:new_family.x:A-v0"])
+def test_an_installed_package_without_the_module_needs_no_installation(
+    families: None, name: str
+) -> None:
+    del families
+    with pytest.raises(UsageError, match="No module named 'new_family") as error:
+        load_game(name)
+    assert "pip install" not in str(error.value)
 
 
 def test_settings_that_an_environment_does_not_take() -> None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from functools import partial
 from typing import Any, ClassVar, Final
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.utils import batch_space
 from pettingzoo import ParallelEnv
 from pettingzoo.utils.conversions import parallel_to_aec
 
-from entity_env import SchemaError
+from entity_env import SchemaError, WorkerError
 from entity_env.agents import RandomAgent
 from entity_env.interop.gymnasium import GymnasiumVecEnv, from_gymnasium
 from entity_env.interop.pettingzoo import from_pettingzoo
@@ -166,6 +169,36 @@ def test_the_old_api_is_named(play: Play, given: dict[str, Any], words: str) -> 
         play(**given)
 
 
+def test_a_space_that_the_environment_replaces_stays_as_it_was() -> None:
+    class Grows(Returns):
+        def step(self, action: Any) -> Any:  # noqa: ANN401
+            self.observation_space = spaces.Box(-1, 1, (3,))
+            return np.zeros(3, np.float32), 1.0, True, False, {}
+
+    words = re.escape("needs the shape (2,): got (3,)")
+    with pytest.raises(SchemaError, match=words):
+        from_gymnasium(Grows).run(RandomAgent())
+    with GymnasiumVecEnv(SyncVectorEnv([Grows])) as vec:
+        vec.reset(seed=1)
+        with pytest.raises(SchemaError, match=words):
+            vec.act({"Action": np.zeros(1, np.int64)})
+
+
+@pytest.mark.parametrize("play", GYMNASIUM)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.int64, np.uint8])
+@pytest.mark.parametrize("value", [[1, 0], (1.0, 0.0), np.array([1, 0]), np.array([True, False])])
+def test_equal_numbers_of_every_type_are_an_observation(
+    play: Play, dtype: type, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Returns, "observation_space", spaces.Box(0, 1, (2,), dtype))
+    assert play(reset=(value, {}), step=(value, 1.5, True, False, {})) == 1.5
+
+
+@pytest.mark.parametrize("play", GYMNASIUM)
+def test_keys_of_infos_may_look_like_the_flags_of_gymnasium(play: Play) -> None:
+    assert play(info={"x": None, "_x": 1.5, "_y": 2.5, 3: 4.5}) == 1.0
+
+
 def test_a_reset_without_arguments_is_named() -> None:
     class Old(Returns):
         def reset(self) -> Any:  # type: ignore[override]  # noqa: ANN401
@@ -179,12 +212,123 @@ def test_a_reset_without_arguments_is_named() -> None:
 
 
 def test_an_error_of_the_environment_is_not_changed() -> None:
-    class Fails(Returns):
+    class Wrong(Returns):
         def reset(self, *, seed: int | None = None, options: Any = None) -> Any:  # noqa: ANN401
             raise TypeError("mine")
 
     with pytest.raises(TypeError, match="mine"):
-        from_gymnasium(Fails).run(RandomAgent())
+        from_gymnasium(Wrong).run(RandomAgent())
+
+
+class Fails(Returns):
+    """Its step raises an error."""
+
+    def step(self, action: Any) -> Any:  # noqa: ANN401
+        raise self.given["error"]
+
+
+class PlainFails(VectorEnv[Any, Any, Any]):
+    """A vector environment without environments of its own."""
+
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012 - as in Gymnasium
+    observation_space, action_space = (
+        batch_space(space, 2) for space in (Fails.observation_space, Fails.action_space)
+    )
+    single_observation_space, single_action_space = Fails.observation_space, Fails.action_space
+    num_envs = 2
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def reset(self, **_: object) -> Any:  # noqa: ANN401
+        return np.zeros((2, 2), np.float32), {}
+
+    def step(self, actions: Any) -> Any:  # noqa: ANN401
+        raise self.error
+
+
+def fails(num: int, error: BaseException) -> Any:  # noqa: ANN401
+    return SyncVectorEnv([partial(Fails, error=error)] * num)
+
+
+def error_of(make: Callable[..., Any], num_workers: int = 0) -> BaseException:
+    with GymnasiumVecEnv(make, 4, num_workers) as vec:
+        vec.reset(seed=1)
+        with pytest.raises(Exception, match=r"mine|3") as info:
+            vec.act({"Action": np.zeros(4, np.int64)})
+    return info.value
+
+
+def test_errors_of_environments_that_step_together_name_the_environment() -> None:
+    mine = KeyError("mine")
+    assert error_of(partial(fails, error=mine)) is mine
+    assert mine.__notes__ == ["raised by Fails (env 0): env.step"]
+    left = error_of(partial(fails, error=SystemExit(3)))
+    assert isinstance(left, WorkerError)
+    assert "Fails (env 0): env.step called sys.exit(3)" in str(left)
+
+
+class Leaves(Returns):
+    """Ends the program where the test says so."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.where = where
+        self.leave("making")
+
+    def leave(self, where: str) -> None:
+        if where == self.where:
+            sys.exit(0)
+
+    @property
+    def action_space(self) -> Any:  # type: ignore[override]  # noqa: ANN401
+        self.leave("space")
+        return Returns.action_space
+
+    def close(self) -> None:
+        self.leave("close")
+
+
+class LeavesLater(Leaves):
+    def close(self) -> None:
+        if hasattr(self, "action"):
+            super().close()
+
+    def step(self, action: Any) -> Any:  # noqa: ANN401
+        self.action = action
+        return super().step(action)
+
+
+@pytest.mark.parametrize("where", ["making", "space", "close"])
+def test_an_environment_that_exits_does_not_end_the_program(where: str) -> None:
+    words = rf"making the environment called sys\.exit\(0\), .*: leave it out in {__file__}:\d+"
+    with pytest.raises(WorkerError, match=words):
+        from_gymnasium(Leaves, where=where)
+
+
+def test_an_environment_that_exits_at_its_close_does_not_end_the_program() -> None:
+    words = r"env\.close called sys\.exit\(0\), which would end this program"
+    game = from_gymnasium(LeavesLater, where="close")
+    with pytest.raises(WorkerError, match=words):
+        game.run(RandomAgent())
+    vec = GymnasiumVecEnv(SyncVectorEnv([partial(LeavesLater, "close")]))
+    vec.reset(seed=1)
+    vec.act({"Action": np.zeros(1, np.int64)})
+    with pytest.raises(WorkerError, match=words):
+        vec.close()
+    vec._finalizer.detach()
+
+
+@pytest.mark.slow  # starts workers
+@pytest.mark.parametrize("make", [fails, lambda num, error: PlainFails(error)])
+@pytest.mark.parametrize("error", [KeyError("mine"), SystemExit("mine")])
+def test_errors_of_environments_that_step_together_arrive_from_workers(
+    make: Callable[..., Any], error: BaseException
+) -> None:
+    found = error_of(partial(make, error=error), 2)
+    assert isinstance(found, WorkerError)
+    assert (found.worker, found.env_id) == (0, None)
+    assert "mine" in str(found)
 
 
 def test_sub_environments_are_named_and_stay_the_objects_of_the_caller() -> None:
@@ -214,6 +358,7 @@ def test_rewards_of_one_number_arrive_from_processes() -> None:
         (1.5, "'mode' (is|holds) 1.5"),
         (np.array([1, 2]), r"'mode' needs the shape \(\): got \(2,\)"),
         ("a", "'mode' must hold numbers"),
+        (2**70, "'mode' must hold numbers"),
     ],
 )
 @pytest.mark.parametrize("play", GYMNASIUM)
@@ -225,6 +370,9 @@ def test_values_outside_of_their_space_are_named(
     obs = {"mode": value, "where": np.zeros((2, 3), np.float32)}
     with pytest.raises(SchemaError, match=words):
         play(reset=(obs, {}))
+    texts = {"mode": 1, "where": np.full((2, 3), "a")}
+    with pytest.raises(SchemaError, match="'where' must hold numbers"):
+        play(reset=(texts, {}))
     missing = {"mode": 1}
     with pytest.raises(SchemaError, match="the observation 'where' is missing"):
         play(reset=(missing, {}))

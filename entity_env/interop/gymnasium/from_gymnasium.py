@@ -48,7 +48,8 @@ from entity_env.interop.results import (
     call_reset,
     checked_batch_step,
     checked_reset,
-    metrics_of,
+    named,
+    number_or_nan,
 )
 from entity_env.vec.batch_env.array_batch import ActionValues, ArrayBatch
 from entity_env.vec.batch_env.source import (
@@ -180,7 +181,8 @@ class GymnasiumSource(BatchSource):
     features: FeatureNames | None
 
     def make(self, envs: range, num_envs: int, autoreset: Autoreset) -> GymnasiumBatch:
-        env = require_made(self.factory, len(envs), VectorEnv, "GymnasiumVecEnv")
+        with named("making the environments"):
+            env = require_made(self.factory, len(envs), VectorEnv, "GymnasiumVecEnv")
         actions = ActionConverter(env.single_action_space, self.action)
         reader = MaskReader(actions, env)
         part = MaskPart(env.single_observation_space, reader, parts_in(self.entities))
@@ -334,7 +336,8 @@ class GymnasiumBatch(ArrayBatch):
         return shown
 
     def close(self) -> None:
-        self._env.close()
+        with named(f"{self._env}: env.close"):
+            self._env.close()
 
     def _metrics(
         self, info: Mapping[str, Any], done: NDArray[np.bool_], stepped: NDArray[np.bool_]
@@ -473,23 +476,26 @@ def _numbers(
     for name, values in info.items():
         if isinstance(name, str) and name.startswith("_") and f"_{name}" not in info:
             continue  # flags of `name[1:]`
-        numbers = _one_per_env(values, rows)
-        if numbers is not None:
-            chosen = rows & info.get(f"_{name}", True) & np.isfinite(numbers)
-            if chosen.any():
-                yield f"{INFO}{name}", numbers, chosen
+        if not isinstance(values, np.ndarray) or values.shape != rows.shape:
+            continue
+        present: Any = info.get(f"_{name}")
+        has_flags = getattr(present, "dtype", None) == np.bool_
+        chosen = rows & present if has_flags else rows.copy()
+        numbers = _as_numbers(values, chosen)
+        chosen &= np.isfinite(numbers)
+        if chosen.any():
+            yield f"{INFO}{name}", numbers, chosen
 
 
-def _one_per_env(values: object, rows: Rows) -> NDArray[np.float64] | None:
-    """Numbers of environments, NaN for other values; None if they are not one per environment."""
-    if not isinstance(values, np.ndarray) or values.shape != rows.shape:
-        return None
+def _as_numbers(values: NDArray[Any], chosen: Rows) -> NDArray[np.float64]:
+    """Values of the chosen environments as numbers, NaN if they are something else."""
     if values.dtype.kind in "biuf":
         return values.astype(np.float64)
-    if values.dtype != np.object_:
-        return None
-    # Gymnasium keeps numpy bools, and numbers next to other values, as objects.
-    return np.array([metrics_of({0: each}).get(f"{INFO}0", np.nan) for each in values])
+    numbers = np.full(len(values), np.nan)
+    if values.dtype == np.object_:
+        # Gymnasium keeps numpy bools, and numbers next to other values, as objects.
+        numbers[chosen] = [number_or_nan(each) for each in values[chosen]]
+    return numbers
 
 
 def _gymnasium_seeds(seed: int, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:

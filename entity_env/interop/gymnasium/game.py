@@ -11,6 +11,7 @@ from contextlib import suppress
 from enum import Enum
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Final, TypeAlias
 
 import gymnasium
@@ -49,6 +50,7 @@ from entity_env.interop.results import (
     checked_reset,
     checked_step,
     metrics_of,
+    named,
 )
 
 AnyEnv: TypeAlias = gymnasium.Env[Any, Any]
@@ -79,12 +81,14 @@ class ImportedLoop:
         self._env: Any = None
 
     def __call__(self, agents: Any, /, *, seed: int, **settings: object) -> None:  # noqa: ANN401
-        self._env = env = self._made(settings)
+        with named(f"making {self.name}"):
+            self._env = env = self._made(settings)
         try:
             self._play(env, agents, seed)
         finally:
             self._env = None
-            self._release(env)
+            with named(f"{self.name}: env.close"):
+                self._release(env)
 
     def text(self, *_: object, **__: object) -> str | None:
         """The running environment as text; None if it does not render text, or none is running."""
@@ -129,7 +133,8 @@ class ImportedGame(Game):
         self, load: Callable[[Mapping[str, object]], ImportedLoop], settings: Mapping[str, object]
     ) -> None:
         self._load = load
-        loop = load(settings)
+        with named("making the environment"):
+            loop = load(settings)
         shown = loop.shown
         super().__init__(
             loop,
@@ -445,8 +450,9 @@ def _make_by_id(env_id: str, /, **settings: Any) -> AnyEnv:  # noqa: ANN401
     try:
         return gymnasium.make(env_id, **settings)
     except ModuleNotFoundError as failed:  # of an id MODULE:NAME, or the environment's own import
-        name = failed.name or env_id.partition(":")[0]
-        raise UsageError(f"no environment {env_id!r}: {failed}: pip install {name}") from failed
+        name = (failed.name or env_id.partition(":")[0]).partition(".")[0]
+        missing = f": pip install {name}" if find_spec(name) is None else ""
+        raise UsageError(f"no environment {env_id!r}: {failed}{missing}") from failed
     except error.Error as failed:
         is_near = "did you mean" in str(failed).lower() or ":" in env_id
         is_unknown = isinstance(failed, error.NameNotFound | error.NamespaceNotFound)

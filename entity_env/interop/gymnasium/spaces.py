@@ -26,6 +26,9 @@ _MATRIX_DIMS: Final = 2
 _PICTURE_DIMS: Final = 3
 _MAX_EXACT: Final = 2**24
 """float32 represents every integer up to this."""
+_NUMERIC: Final = frozenset("biuf")
+"""Kinds of numpy types that are numbers."""
+_INT64_BITS: Final = 64
 _HOW: Final = 'entities={"units": "PART"}, or {"units": ("PART", "MASK")} with a mask'
 
 
@@ -49,6 +52,19 @@ class Leaf:
                 path = ".".join(map(str, self.keys[: depth + 1]))
                 raise SchemaError(f"{_named(path)} is missing: got {shown(values)}") from error
         return values
+
+    def has_form(self, value: Any) -> bool:  # noqa: ANN401 - of any type
+        """Whether a value has the shape of its space, and the dtype if that is an integer."""
+        shape, dtype = self.space.shape, self.space.dtype
+        if shape is None or dtype is None:
+            return True
+        if type(value) is int:
+            return shape == () and dtype == np.int64 and value.bit_length() < _INT64_BITS
+        given = getattr(value, "dtype", None)
+        if given is None:  # numpy's float64 equals None
+            return False
+        is_fit = given == dtype or (dtype.kind == "f" and getattr(given, "kind", None) in _NUMERIC)
+        return is_fit and value.shape == shape
 
 
 def leaves(space: AnySpace, keys: tuple[Any, ...] = ()) -> Iterator[Leaf]:
@@ -185,7 +201,7 @@ def _numbers(values: object, shape: tuple[int, ...], path: str) -> NDArray[Any]:
         array = np.asarray(values)
     except ValueError as error:  # values of different lengths
         raise SchemaError(f"{_named(path)} needs the shape {shape}: {error}") from error
-    if array.dtype.kind not in "biuf":
+    if array.dtype.kind not in _NUMERIC:
         example = next((x for x in array.ravel().tolist() if not isinstance(x, int | float)), None)
         raise SchemaError(
             f"{_named(path)} must hold numbers, as in its space, but holds {array.dtype}, "
@@ -202,13 +218,10 @@ def fitted(leaf: Leaf, value: Any) -> Any:  # noqa: ANN401 - of the leaf's space
     Unchanged if it has them, or the space has none. SchemaError if it does not fit.
     """
     space = leaf.space
-    if space.shape is None or space.dtype is None:
-        return value
-    is_float, dtype = space.dtype.kind == "f", getattr(value, "dtype", None)
-    if dtype is not None and value.shape == space.shape and (is_float or dtype == space.dtype):
+    if leaf.has_form(value) or space.shape is None or space.dtype is None:
         return value
     array = _numbers([value], (1, *space.shape), leaf.path).reshape(space.shape)
-    if is_float:
+    if space.dtype.kind == "f":
         return array
     whole = array.astype(space.dtype)
     if (whole != array).any():

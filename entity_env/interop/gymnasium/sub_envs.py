@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from operator import is_
 from typing import Any, TypeAlias
 
 import gymnasium
@@ -21,11 +21,11 @@ from entity_env.interop.gymnasium.masks import (
 )
 from entity_env.interop.gymnasium.spaces import fitted, leaves, value_of
 from entity_env.interop.results import (
-    INFO,
     call_reset,
     checked_reset,
     checked_step,
-    metrics_of,
+    name_error,
+    number_or_nan,
 )
 
 AnyEnv: TypeAlias = gymnasium.Env[Any, Any]
@@ -45,55 +45,71 @@ class _CheckedCalls:
 
     def __init__(self, env: AnyEnv, name: str) -> None:
         self._env = env
-        self._name = name
         self._step = env.step
         self._reset = env.reset
+        self._in_step, self._in_reset = f"{name}: env.step", f"{name}: env.reset"
         self._masks = MaskReader(ActionConverter(env.action_space, "Action"), env)
         self._method = mask_method(env)
-        self._leaves = list(leaves(env.observation_space))
+        self._space = env.observation_space  # the environment may replace it later
+        self._leaves = list(leaves(self._space))
 
     def reset(self, *, seed: int | None = None, options: Infos | None = None) -> tuple[Any, Infos]:
-        call = f"{self._name}: env.reset"
-        result = call_reset(self._reset, self._env, call, seed=seed, options=options)
+        call = self._in_reset
+        try:
+            result = call_reset(self._reset, self._env, call, seed=seed, options=options)
+        except BaseException as error:
+            name_error(error, call)
+            raise
         obs, info = checked_reset(result, call)
-        return self._read(obs, info, call)
+        return self._fitted(obs, call), self._read(info, call)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Infos]:  # noqa: ANN401
-        call = f"{self._name}: env.step"
-        obs, reward, terminated, truncated, info = checked_step(self._step(action), call)
-        obs, read = self._read(obs, info, call, terminated=terminated, truncated=truncated)
+        call = self._in_step
+        try:
+            result = self._step(action)
+        except BaseException as error:
+            name_error(error, call)
+            raise
+        obs, reward, terminated, truncated, info = checked_step(result, call)
+        obs = self._fitted(obs, call)
+        read = self._read(info, call, terminated=terminated, truncated=truncated)
         if terminated or truncated:  # a reset in the same step may change the same arrays
             obs = deepcopy(obs)
         return obs, reward, terminated, truncated, read
 
     def _read(
         self,
-        obs: Any,  # noqa: ANN401 - of the space
         info: Mapping[str, Any],
         call: str,
         *,
         terminated: bool = False,
         truncated: bool = False,
-    ) -> tuple[Any, Infos]:
-        numbers = metrics_of(info)
-        read = {name: numbers.get(f"{INFO}{name}", value) for name, value in info.items()}
-        read.pop(MASK, None)
+    ) -> Infos:
+        if not info and self._method is None:
+            return {}
+        read = {
+            name: number if math.isfinite(number := number_or_nan(value)) else value
+            for name, value in info.items()
+            if name != MASK
+        }
         try:
             masks = {} if terminated else outer_masks(info, self._method)
             flags = self._masks.read_all(masks, may_block=truncated)
-            fitting = self._fitted(obs)
         except SchemaError as error:
             raise SchemaError(f"{call}: {error}") from None
-        return fitting, read if flags is None else {**read, MASK: flags}
+        if flags is not None:
+            read[MASK] = flags
+        return read
 
-    def _fitted(self, obs: Any) -> Any:  # noqa: ANN401 - of the space
+    def _fitted(self, obs: Any, call: str) -> Any:  # noqa: ANN401 - of the space
         """The observation with the shapes of its space."""
-        given = [leaf.of(obs) for leaf in self._leaves]
-        parts = [fitted(leaf, part) for leaf, part in zip(self._leaves, given, strict=True)]
-        if all(map(is_, given, parts)):
-            return obs
-        by_keys = {leaf.keys: part for leaf, part in zip(self._leaves, parts, strict=True)}
-        return value_of(self._env.observation_space, lambda leaf: by_keys[leaf.keys])
+        try:
+            for leaf in self._leaves:
+                if not leaf.has_form(leaf.of(obs)):
+                    return value_of(self._space, lambda leaf: fitted(leaf, leaf.of(obs)))
+        except SchemaError as error:
+            raise SchemaError(f"{call}: {error}") from None
+        return obs
 
 
 def check_sub_envs(env: VectorEnv[Any, Any, Any], first_env: int) -> Callable[[], object] | None:
