@@ -48,18 +48,16 @@ File: TypeAlias = Annotated[Path, click.Path(dir_okay=False, path_type=Path)]
 
 # ------------------------------------------------------------------ single options
 
-StepTimeout: TypeAlias = Annotated[
-    float | None,
-    Range(0, 10**6),
-    CliOption(
-        "Time a game may take between two actions before it counts as hanging; in eval, also that "
-        "of a bot for a decision. 0 = no limit. Without workers, only games that hang in Python "
-        "code can be stopped.",
-        name="--step-timeout",
-        metavar="SECONDS",
-        make=lambda seconds: seconds or None,
-    ),
-]
+_STEP_TIMEOUT: Final = CliOption(
+    "Time a game may take between two actions before it counts as hanging; in eval, also that of a "
+    "bot for a decision. 0 = no limit. Without workers, only games that hang in Python code can be "
+    "stopped.",
+    name="--step-timeout",
+    metavar="SECONDS",
+    make=lambda seconds: seconds or None,
+)
+_STEP_TIMEOUT_S: Final = 30.0
+StepTimeout: TypeAlias = Annotated[float | None, Range(0, 10**6), _STEP_TIMEOUT]
 _MAX_STEPS: Final = CliOption(
     "Actions of an agent after which an episode counts as truncated, because it may never end; 0 = "
     "no limit.",
@@ -230,7 +228,7 @@ class PlayOptions:
     episode_seed: SeedNumber | None = None
     """Play the episode with this seed, as shown by play and in errors."""
     clock_s: Clock = None
-    step_timeout_s: StepTimeout = 30
+    step_timeout_s: StepTimeout = _STEP_TIMEOUT_S
     max_steps: MaxSteps = None
 
     def require(self, names: Sequence[str]) -> None:
@@ -284,9 +282,19 @@ class CopyOptions:
         Workers | None, CliOption(default="one per core; 0 for batch environments")
     ] = None
     """Number of worker processes; 0 = none."""
-    step_timeout_s: StepTimeout = 30
+    given_timeout_s: Annotated[
+        float | None,
+        Range(0, 10**6),
+        _STEP_TIMEOUT._replace(make=None, default="30; no limit for batch environments"),
+    ] = None
     on_error: OnErrorChoice = "raise"
     transport: TransportChoice = None
+
+    def step_timeout_s(self, *, is_batch: bool) -> float | None:
+        """Time limit of a step, or None; without `--step-timeout`, for a batch or for games."""
+        if self.given_timeout_s is None:
+            return None if is_batch else _STEP_TIMEOUT_S
+        return self.given_timeout_s or None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,7 +309,7 @@ class LimitOptions:
         PLAY_LIMITS.max_memory or 0
     ) / _GIB
     """Memory limit for playing a replay again, on Linux."""
-    step_timeout_s: StepTimeout = 30
+    step_timeout_s: StepTimeout = _STEP_TIMEOUT_S
 
     @property
     def limits(self) -> PlayLimits:

@@ -171,11 +171,12 @@ class _Worker:
             except BaseException as error:
                 self._leave_fork()
                 # A `LocalBatch` adds the place to an `Exception` but not to a `SystemExit`.
-                env_id = self._setup.envs.start + words[Word.CURRENT]
+                current = words[Word.CURRENT]
                 has_place = is_a(error, Exception) and command != Command.RENDER
-                self._send_result(
-                    Failure.of(error, self._setup.index, None if has_place else env_id)
+                env_id = (
+                    None if has_place or current == NO_ENV else self._setup.envs.start + current
                 )
+                self._send_result(Failure.of(error, self._setup.index, env_id))
                 self._note_numbers(range(len(self._setup.envs)))
             self._leave_fork()
             words[Word.CURRENT] = NO_ENV
