@@ -22,7 +22,6 @@ from entity_env.core.spaces import (
 )
 from entity_env.errors import SchemaError
 
-
 NO_ACTIONS: Final = "act needs at least one action to ask for: agent.act(obs, Move)"
 
 
