@@ -84,9 +84,10 @@ function failureOf(error, hint = "") {
   try {
     message = error instanceof Error ? `${error.name}: ${error.message}` : `Error: ${shown(error)}`;
     traceback = error instanceof Error ? String(error.stack ?? "") : "";
+    if (error?.isMisuse !== true) message += hint; // else it says what to await
   } catch { /* its properties throw */ }
   const text = long => long.slice(0, MAX_TEXT).toWellFormed();
-  return { message: text(message + hint), traceback: text(traceback) };
+  return { message: text(message), traceback: text(traceback) };
 }
 
 function requireNames(names, what) {
@@ -1161,8 +1162,7 @@ class Copy {
     const waits = left?.resolve === undefined ? undefined : `agent ${left.index} waits for an answer: await each act`;
     let hint = "";
     if (hasFailed) {
-      // A promise has no properties of an answer. Calls in the wrong order have a message of their own.
-      if (waits !== undefined && error?.isMisuse !== true) hint = ` (${waits})`;
+      if (waits !== undefined) hint = ` (${waits})`; // a promise has no properties of an answer
     } else if (left !== undefined) {
       hasFailed = true;
       error = withoutStack(`play returned, but ${waits ?? `agent ${left.index} has not ended its episode: call gameOver`}`);

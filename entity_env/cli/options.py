@@ -49,9 +49,9 @@ File: TypeAlias = Annotated[Path, click.Path(dir_okay=False, path_type=Path)]
 # ------------------------------------------------------------------ single options
 
 _STEP_TIMEOUT: Final = CliOption(
-    "Time a game may take between two actions before it counts as hanging; in eval, also that of a "
-    "bot for a decision. 0 = no limit. Without workers, only games that hang in Python code can be "
-    "stopped.",
+    "Time a game may take between two actions before it counts as hanging, and a bot for a "
+    "decision, unless a person plays. 0 = no limit. Without workers, only what hangs in Python code "
+    "can be stopped.",
     name="--step-timeout",
     metavar="SECONDS",
     make=lambda seconds: seconds or None,
@@ -248,7 +248,10 @@ class PlayOptions:
         start = partial(game.run, seed=self.seed, episodes=episodes)
         if self.episode_seed is not None:
             start = partial(game.play_episode, seed=self.episode_seed)
-        limits = RunLimits(max_steps=step_limit(self.max_steps, names))
+        limits = RunLimits(
+            max_steps=step_limit(self.max_steps, names),
+            agent_timeout_s=None if HUMAN in names else self.step_timeout_s,
+        )
         return start(*agents, watch=watch, step_timeout_s=self.step_timeout_s, limits=limits)
 
     def play_in_terminal(
