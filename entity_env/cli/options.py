@@ -50,7 +50,7 @@ File: TypeAlias = Annotated[Path, click.Path(dir_okay=False, path_type=Path)]
 
 _STEP_TIMEOUT: Final = CliOption(
     "Time a game may take between two actions before it counts as hanging, and a bot for a "
-    "decision, unless a person plays. 0 = no limit. Without workers, only what hangs in Python code "
+    "decision, unless a person plays. 0 = no limit. Without workers, only Python code that hangs "
     "can be stopped.",
     name="--step-timeout",
     metavar="SECONDS",

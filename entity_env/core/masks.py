@@ -168,6 +168,19 @@ def is_nested(mask: object) -> bool:
     return left == 1 and isinstance(mask, list | tuple)
 
 
+def without_equal_rows(mask: Any) -> Any:  # noqa: ANN401 - a valid mask
+    """The mask with two dimensions if it allows the same after every choice of the action before.
+
+    An author may write either form, and programs always send the longer one.
+    """
+    if not is_nested(mask):
+        return mask
+    rows = mask.tolist() if is_array(mask) else mask
+    if all(each and all(list(row) == list(each[0]) for row in each) for each in rows):
+        return [each[0] for each in rows]
+    return mask
+
+
 def shape_of(values: Any) -> tuple[int, ...] | None:  # noqa: ANN401 - whatever a game gave
     """The shape of an array, of lists, or of lists of arrays; None if ragged."""
     try:
