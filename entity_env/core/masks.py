@@ -176,7 +176,7 @@ def without_equal_rows(mask: Any) -> Any:  # noqa: ANN401 - a valid mask
     if not is_nested(mask):
         return mask
     rows = mask.tolist() if is_array(mask) else mask
-    if all(each and all(list(row) == list(each[0]) for row in each) for each in rows):
+    if all(len(each) and all(list(row) == list(each[0]) for row in each) for each in rows):
         return [each[0] for each in rows]
     return mask
 

@@ -317,7 +317,6 @@ def _mask_to_json(
     if allowed is not None:
         # One text of 0 and 1 per actor takes half the space of a list. If the mask depends on an
         # earlier action, each actor has a list of texts, one per choice of that action.
-        allowed = without_equal_rows(allowed)
         rows: Any = allowed.tolist() if is_array(allowed) else allowed
         if is_nested(rows):
             data["mask"] = [list(map(_digits, each)) for each in rows]

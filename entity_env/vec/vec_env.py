@@ -458,16 +458,9 @@ class VecEnv(VecEnvBase):
         """
         self._is_closed = True
         self._forget()
-        if not self._finalizer.alive:
-            return
-        try:
+        if self._finalizer.alive:
             self._executor.close()
-        except ProtocolError:  # another thread, or another call, can close the rest
-            raise
-        except Exception:
-            self._finalizer.detach()  # else it would raise again when the process exits
-            raise
-        self._finalizer.detach()
+            self._finalizer.detach()
 
     def _reset(
         self, env_ids: Sequence[int], runs: Mapping[int, Run], previous: Mapping[int, PendingBatch]
