@@ -78,12 +78,13 @@ const withoutStack = message => Object.assign(new Error(message), { stack: "" })
 const isObject = value => typeof value === "object" && value !== null && !Array.isArray(value);
 const isList = value => Array.isArray(value) || value instanceof Uint8Array;
 
-/** Message and traceback of anything that a game may throw. */
-function failureOf(error) {
+/** Message and traceback of anything that a game may throw; the hint follows the message. */
+function failureOf(error, hint = "") {
   let message = "the game threw a value that is not an Error", traceback = "";
   try {
     message = error instanceof Error ? `${error.name}: ${error.message}` : `Error: ${shown(error)}`;
     traceback = error instanceof Error ? String(error.stack ?? "") : "";
+    if (error?.isMisuse !== true) message += hint; // else it says what to await
   } catch { /* its properties throw */ }
   const text = long => long.slice(0, MAX_TEXT).toWellFormed();
   return { message: text(message), traceback: text(traceback) };
@@ -1060,7 +1061,7 @@ class Agent {
   }
 
   _refuse(message) {
-    throw new Error(`${this._seat.schema.where}agent ${this.index}: ${message}`);
+    throw Object.assign(new Error(`${this._seat.schema.where}agent ${this.index}: ${message}`), { isMisuse: true });
   }
 }
 
@@ -1158,15 +1159,18 @@ class Copy {
   finish(hasFailed, error) {
     const { server, seats } = this;
     const [left] = seats.filter(({ isPlaying, isOver }) => isPlaying && !isOver);
-    if (!hasFailed && left !== undefined) {
-      const reason = left.resolve === undefined ? "has not ended its episode: call gameOver" : "waits for an answer: await each act";
+    const waits = left?.resolve === undefined ? undefined : `agent ${left.index} waits for an answer: await each act`;
+    let hint = "";
+    if (hasFailed) {
+      if (waits !== undefined) hint = ` (${waits})`; // a promise has no properties of an answer
+    } else if (left !== undefined) {
       hasFailed = true;
-      error = withoutStack(`play returned, but agent ${left.index} ${reason}`);
-    } else if (!hasFailed && !seats.some(({ isOver }) => isOver)) {
+      error = withoutStack(`play returned, but ${waits ?? `agent ${left.index} has not ended its episode: call gameOver`}`);
+    } else if (!seats.some(({ isOver }) => isOver)) {
       hasFailed = true;
       error = withoutStack("play returned without an episode: it must await agent.act, and call agent.gameOver at the end");
     }
-    if (hasFailed) this.fail(error);
+    if (hasFailed) this.fail(error, hint);
     this.leave();
     // Without a step that waits for it, the episode after the next request gets a seed from there.
     const isStepping = server.isStepping && (this.isBusy || server.stepping.includes(this));
@@ -1174,9 +1178,9 @@ class Copy {
     else this.settle();
   }
 
-  fail(error) {
+  fail(error, hint) {
     const playing = this.seats.filter(({ isOver }) => !isOver);
-    const failure = failureOf(error);
+    const failure = failureOf(error, hint);
     if (!playing.length) console.error(`entity-env: ${failure.message}\n${failure.traceback}`); // no end is left for it
     for (const { index } of playing) {
       this.ends.push({ agent: index, row: 0, flags: FAILED + (this.isNew ? NEW : 0), shown: undefined, failure });

@@ -17,7 +17,7 @@ from enum import Enum, EnumType
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from entity_env.authoring.entity_type import resolved_hints
+from entity_env.authoring.entity_type import require_no_new_type, resolved_hints
 from entity_env.authoring.speedups import once_per_class
 from entity_env.core.spaces import (
     ActionName,
@@ -414,6 +414,7 @@ def _part(
     is_entity = isinstance(kind, type) and dataclasses.is_dataclass(kind)
     number, *marks = typing.get_args(kind) or (None,)
     bounds = next((each for each in marks if isinstance(each, Range)), None)
+    require_no_new_type(number or kind, f"decision {cls.__name__}: field {field!r}")
     if not (is_entity or (number is float and bounds is not None)):
         raise SchemaError(
             f"decision {cls.__name__}: field {field!r} must be an Enum, bool, an entity class or "

@@ -414,6 +414,7 @@ def _features_of(
         return [_one_hot(member, name, source, constants) for member in kind]
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return _features_of_class(kind, f"{name}.", source, constants, outer)
+    require_no_new_type(kind, f"entity {outer[0].__name__}: field {name!r}")
     raise SchemaError(
         f"entity {outer[0].__name__}: field {name!r} of type {_show(kind)} cannot become features: "
         f"{_hint_about(kind)}{_FOR_COLLECTIONS * _is_collection(origin or kind)}use numbers, "
@@ -536,13 +537,20 @@ def _is_number(kind: object) -> bool:
 
 
 def _hint_about(kind: object) -> str:
-    """How to show a named tuple or a new type; empty for others."""
+    """How to show a named tuple; empty for others."""
     if (names := getattr(kind, "_fields", ())) and isinstance(kind, type):
         listed = ", ".join(f'"{name}"' for name in names)
         return f"show the fields of the tuple: Annotated[{kind.__name__}, Features({listed})]; or "
-    if (base := getattr(kind, "__supertype__", None)) is not None:
-        return f"write its own type, {_show(base)}, in place of the NewType; or "
     return ""
+
+
+def require_no_new_type(kind: object, field: str) -> None:
+    """Raises `SchemaError` for a field whose type is a `NewType`."""
+    if isinstance(kind, typing.NewType):
+        raise SchemaError(
+            f"{field} has the NewType {kind.__name__}, write its own type: "
+            f"{_show(kind.__supertype__)}"
+        )
 
 
 def _is_collection(cls: object) -> bool:

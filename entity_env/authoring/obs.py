@@ -473,8 +473,10 @@ def masks_of(kind: ActionType[Any], mask: Any, asked: Sequence[bool], obs: Obs) 
     else:
         shape = len(asked), len(kind.space)  # type: ignore[arg-type]  # a categorical action
     if isinstance(mask, list | tuple):
-        return list(compress(mask_rows(mask, shape, kind.name, may_block=True), asked))
-    return nested_mask(mask, shape, kind.name, may_block=True)[np.array(asked, dtype=np.bool_)]
+        rows = mask_rows(mask, shape, kind.name, may_block=True, is_global=kind.is_global)
+        return list(compress(rows, asked))
+    allowed = nested_mask(mask, shape, kind.name, may_block=True, is_global=kind.is_global)
+    return allowed[np.array(asked, dtype=np.bool_)]
 
 
 def _depending(kind: ActionType[Any], given: ActionType[Any], mask: Any) -> Any:  # noqa: ANN401 - a mask

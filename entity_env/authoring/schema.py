@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from entity_env.authoring.action_type import ActionKey, ActionType, GlobalActor, action_type
 from entity_env.authoring.entity_type import EntityType, entity_type
@@ -21,6 +21,8 @@ from entity_env.core.spaces import (
     require_names,
 )
 from entity_env.errors import SchemaError
+
+NO_ACTIONS: Final = "act needs at least one action to ask for: agent.act(obs, Move)"
 
 
 class Schema:
@@ -110,9 +112,7 @@ class Schema:
             SchemaError: there are none, or one was not declared.
         """
         if not keys:
-            raise SchemaError(
-                f"{self.game}: act needs at least one action to ask for: agent.act(obs, Move)"
-            )
+            raise SchemaError(f"{self.game}: {NO_ACTIONS}")
         return tuple(kind for key in keys for kind in self.action(key).elements)
 
     def entity(self, cls: type) -> EntityType:

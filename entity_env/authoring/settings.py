@@ -55,7 +55,9 @@ def check_setting(value: object, annotation: object, where: str) -> object:
         elif kind is int:
             fits = isinstance(value, int) and not isinstance(value, bool)
         else:
-            fits = kind is Any or isinstance(value, typing.get_origin(kind) or kind)
+            base = typing.get_origin(kind) or kind
+            # Nothing is known of a type variable.
+            fits = kind is Any or not isinstance(base, type) or isinstance(value, base)
         if fits:
             return _in_range(value, annotation, where)
     raise UsageError(f"{where} must be {_show(annotation)}, got {value!r}")
@@ -105,6 +107,8 @@ def _kinds(annotation: object) -> tuple[Any, ...]:
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         return _kinds(args[0])
+    if isinstance(annotation, typing.NewType):
+        return _kinds(annotation.__supertype__)
     if origin in (typing.Union, types.UnionType):
         return tuple(kind for each in args for kind in _kinds(each))
     return (annotation,)

@@ -45,7 +45,7 @@ from entity_env.core.observation import (
     PlainObservation,
     SelectEntityActionMask,
 )
-from entity_env.core.spaces import ACTOR_ENTITY, ActionName, EntityName
+from entity_env.core.spaces import ACTOR_ENTITY, EntityName
 from entity_env.core.validation import plain_numbers
 from entity_env.errors import SchemaError, shown
 from entity_env.lazy_imports import np
@@ -200,23 +200,23 @@ def _mask_for(
     if isinstance(kind, SelectEntity):
         if mask is not None:
             shape = len(actors), num_of_class(kind.actee, obs)
-            mask = _checked(mask, shape, kind.name, plain=plain)
+            mask = _checked(mask, shape, kind, plain=plain)
         name = schema.entity(kind.actee).name
         return SelectEntityActionMask(actor_ids=actors, actee_types=[name], mask=mask)
     if isinstance(kind, Categorical):
-        if mask is not None and (plain or _num_rows(mask) != len(actors)):
-            # Raise now: the later check cannot name the actors' classes.
-            mask = _checked(mask, (len(actors), len(kind.choices)), kind.name, plain=plain)
+        if mask is not None and (plain or kind.is_global or _num_rows(mask) != len(actors)):
+            # Raise now: the later check cannot name the actors' classes, or that there are none.
+            mask = _checked(mask, (len(actors), len(kind.choices)), kind, plain=plain)
         return CategoricalActionMask(actor_ids=actors, mask=mask)
     return ContinuousActionMask(actor_ids=actors)
 
 
 def _checked(
-    mask: BoolMask, shape: tuple[int, int], action: ActionName, *, plain: bool
+    mask: BoolMask, shape: tuple[int, int], kind: ActionType[Any], *, plain: bool
 ) -> BoolMask:
     """A mask of bools; lists if `plain`."""
     read: Callable[..., BoolMask] = mask_rows if plain else nested_mask
-    return read(mask, shape, action)
+    return read(mask, shape, kind.name, is_global=kind.is_global)
 
 
 def _num_rows(mask: BoolMask) -> int | None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from entity_env.authoring.speedups import pack_ints
 from entity_env.batching.frame import ActionSlots, Frame, FrameMemory, Slot
+from entity_env.core.action_request import wrong_num_earlier
 from entity_env.core.masks import nested_mask
 from entity_env.core.spaces import (
     ActionName,
@@ -144,10 +145,8 @@ class ActionBuffer:
         if mask.ndim == 2:
             return np.repeat(mask[:, None], per_actor, axis=1)
         if mask.shape[1] != per_actor and len(mask):
-            raise SchemaError(
-                f"{self.where(row)}: the mask of action {self.name!r} needs {per_actor} rows per "
-                f"actor, one for each choice of the action before: got {mask.shape[1]}"
-            )
+            error = wrong_num_earlier(self.name, per_actor, mask.shape[1])
+            raise SchemaError(f"{self.where(row)}: {error}")
         return mask
 
     def _all_groups(self, entities: EntityOffsets) -> NDArray[np.int64]:

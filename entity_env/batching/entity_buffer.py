@@ -17,7 +17,7 @@ from entity_env.authoring.game_traceback import require_mistake
 from entity_env.authoring.speedups import NotANumber, pack_ints, pack_numbers
 from entity_env.batching.action_buffers import ActionBuffer, EntityOffsets, action_buffer
 from entity_env.batching.frame import Frame, FrameLayout, FrameMemory, LocalMemory, Slot
-from entity_env.core.action_request import no_choice_after, other_actors
+from entity_env.core.action_request import other_actors
 from entity_env.core.episode import Episode
 from entity_env.core.observation import BoolMask
 from entity_env.core.spaces import (
@@ -29,7 +29,7 @@ from entity_env.core.spaces import (
     has_dependent,
 )
 from entity_env.core.validation import metric_problem
-from entity_env.core.vec_actions import choices_without_next
+from entity_env.core.vec_actions import row_without_next
 from entity_env.core.vec_obs import Metric, VecObs, wrong_relation
 from entity_env.errors import SchemaError, shown
 
@@ -287,11 +287,9 @@ class Batcher:
             if where.given is None or frame.slots[where.mask.index] is None:
                 continue
             mask, before = frame.mask_of(where), frame.mask_of(where.given)
-            for actor, choice in choices_without_next(mask, before):
-                row = int(mask.actors.row_index[actor])
-                place = actor - int(mask.actors.offsets[row])
-                error = no_choice_after(name, where.space, place, where.given.space, choice)
-                raise SchemaError(f"{self.where(row)}: {error}")
+            found = row_without_next(name, where.space, mask, before, where.given.space)
+            if found is not None:
+                raise SchemaError(f"{self.where(found[0])}: {found[1]}")
 
     def _write_entities(self, frame: Frame, memory: FrameMemory) -> None:
         counts = frame.lengths[: self.layout.num_types]

@@ -30,7 +30,7 @@ from entity_env.errors import EntityEnvError, UsageError
 from entity_env.vec.evaluation.evaluator import Evaluator
 from entity_env.vec.evaluation.final import BEST, MATCH
 from entity_env.vec.evaluation.random_baseline import RandomBaseline
-from entity_env.vec.game_training import is_batch, make_vec_env
+from entity_env.vec.game_training import make_vec_env
 from entity_env.vec.options import OnError
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class EvaluationPlan:
         found: list[Callback] = []
         played, opponent = self._setting(game)
         # Games that might crash the process run in a worker.
-        workers = min(num_workers, 1) if on_error == "restart" and not is_batch(game) else 0
+        workers = min(num_workers, 1) if on_error == "restart" else 0
         make = partial(
             make_vec_env,
             played,

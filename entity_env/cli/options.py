@@ -48,18 +48,16 @@ File: TypeAlias = Annotated[Path, click.Path(dir_okay=False, path_type=Path)]
 
 # ------------------------------------------------------------------ single options
 
-StepTimeout: TypeAlias = Annotated[
-    float | None,
-    Range(0, 10**6),
-    CliOption(
-        "Time a game may take between two actions before it counts as hanging; in eval, also that "
-        "of a bot for a decision. 0 = no limit. Without workers, only games that hang in Python "
-        "code can be stopped.",
-        name="--step-timeout",
-        metavar="SECONDS",
-        make=lambda seconds: seconds or None,
-    ),
-]
+_STEP_TIMEOUT: Final = CliOption(
+    "Time a game may take between two actions before it counts as hanging, and a bot for a "
+    "decision, unless a person plays. 0 = no limit. Without workers, only Python code that hangs "
+    "can be stopped.",
+    name="--step-timeout",
+    metavar="SECONDS",
+    make=lambda seconds: seconds or None,
+)
+_STEP_TIMEOUT_S: Final = 30.0
+StepTimeout: TypeAlias = Annotated[float | None, Range(0, 10**6), _STEP_TIMEOUT]
 _MAX_STEPS: Final = CliOption(
     "Actions of an agent after which an episode counts as truncated, because it may never end; 0 = "
     "no limit.",
@@ -230,7 +228,7 @@ class PlayOptions:
     episode_seed: SeedNumber | None = None
     """Play the episode with this seed, as shown by play and in errors."""
     clock_s: Clock = None
-    step_timeout_s: StepTimeout = 30
+    step_timeout_s: StepTimeout = _STEP_TIMEOUT_S
     max_steps: MaxSteps = None
 
     def require(self, names: Sequence[str]) -> None:
@@ -250,7 +248,10 @@ class PlayOptions:
         start = partial(game.run, seed=self.seed, episodes=episodes)
         if self.episode_seed is not None:
             start = partial(game.play_episode, seed=self.episode_seed)
-        limits = RunLimits(max_steps=step_limit(self.max_steps, names))
+        limits = RunLimits(
+            max_steps=step_limit(self.max_steps, names),
+            agent_timeout_s=None if HUMAN in names else self.step_timeout_s,
+        )
         return start(*agents, watch=watch, step_timeout_s=self.step_timeout_s, limits=limits)
 
     def play_in_terminal(
@@ -284,9 +285,19 @@ class CopyOptions:
         Workers | None, CliOption(default="one per core; 0 for batch environments")
     ] = None
     """Number of worker processes; 0 = none."""
-    step_timeout_s: StepTimeout = 30
+    given_timeout_s: Annotated[
+        float | None,
+        Range(0, 10**6),
+        _STEP_TIMEOUT._replace(make=None, default="30; no limit for batch environments"),
+    ] = None
     on_error: OnErrorChoice = "raise"
     transport: TransportChoice = None
+
+    def step_timeout_s(self, *, is_batch: bool) -> float | None:
+        """Time limit of a step, or None; without `--step-timeout`, for a batch or for games."""
+        if self.given_timeout_s is None:
+            return None if is_batch else _STEP_TIMEOUT_S
+        return self.given_timeout_s or None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,7 +312,7 @@ class LimitOptions:
         PLAY_LIMITS.max_memory or 0
     ) / _GIB
     """Memory limit for playing a replay again, on Linux."""
-    step_timeout_s: StepTimeout = 30
+    step_timeout_s: StepTimeout = _STEP_TIMEOUT_S
 
     @property
     def limits(self) -> PlayLimits:

@@ -55,7 +55,8 @@ from entity_env.interrupts import INTERRUPTED
 from entity_env.replay.training_replays import KINDS, TrainingReplays
 from entity_env.replay.writer import settings_to_json
 from entity_env.vec import VecEnv
-from entity_env.vec.game_training import is_trained_in_arrays, make_training_env
+from entity_env.vec.game_training import is_batch, is_trained_in_arrays, make_training_env
+from entity_env.vec.options import OnError
 
 if TYPE_CHECKING:
     from entity_env.agents.training.network import MakePolicy
@@ -391,14 +392,17 @@ def defaults_of(
         return Defaults(num_envs or preset.num_envs, dict(settings_of_run(resumed)))
     seen = most_steps = None
     if preset.is_fitted or max_train_time_s is not None:
-        limits = (None, "raise") if copies is None else (copies.step_timeout_s, copies.on_error)
-        make = make_training_env(game, PROBE_ENVS, int(limits != (None, "raise")), *limits)
+        is_array = is_trained_in_arrays(game)
+        timeout_s = None if copies is None else copies.step_timeout_s(is_batch=is_array)
+        on_error: OnError = "raise" if copies is None else copies.on_error
+        is_risky = timeout_s is not None or on_error == "restart"
+        make = make_training_env(game, PROBE_ENVS, int(is_risky), timeout_s, on_error)
         # A game that fails will do so in training, too, which keeps a replay.
         with suppress(Exception), make as vec:
             seen = GameFigures.of(vec, max_train_time_s=max_train_time_s)
             workers = 0 if copies is None else copies.num_workers
             if workers is None:
-                workers = 0 if is_trained_in_arrays(game) else num_cores()
+                workers = 0 if is_array else num_cores()
             most_steps = seen.steps_within(max_train_time_s, workers)
     return preset.defaults_for(
         game.num_agents,
@@ -463,15 +467,15 @@ class PlannedRun(NamedTuple):
 
     def make_env(self, launched: Launched) -> AbstractContextManager[VecEnv]:
         num_envs, num_workers = launched.share(self.num_envs), self.copies.num_workers
+        is_array = is_trained_in_arrays(self.game)
         if num_workers is None:
             # A batch environment steps faster than a worker can send arrays.
-            is_fast = is_trained_in_arrays(self.game)
-            num_workers = 0 if is_fast else default_workers(num_envs, launched.local_size)
+            num_workers = 0 if is_array else default_workers(num_envs, launched.local_size)
         return make_training_env(
             self.game,
             num_envs,
             num_workers,
-            self.copies.step_timeout_s,
+            self.copies.step_timeout_s(is_batch=is_array),
             self.copies.on_error,
             self.kept.failures,
         )
@@ -491,7 +495,7 @@ class PlannedRun(NamedTuple):
             )
         found += self.evaluation.callbacks(
             self.game,
-            step_timeout_s=self.copies.step_timeout_s,
+            step_timeout_s=self.copies.step_timeout_s(is_batch=is_batch(self.game)),
             on_error=self.copies.on_error,
             num_workers=vec.num_workers,
             has_replays=bool(kinds),

@@ -87,6 +87,10 @@ class Question:
         fields["allowed"] = allowed
 
     @property
+    def is_global(self) -> bool:
+        return isinstance(self.space, GlobalCategoricalActionSpace)
+
+    @property
     def choices(self) -> Sequence[str]:
         """The labels, or the ids of the actees as text."""
         match self.space:
@@ -199,10 +203,8 @@ class Question:
 
     def _require_legal(self, chosen: Sequence[Any] | NDArray[Any]) -> None:
         if len(chosen) != len(self.actors):
-            raise SchemaError(
-                f"action {self.name!r} needs {len(self.actors)} values, one per actor: "
-                f"got {len(chosen)}"
-            )
+            needed = "one value" if self.is_global else f"{len(self.actors)} values, one per actor"
+            raise SchemaError(f"action {self.name!r} needs {needed}: got {len(chosen)}")
         if isinstance(self.space, ContinuousActionSpace):
             require_in_bounds(self.name, self.space, chosen)
             return
@@ -213,8 +215,7 @@ class Question:
     def _require_allowed(self, actor: int, choice: int) -> None:
         row = self.allowed[actor]
         count = len(row)
-        is_global = isinstance(self.space, GlobalCategoricalActionSpace)
-        chose = "got" if is_global else f"actor {actor} chose"
+        chose = "got" if self.is_global else f"actor {actor} chose"
         if not is_index(choice, count):
             raise SchemaError(
                 f"action {self.name!r}: {chose} {choice!r}, expected an integer "
@@ -268,18 +269,22 @@ def _require_choice_after(asked: Mapping[ActionName, Question]) -> None:
         before = asked[question.space.given[-1]] if question.space.given else None
         if before is None or isinstance(before.space, ContinuousActionSpace):
             shape = len(question.actors), len(question.choices)
-            nested_mask(question.allowed, shape, question.name, depends=False)  # raises
+            is_global = question.is_global
+            nested_mask(
+                question.allowed, shape, question.name, depends=False, is_global=is_global
+            )  # raises
             continue
         for actor, rows in enumerate(question.allowed):
             if len(rows) != len(before.choices):
-                raise SchemaError(
-                    f"the mask of action {question.name!r} needs {len(before.choices)} rows "
-                    f"per actor, one for each choice of {before.name!r}: got {len(rows)}"
-                )
+                raise wrong_num_earlier(question.name, len(before.choices), len(rows))
             for choice in before.legal(actor):
                 if not any(rows[choice]):
                     raise no_choice_after(
-                        question.name, question.space, actor, before.space, choice
+                        question.name,
+                        question.space,
+                        actor if len(question.actors) > 1 else None,
+                        before.space,
+                        choice,
                     )
 
 
@@ -293,17 +298,26 @@ def other_actors(
     )
 
 
+def wrong_num_earlier(action: ActionName, needed: int, found: int) -> SchemaError:
+    """Error for a mask with another number of choices of the action on which it depends."""
+    return SchemaError(
+        f"the mask of action {action!r} needs {needed} rows, one for each choice of the action "
+        f"before: got {found}"
+    )
+
+
 def no_choice_after(
-    action: ActionName, space: ActionSpace, actor: int, before: ActionSpace, choice: int
+    action: ActionName, space: ActionSpace, actor: int | None, before: ActionSpace, choice: int
 ) -> SchemaError:
     """Error for a mask that forbids everything after a legal choice of the action before.
 
     Args:
+        actor: its index; None if the observation has only one, as for a global action.
         before: the space of that action.
     """
     labels = getattr(before, "index_to_label", None)
     words = f"target {choice}" if labels is None else repr(labels[choice])
-    who = "there is" if isinstance(space, GlobalCategoricalActionSpace) else f"actor {actor} has"
+    who = "there is" if actor is None else f"actor {actor} has"
     return SchemaError(
         f"action {action!r}: {who} no legal choice after {words} of "
         f"{space.given[-1]!r}: forbid that choice, or allow something after it"

@@ -56,14 +56,10 @@ def _list_rows(
 ) -> list[list[bool]]:
     """`as_mask` for lists, without numpy; its errors are those of every mask."""
     found = shape_of(mask)
-    needed = (
-        f"(num_choices,) = {shape[1:]}" if is_global else f"(num_actors, num_choices) = {shape}"
-    )
     is_flat = found == shape[1:] and shape[0] == 1
     is_empty = found is not None and 0 in found and 0 in shape
     if not (is_flat or is_empty or found == shape):
-        got = shown(mask) if found is None else found
-        raise SchemaError(f"the mask of action {action!r} needs the shape {needed}: got {got}")
+        raise _shape_error(mask, found, shape, action, is_global=is_global)
     rows = [()] * shape[0] if is_empty else [mask] if is_flat else mask
     for each in chain.from_iterable(rows):
         if not _is_flag(each):
@@ -82,6 +78,33 @@ def _list_rows(
             f"{other}"
         )
     return allowed
+
+
+def _shape_error(
+    mask: object,
+    found: tuple[int, ...] | None,
+    shape: tuple[int, int],
+    action: ActionName,
+    *,
+    is_global: bool,
+    is_nested: bool = False,
+) -> SchemaError:
+    """Error for a mask of the shape `found`, or a ragged mask.
+
+    A global action has one row, which neither its mask nor its messages have as a dimension.
+    """
+    names, sizes = ["num_actors", "num_choices"], [str(size) for size in shape]
+    if is_nested:
+        names.insert(1, "num_earlier")
+        sizes.insert(1, "num_earlier")
+    if is_global:
+        names, sizes = names[1:], sizes[1:]
+        found = found[1:] if found and found[0] == 1 and len(found) > 1 else found
+    end = "," if len(names) == 1 else ""
+    return SchemaError(
+        f"the mask of action {action!r} needs the shape ({', '.join(names)}{end}) = "
+        f"({', '.join(sizes)}{end}): got {shown(mask) if found is None else found}"
+    )
 
 
 def _must_hold_bools(action: ActionName) -> str:
@@ -106,13 +129,12 @@ def nested_mask(
     if not is_nested(mask):
         return as_mask(mask, shape, action, may_block=may_block, is_global=is_global)
     if not depends:
+        error = _shape_error(mask, shape_of(mask), shape, action, is_global=is_global)
         raise SchemaError(
-            f"the mask of action {action!r} has three dimensions, but the action before has no "
-            f"choices on which it could depend: it needs the shape (num_actors, num_choices) = "
-            f"{shape}"
+            f"{error}; three dimensions are for an action that follows another with choices"
         )
     num_actors, num_choices = shape
-    num_earlier = _num_earlier(mask, shape, action)
+    num_earlier = _num_earlier(mask, shape, action, is_global=is_global)
     rows = num_actors * num_earlier, num_choices
     flat = np.reshape(mask, rows) if is_array(mask) else _flat(mask)
     allowed = as_mask(flat, rows, action, may_block=True)
@@ -124,17 +146,16 @@ def _flat(mask: Any) -> list[Any]:  # noqa: ANN401 - a nested mask
     return [row for each in mask for row in each]
 
 
-def _num_earlier(mask: object, shape: tuple[int, int], action: ActionName) -> int:
+def _num_earlier(
+    mask: object, shape: tuple[int, int], action: ActionName, *, is_global: bool
+) -> int:
     """Length of the second of the three dimensions of a mask."""
     found = shape_of(mask)
     if found is not None and len(found) == 3 and found[0] == shape[0]:
         is_empty = not (found[0] * found[1] * found[2] or shape[0] * found[1] * shape[1])
         if found[2] == shape[1] or is_empty:
             return found[1]
-    raise SchemaError(
-        f"the mask of action {action!r} needs the shape (num_actors, num_earlier, num_choices) = "
-        f"({shape[0]}, num_earlier, {shape[1]}): got {shown(mask) if found is None else found}"
-    )
+    raise _shape_error(mask, found, shape, action, is_global=is_global, is_nested=True)
 
 
 def is_nested(mask: object) -> bool:
@@ -145,6 +166,19 @@ def is_nested(mask: object) -> bool:
     if hasattr(mask, "ndim"):
         return bool(mask.ndim == left)
     return left == 1 and isinstance(mask, list | tuple)
+
+
+def without_equal_rows(mask: Any) -> Any:  # noqa: ANN401 - a valid mask
+    """The mask with two dimensions if it allows the same after every choice of the action before.
+
+    An author may write either form, and programs always send the longer one.
+    """
+    if not is_nested(mask):
+        return mask
+    rows = mask.tolist() if is_array(mask) else mask
+    if all(len(each) and all(list(row) == list(each[0]) for row in each) for each in rows):
+        return [each[0] for each in rows]
+    return mask
 
 
 def shape_of(values: Any) -> tuple[int, ...] | None:  # noqa: ANN401 - whatever a game gave
@@ -183,7 +217,7 @@ def mask_rows(
         return list(read.tolist())
     if not is_nested(mask):
         return _list_rows(mask, shape, action, may_block=may_block, is_global=is_global)
-    num = _num_earlier(mask, shape, action)
+    num = _num_earlier(mask, shape, action, is_global=is_global)
     listed: Any = mask.tolist() if is_array(mask) else mask
     flat = _list_rows(_flat(listed), (num_actors * num, num_choices), action, may_block=True)
     return [flat[i * num : (i + 1) * num] for i in range(num_actors)]

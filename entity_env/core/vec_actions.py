@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.core.action_request import require_in_bounds
+from entity_env.core.action_request import no_choice_after, require_in_bounds
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.spaces import (
     ActionName,
@@ -85,6 +85,27 @@ def choices_without_next(mask: VecActionMask, before: VecActionMask) -> Iterator
     for stuck in np.flatnonzero(is_stuck).tolist():
         actor = int(np.searchsorted(ends, stuck, side="right"))
         yield actor, stuck - int(ends[actor] - counts[actor])
+
+
+def row_without_next(
+    name: ActionName,
+    space: ActionSpace,
+    mask: VecActionMask,
+    before: VecActionMask,
+    of: ActionSpace,
+) -> tuple[int, SchemaError] | None:
+    """Row with a legal choice after which nothing is allowed, and its error; None if there is none.
+
+    Args:
+        name, space, mask: of an action that depends on another.
+        before, of: mask and space of the other action.
+    """
+    for actor, choice in choices_without_next(mask, before):
+        row = int(mask.actors.row_index[actor])
+        is_alone = mask.actors.lengths[row] == 1
+        place = None if is_alone else actor - int(mask.actors.offsets[row])
+        return row, no_choice_after(name, space, place, of, choice)
+    return None
 
 
 def after_any_choice(mask: VecActionMask) -> VecActionMask:

@@ -14,6 +14,7 @@ from entity_env.agents.channels.channel import Transport
 from entity_env.agents.channels.train_agent_env import TrainAgentEnv
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import refuse_exit
+from entity_env.core.action_request import chosen_values, questions
 from entity_env.core.environment import Environment
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, Observation
@@ -325,7 +326,7 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Actions, float, bool]):
         try:
             obs = self._env.act(act)
         except SchemaError:
-            if not self._can_act_again():
+            if not self._can_act_again(shown, act):
                 self._shown = None
             raise
         except BaseException as error:
@@ -342,9 +343,13 @@ class EpisodeOfEnvironment(EpisodeEnv[Observation, Actions, float, bool]):
         self._is_closed = True
         self._env.close()
 
-    def _can_act_again(self) -> bool:
+    def _can_act_again(self, shown: Observation, act: Actions) -> bool:
         """After a SchemaError: True if it was about the actions, and nothing has changed."""
-        return True
+        try:
+            chosen_values(questions(shown, self.obs_space(), self.action_space()), act)
+        except SchemaError:
+            return True
+        return False  # the environment failed to show its next observation
 
     def _begin(self, number: int, has_jumped: bool) -> Observation:
         """Resets the environment; `has_jumped` = the episode does not follow the last one."""
@@ -426,7 +431,7 @@ class EpisodeOfGame(EpisodeOfEnvironment):
             return self._game_env.begin(self._run_seed, number)
         return self._game_env.reset()
 
-    def _can_act_again(self) -> bool:
+    def _can_act_again(self, shown: Observation, act: Actions) -> bool:
         return self._game_env.can_act
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from entity_env.authoring.game_traceback import is_a, summary_of
 from entity_env.core.episode import Episode
+from entity_env.core.masks import without_equal_rows
 from entity_env.core.observation import Observation
 from entity_env.core.spaces import ActionName, Spaces, differences
 from entity_env.errors import ReplayError, SchemaError, WorkerError
@@ -177,7 +178,7 @@ def _masks(
 
 
 def _mask(observation: Observation, name: ActionName) -> list[bool] | None:
-    mask = getattr(observation.actions[name], "mask", None)
+    mask = without_equal_rows(getattr(observation.actions[name], "mask", None))
     return None if mask is None else np.asarray(mask, dtype=np.bool_).ravel().tolist()
 
 

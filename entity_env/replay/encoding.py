@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from zlib import crc32
 
 from entity_env.core.action_request import Question, questions
-from entity_env.core.masks import is_nested, reference_error, rows_of_mask, wrong_reference
+from entity_env.core.masks import (
+    is_nested,
+    reference_error,
+    rows_of_mask,
+    without_equal_rows,
+    wrong_reference,
+)
 from entity_env.core.observation import (
     Action,
     ActionMask,
@@ -130,7 +136,7 @@ def checksum(observation: Observation, obs_space: ObsSpace) -> int:
             parts.append(_index_bytes(observation.actee_positions(name, obs_space)))
         allowed = getattr(mask, "mask", None)
         if allowed is not None:
-            parts.append(_bits_of(allowed))
+            parts.append(_bits_of(without_equal_rows(allowed)))
     return crc32(b"".join(parts))
 
 

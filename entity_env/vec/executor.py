@@ -96,6 +96,7 @@ class InProcess:
         self._memories = [local_memory(batch.num_envs, num_rows) for _ in range(2)]
         self._start: Callable[[], CollectedStep] | None = None
         self._step: CollectedStep | None = None
+        self._is_closed = False
 
     def start_reset(self, group: int, env_ids: Sequence[int], runs: Mapping[int, Run]) -> None:
         for env_id in env_ids:
@@ -149,7 +150,15 @@ class InProcess:
         ]
 
     def close(self) -> None:
-        self.batch.close()
+        if self._is_closed:
+            return
+        try:
+            self.batch.close()
+        except Exception as error:
+            # A second call repeats only what another thread can do: it also runs at exit.
+            self._is_closed = not isinstance(error, ProtocolError)
+            raise
+        self._is_closed = True
 
     def _next_memory(self) -> StepMemory:
         self._memories.reverse()

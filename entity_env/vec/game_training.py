@@ -15,7 +15,7 @@ from entity_env.authoring.game import Game
 from entity_env.core.vec_env_base import Autoreset
 from entity_env.vec.batch_env.batch_env import BatchEnv
 from entity_env.vec.batch_env.source import BatchSource
-from entity_env.vec.batch_env.vec_env import BatchVecEnv
+from entity_env.vec.batch_env.vec_env import BatchEnvSource
 from entity_env.vec.options import OnError
 from entity_env.vec.vec_env import VecEnv
 
@@ -104,24 +104,25 @@ def make_vec_env(
     failures: Path | None = None,
     *,
     autoreset: Autoreset = "same_step",
+    source: BatchSource | None = None,
 ) -> VecEnv:
-    """Many copies of a game with its settings: a `BatchVecEnv` if it has a batch, else a `VecEnv`.
+    """Many copies of a game with its settings: its batch environment, if it has one, else the game.
 
-    A batch ignores `step_timeout_s`, `on_error` and `failures`.
+    Arguments as for `VecEnv`; environments of `source` replace both.
     """
     make = GameTraining.of(game).batch
-    if make is None:
-        return VecEnv(
-            game,
-            num_envs,
-            num_workers,
-            autoreset=autoreset,
-            step_timeout_s=step_timeout_s,
-            on_error=on_error,
-            failures=failures,
-        )
-    game.require_settings()  # without a timeout, because a batch may take long to compile
-    return BatchVecEnv(partial(make, **game.settings), num_envs, num_workers, autoreset=autoreset)
+    if source is None and make is not None:
+        game.require_settings()  # without a timeout, because a batch may take long to compile
+        source = BatchEnvSource(partial(make, **game.settings))
+    return VecEnv(
+        source or game,
+        num_envs,
+        num_workers,
+        autoreset=autoreset,
+        step_timeout_s=step_timeout_s,
+        on_error=on_error,
+        failures=failures,
+    )
 
 
 def make_training_env(
@@ -132,11 +133,6 @@ def make_training_env(
     on_error: OnError = "raise",
     failures: Path | None = None,
 ) -> VecEnv:
-    """Like `make_vec_env`, but with the environments of `GameTraining.self_play`, if any.
-
-    These ignore `step_timeout_s` and `failures`.
-    """
-    source = self_play_of(game)
-    if source is not None:
-        return VecEnv(source, num_envs, num_workers, on_error=on_error)  # no timeout: may compile
-    return make_vec_env(game, num_envs, num_workers, step_timeout_s, on_error, failures)
+    """Like `make_vec_env`, but with the environments of `GameTraining.self_play`, if any."""
+    limits = step_timeout_s, on_error, failures
+    return make_vec_env(game, num_envs, num_workers, *limits, source=self_play_of(game))

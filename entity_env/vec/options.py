@@ -25,7 +25,8 @@ from entity_env.vec.batch_env.source import BatchSource
 OnError: TypeAlias = Literal["raise", "restart"]
 """Reaction to a game that raises or hangs, or whose process dies. "raise": the waiting call raises.
 "restart": the failed episode is truncated, and the environment starts its next episode; if a
-process dies, this holds for all its environments."""
+process dies, this holds for all its environments. Array environments restart only with workers, and
+only if their process dies or hangs."""
 
 Source: TypeAlias = Game | Callable[[], Environment] | BatchSource
 """A game, an `Environment` class, a function that returns a new `Environment`, or a source of array
@@ -60,10 +61,25 @@ class VecOptions:
             raise UsageError(
                 f"num_workers must be at most num_envs, got {self.num_workers} for {self.num_envs}"
             )
+        if isinstance(self.source, BatchSource):
+            self._require_batch_options()
         if self.num_workers and (missing := missing_for_workers()):
             raise UsageError(
                 f"num_workers must be 0 on this system, got {self.num_workers}: workers need "
                 f"{missing}; num_workers=0 steps the environments in this process"
+            )
+
+    def _require_batch_options(self) -> None:
+        """Raises `UsageError` for options that array environments cannot follow."""
+        if self.on_error == "restart" and not self.num_workers:
+            raise UsageError(
+                'on_error="restart" needs num_workers for array environments: those of a process '
+                "fail together, and only a new process can start again"
+            )
+        if self.transport is not None:
+            raise UsageError(
+                f"transport is for games, which wait for their actions: got {self.transport!r} for "
+                "array environments"
             )
 
     @property

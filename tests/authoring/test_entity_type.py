@@ -6,7 +6,7 @@ import dataclasses
 import pickle
 from dataclasses import dataclass, field, make_dataclass
 from enum import Flag
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NewType
 
 import numpy as np
 import pytest
@@ -34,6 +34,9 @@ from tests.helpers.strategies import (
 class Slotted:
     x: int
     y: float
+
+
+Id = NewType("Id", int)
 
 
 def with_field(kind: object) -> type:
@@ -171,6 +174,8 @@ class Colors(Flag):
         (with_field(tuple), "tuple cannot become"),
         (with_field(str | None), "field 'field' of type str cannot become"),
         (with_field(Stance | Colors), "cannot become features"),
+        (with_field(Id), "field 'field' has the NewType Id, write its own type: i"),
+        (with_field(Id | None), "has the NewType Id, write its own type: int$"),
         (with_field(Annotated[np.ndarray, 0]), "cannot become features"),
         (with_field(Annotated[np.ndarray, "x"]), "cannot become features"),
         (make_dataclass("Two", [("has_x", bool), ("x", int | None)]), "Two: two .*called 'has_x'"),

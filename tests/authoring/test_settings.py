@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Annotated, Any, Literal, Optional, Union
+from typing import Annotated, Any, Literal, NewType, Optional, TypeVar, Union
 
 import pytest
 
@@ -80,6 +80,8 @@ def test_text_that_means_nothing_is_refused(text: str, annotation: object, messa
         ([1], list[int]),
         (object(), Any),
         (object(), EMPTY),
+        (3, NewType("Id", int)),
+        (3, TypeVar("T")),
     ],
 )
 def test_values_that_fit_pass(value: object, annotation: object) -> None:
@@ -100,6 +102,7 @@ def test_values_that_fit_pass(value: object, annotation: object) -> None:
         (0, Move),
         ([1], tuple[int, int]),
         (0.5, int | None),
+        (0.5, NewType("Id", int)),
     ],
 )
 def test_values_that_do_not_fit_are_refused(value: object, annotation: object) -> None:

@@ -477,6 +477,29 @@ def test_a_game_that_hangs_is_shown_where_it_hangs(hangs: str, command: Sequence
     )
 
 
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no SIGALRM here")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "play snake --no-render --agent",
+        "record snake --out {folder}/new.replay --agent",
+        "replay {folder}/old.replay --game snake --take-over 2 --out {folder}/new.replay --agent",
+        "dataset --game snake --out {folder}/new.npz --play",
+        "clone snake --out {folder}/run --play",
+        "eval snake --episodes 2 --agent",
+    ],
+)
+def test_a_bot_that_hangs_is_shown_where_it_hangs(tmp_path: Path, command: str) -> None:
+    bot = tmp_path / "bot.py"
+    bot.write_text("def choose(obs, *actions):\n    while True:\n        pass\n")
+    assert run("record", "snake", "--seed=1", f"--out={tmp_path / 'old.replay'}").exit_code == 0
+    words = command.format(folder=tmp_path).split()
+    result = run(*words, f"{bot}:choose", "--step-timeout=0.2")
+    assert result.exit_code == 1, result.output
+    assert re.search(r'bot.py", line \d+,? in choose', result.stderr)
+    assert "bot.py:choose) hangs: no answer for 0.2 s" in result.stderr
+
+
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_eval_goes_on_with_restart_and_says_what_failed(hangs: str, num_workers: int) -> None:
     words = ("eval", hangs, "--set", "fails=true", "--episodes=40", "--json")

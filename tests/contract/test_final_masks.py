@@ -226,7 +226,7 @@ MASKS: dict[str, tuple[Callable[[Obs], Obs], str]] = {
     ),
     "earlier": (
         lambda obs: obs.mask(STRIKE.turn, np.ones((2, 5, 3), np.bool_), given=STRIKE.foe),
-        "needs 2 rows per actor|one for each choice",
+        "needs 2 rows, one for each choice",
     ),
     "no actors": (
         lambda obs: Obs(obs.score).entities(obs.groups[0]).mask(STRIKE.foe, TARGETS),

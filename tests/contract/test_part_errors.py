@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, make_dataclass
+from enum import Enum
 from typing import Annotated, Any
 
 import numpy as np
@@ -139,7 +140,7 @@ def test_refused_actors_leave_the_observation_as_it_was() -> None:
 
 
 BASES, PLANETS = [Base(1.0), Base(2.0)], [Planet(1.0), Planet(2.0)]
-NUM_EARLIER = r"needs 2 rows per actor, one for each choice of .*: got 3"
+NUM_EARLIER = r"needs 2 rows, one for each choice of .*: got 3"
 SHAPE = r"the mask of action 'Send\.share' needs the shape \(num_actors, num_earlier, num_choices\)"
 SAME = r"'Send\.share' depends on 'Send\.target', so both must be requested of the same actors"
 STUCK = r"'Send\.share': actor 1 has no legal choice after target 0 of 'Send\.target': forbid that"
@@ -196,10 +197,10 @@ NO_PLANET = (
             ordered(target=([True] * 3, None)),
             r"'Order\.target' needs the shape \(num_choices,\) = \(2",
         ),
-        (ordered(target=([[True] * 2] * 2, ORDER.share)), r"needs 3 rows per actor, one for each"),
+        (ordered(target=([[True] * 2] * 2, ORDER.share)), r"needs 3 rows, one for each"),
         (
             ordered(target=([[False] * 2, [True] * 2, [True] * 2], ORDER.share)),
-            r"'Order\.target': actor 0 has no legal choice after 'LOW' of 'Order\.share': forbid",
+            r"'Order\.target': there is no legal choice after 'LOW' of 'Order\.share': forbid",
         ),
         (ordered(amount=([True], None)), r"takes no mask"),
         (paired([[1] * 3, [0] * 3, [1] * 3]), r"'Pair\.second': there is no legal .* after 'MID'"),
@@ -218,7 +219,7 @@ NO_PLANET = (
         (masked([[], []]), NUM_EARLIER.replace("3", "0")),
         (
             plain("target", [[[True] * 2] * 2] * 2),
-            r"'Send\.target' has three dimensions, but the action before has",
+            r"'Send\.target' needs the shape .*; three dimensions are for an action that follows",
         ),
     ],
 )
@@ -309,3 +310,52 @@ def test_a_bystander_can_be_hidden_and_others_ask_beside_it() -> None:
         assert isinstance(order, Order)
         assert order.target is PLANETS[1]
     assert len(answers) == 3
+
+
+class Move(Enum):
+    A = 0
+    B = 1
+
+
+@dataclass(frozen=True)
+class Labels:
+    move: Move
+    is_fast: bool
+
+
+@dataclass(frozen=True)
+class Mixed:
+    move: Move
+    is_fast: bool
+    much: Annotated[float, Range(0, 1)]
+
+
+WRONG_MASKS: list[tuple[Any, bool, str]] = [
+    ([True], False, r"needs the shape \(num_choices,\) = \(2,\): got \(1,\)"),
+    ([[True] * 2] * 3, False, r"needs the shape \(num_choices,\) = \(2,\): got \(3, 2\)"),
+    ([False] * 2, False, "leaves no legal choice: allow at least one, or do not ask for it"),
+    ([[True] * 2] * 3, True, "needs 2 rows, one for each choice of the action before: got 3"),
+    (np.ones((2, 3)), True, r"\(num_earlier, num_choices\) = \(num_earlier, 2\): got \(2, 3\)"),
+    ([[True] * 2, [False] * 2], True, "there is no legal choice after 'B' of"),
+]
+
+
+@pytest.mark.parametrize(("mask", "is_nested", "message"), WRONG_MASKS)
+@pytest.mark.parametrize("kind", [GlobalComposite(Labels), GlobalComposite(Mixed)], ids=str)
+def test_masks_of_the_whole_observation_mention_no_actors(
+    kind: GlobalComposite[Any],
+    mask: Any,  # noqa: ANN401
+    is_nested: bool,
+    message: str,
+) -> None:
+    def play(agent: Agent, *, seed: int) -> None:
+        given = kind.move if is_nested else None
+        agent.act(Obs().entities([Base(1)]).mask(kind.is_fast, mask, given=given), kind)
+
+    game = Game(play, entities=(Base,), actions=(kind,), name="whole")
+    with pytest.raises(SchemaError, match=message) as local:
+        game.run(RandomAgent(seed=1))
+    with VecEnv(game, 1) as vec, pytest.raises(SchemaError, match=message) as batch:
+        vec.reset()
+    for caught in (local, batch):
+        assert "actor" not in str(caught.value).partition(" (env 0")[0]

@@ -238,6 +238,24 @@ def test_a_refused_action_changes_nothing(make: Callable[[], One]) -> None:
         assert steps[-1].is_done()
 
 
+def test_an_observation_that_cannot_be_shown_ends_the_episode() -> None:
+    class Unseen(Walk):
+        def _show(self, reward: float) -> Observation:
+            if self.at == 2:
+                raise SchemaError("a feature is missing")
+            return super()._show(reward)
+
+    with EpisodeEnv.of(Unseen) as env:
+        env.reset()
+        env.step(STAY)
+        with pytest.raises(SchemaError, match="a feature is missing"):
+            env.step(STAY)
+        with pytest.raises(ProtocolError, match="call reset before step"):
+            env.step(STAY)
+        env.reset()
+        env.step(STAY)
+
+
 def test_after_a_failure_only_a_reset_helps() -> None:
     with EpisodeEnv.of(Failing) as env:
         env.reset()

@@ -100,6 +100,18 @@ def play_pair(agent: Agent, *, seed: int) -> None:
 pair = Game(play_pair, entities=(), actions=(PAIR,), global_features=View, name="pair")
 
 
+def play_fixed(agent: Agent, *, seed: int) -> None:
+    """Some choices of the second part are forbidden, whatever the first part is."""
+    for i in range(4):
+        obs = Obs(i).globals(View(i))
+        if agent.act(obs.mask(PAIR.second, [True, i % 2 == 0, True]), PAIR) is None:
+            return
+    agent.game_over(Obs(4))
+
+
+fixed = Game(play_fixed, entities=(), global_features=View, actions=(PAIR,), name="fixed")
+
+
 def play_duel(agents: Any, *, seed: int) -> None:  # noqa: ANN401 - two agents
     """Two players choose a `Pair`; the larger second part wins a point."""
     rng, scores = Random(seed), [0, 0]

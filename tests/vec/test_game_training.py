@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ from entity_env.agents import Agent
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.agents.training.presets import PRESETS
 from entity_env.games.classic import CartPole
-from entity_env.vec import BatchVecEnv, GameTraining
+from entity_env.vec import Autoreset, GameTraining, VecEnv
+from entity_env.vec.batch_env import BatchSource
+from entity_env.vec.batch_env.vec_env import BatchEnvSource
 from entity_env.vec.game_training import (
     is_batch,
     make_training_env,
@@ -20,6 +23,7 @@ from entity_env.vec.game_training import (
     preset_of,
     self_play_of,
 )
+from entity_env.vec.process_batch import ProcessBatch
 
 
 @dataclass
@@ -96,8 +100,33 @@ def test_a_batch_takes_the_place_of_copies() -> None:
     assert preset_of(carts).settings["gamma"] == 0.5
     for make in (make_vec_env, make_training_env):
         with make(carts, 3) as vec:
-            assert isinstance(vec, BatchVecEnv)
+            assert vec.game is None
             vec.reset()
             for _ in range(2):
                 obs = vec.act({"Push": np.zeros(3, np.int64)})
             assert [episode.length for episode in obs.episodes] == [2, 2, 2]
+
+
+class Still(BatchSource):
+    """Environments that a training steps instead of the game."""
+
+    def make(self, envs: range, num_envs: int, autoreset: Autoreset) -> ProcessBatch:
+        return BatchEnvSource(CartPole).make(envs, num_envs, autoreset)
+
+
+self_play = GameTraining(self_play=lambda _: Still())
+
+
+@pytest.mark.parametrize("training", ["batch", "self_play"])
+def test_arrays_follow_the_options_of_a_vec_env_or_refuse_them(
+    training: str, tmp_path: Path
+) -> None:
+    carts = game(f"{__name__}:{training}")
+    with make_training_env(carts, 2, 0, 7.5) as vec:
+        assert vec._step_timeout_s == 7.5
+    with pytest.raises(UsageError, match='on_error="restart" needs num_workers for array'):
+        make_training_env(carts, 2, 0, None, "restart")
+    with pytest.raises(UsageError, match="replays need a Game"):
+        make_training_env(carts, 2, failures=tmp_path)
+    with pytest.raises(UsageError, match="transport is for games"):
+        VecEnv(Still(), 2, transport="thread")

@@ -188,6 +188,7 @@ class TestSource:
             vec.close()
         assert Stuck.closed == 3
         vec.close()
+        assert Stuck.closed == 3
 
 
 class TestErrorsOfTheGame:

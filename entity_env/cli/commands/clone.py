@@ -182,7 +182,7 @@ class DecisionSource:
                 episodes=self.episodes,
                 watch=recorder,
                 step_timeout_s=self.limits.step_timeout_s,
-                limits=RunLimits(max_steps=limit),
+                limits=RunLimits(max_steps=limit, agent_timeout_s=self.limits.step_timeout_s),
             )
         if seen.num_cut:
             echo(cut_words(seen.num_cut, self.episodes, limit), err=True)

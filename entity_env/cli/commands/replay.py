@@ -292,6 +292,7 @@ class ShowReplay:
         parent = {"sha": found.sha, "at": at}
         limit = step_limit(self.max_steps, names)
         limit = None if limit is None else at + limit
+        timeout_s = None if HUMAN in names else self.limits.step_timeout_s
         with _view_for_humans(game, names, self.look, limit) as (view, watch):
             players = load_players(game, names, self.seed, self.agents.load, view)
             source = found.header.source
@@ -305,7 +306,7 @@ class ShowReplay:
                     until=at,
                     then=players,
                     watch=writer,
-                    limits=RunLimits(max_steps=limit),
+                    limits=RunLimits(max_steps=limit, agent_timeout_s=timeout_s),
                 )
         if diverged is not None:
             raise ReplayError(f"{found.name} cannot be continued: {diverged}")

@@ -172,7 +172,8 @@ def play_kaggle(
     env.info, env.logs, env.configuration = {}, [], deepcopy(env.configuration)
     env.configuration.seed = seed % _NUM_SEEDS
     env.reset(players)
-    seats, idle = adapter(players, env.configuration), env.specification.action.default
+    seats = adapter(players, env.configuration)
+    idle = import_module("kaggle_environments.utils").default_schema(env.specification.action, None)
     while not env.done:
         pending = []
         for player, agent in enumerate(agents):

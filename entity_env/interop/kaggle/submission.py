@@ -91,7 +91,10 @@ class Submission:
         """By player, because one function may play several seats: its last step is the third."""
 
     def __call__(self, observation: Raw, configuration: Raw) -> Any:  # noqa: ANN401 - of any game
-        """The action for a turn; an observation of an earlier step begins another episode."""
+        """The action for a turn; an observation of an earlier step begins another episode.
+
+        None if the player has nothing to decide: the runner takes the game's default action.
+        """
         step = int(observation["step"])
         player, num_players = self._game.adapter.seat_of(observation)
         if player not in self._seats or step <= self._seats[player][2]:
@@ -102,7 +105,7 @@ class Submission:
             seats, agent, _ = self._seats[player]
         self._seats[player] = seats, agent, step
         obs = seats.show(observation, player)
-        return seats.moves(agent.act(obs, *seats.actions), player) if has_actors(obs) else []
+        return seats.moves(agent.act(obs, *seats.actions), player) if has_actors(obs) else None
 
 
 def write_submission(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, ClassVar, Final
@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from entity_env.authoring.game_traceback import game_traceback, is_a, is_failure, reason_of
 from entity_env.batching.frame import Frame, FrameLayout, FrameMemory, Slot
 from entity_env.core.episode import Episode
 from entity_env.core.episode_stats import NO_EPISODES, EpisodeCollector, FinishedEpisodes
@@ -24,6 +25,7 @@ from entity_env.core.vec_obs import (
     VecObs,
     VecSelectEntityActionMask,
 )
+from entity_env.errors import EntityEnvError, WorkerError
 from entity_env.vec.process_batch import ActionValues as ActionValues, ProcessBatch
 from entity_env.vec.step import BatchStep, StepMemory
 
@@ -64,16 +66,24 @@ class ArrayBatch(ProcessBatch):
 
     def reset(self, env_ids: Sequence[int], memory: StepMemory) -> ShownStep:
         runs = {i: self._runs[i] for i in env_ids if i in self._runs}
-        before = perf_counter()
-        obs = self.begin(env_ids, runs)
-        self.games_s += perf_counter() - before
+        step = self._take(self.begin, env_ids, runs)
         for i in runs:
             del self._runs[i]
-        return ShownStep(self, obs)
+        return step
 
     def act(self, values: ActionValues, memory: StepMemory) -> ShownStep:
+        return self._take(self.advance, values)
+
+    def _take(self, step: Callable[..., VecObs], *given: object) -> ShownStep:
+        """Calls `begin` or `advance`; raises `WorkerError` if the environments fail."""
         before = perf_counter()
-        obs = self.advance(values)
+        try:
+            obs = step(*given)
+        except BaseException as error:
+            if is_a(error, EntityEnvError) or not is_failure(error):
+                raise
+            trace = game_traceback(error)
+            raise WorkerError(reason_of(error), game_traceback=trace) from error
         self.games_s += perf_counter() - before
         return ShownStep(self, obs)
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from entity_env.batching.frame import ActionSlots, Frame, FrameLayout, Slot
-from entity_env.core.action_request import no_choice_after, other_actors
+from entity_env.core.action_request import other_actors
 from entity_env.core.spaces import (
     GLOBAL_ENTITY,
     ActionSpace,
@@ -21,7 +21,7 @@ from entity_env.core.spaces import (
     GlobalCategoricalActionSpace,
     SelectEntityActionSpace,
 )
-from entity_env.core.vec_actions import choices_without_next
+from entity_env.core.vec_actions import row_without_next
 from entity_env.core.vec_obs import wrong_relation
 from entity_env.errors import shown
 from entity_env.vec.external.messages import (
@@ -486,8 +486,9 @@ def _check_choices_after(
     frame: Frame, name: str, action: ActionSlots, given: ActionSlots, place: Place
 ) -> None:
     """Refuses a mask that forbids everything after a legal choice of the action before."""
-    for actor, choice in choices_without_next(frame.mask_of(action), frame.mask_of(given)):
-        place.refuse(str(no_choice_after(name, action.space, actor, given.space, choice)))
+    mask, before = frame.mask_of(action), frame.mask_of(given)
+    if (found := row_without_next(name, action.space, mask, before, given.space)) is not None:
+        place.refuse(str(found[1]))
 
 
 def _require_finite(

@@ -442,14 +442,15 @@ def _accepted(
         while True:
             with contextlib.suppress(TimeoutError):
                 return server.accept()[0]
-            if (code := process.poll()) is not None:
+            code = process.poll()
+            if code is not None or monotonic() > deadline:
+                what = "did not connect in time"
+                if code is not None:
+                    what = f"{reason_of_exit(code)} before it connected"
                 raise WorkerError(
-                    f"{name} {reason_of_exit(code)} before it connected: its last line must serve "
-                    "the game, such as serve(game) in JavaScript; if it printed an error, that is "
-                    "above"
+                    f"{name} {what}: its last line must serve the game, such as serve(game) in "
+                    "JavaScript, at ENTITY_ENV_ADDRESS; if it printed an error, that is above"
                 )
-            if monotonic() > deadline:
-                raise WorkerError(f"{name} did not connect to ENTITY_ENV_ADDRESS in time")
     except BaseException:
         _end(process, None, 0.0)
         raise

@@ -21,7 +21,7 @@ from entity_env.cli import main
 from entity_env.cli.load_game import load_game
 from entity_env.core.spaces import differences
 from entity_env.games import GAMES, cartpole, snake
-from entity_env.vec.batch_env.vec_env import BatchVecEnv
+from entity_env.vec.batch_env.vec_env import BatchEnvSource
 from entity_env.vec.game_training import is_batch, make_vec_env, preset_of
 from tests.helpers.batches import BATCHES
 
@@ -98,7 +98,7 @@ class TestCopies:
     def test_are_a_batch_with_the_settings_of_the_game(self, name: str) -> None:
         game = load_game(name, ["max_episode_steps=3"])
         with make_vec_env(game, 5) as vec:
-            assert isinstance(vec, BatchVecEnv)
+            assert isinstance(vec._source, BatchEnvSource)
             obs = vec.reset()
             agent = RandomAgent(1)
             for _ in range(3):
@@ -108,7 +108,7 @@ class TestCopies:
     def test_of_other_games_are_games(self) -> None:
         assert not is_batch(snake)
         with make_vec_env(snake, 2) as vec:
-            assert not isinstance(vec, BatchVecEnv)
+            assert not isinstance(vec._source, BatchEnvSource)
 
     def test_a_game_of_the_same_name_is_another_one(self, tmp_path: Path) -> None:
         text = "from entity_env.games.snake import *\ncartpole = Game(play, entities=(Head, "

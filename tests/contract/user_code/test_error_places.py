@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from entity_env import EntityEnvError, Game, GlobalComposite, Obs, Range
+from entity_env import (
+    ActionSpace,
+    Entity,
+    EntityEnvError,
+    Game,
+    GlobalCategoricalActionSpace,
+    GlobalComposite,
+    Obs,
+    ObsSpace,
+    Range,
+    WorkerError,
+)
 from entity_env.agents import Agent, RandomAgent, random_actions
 from entity_env.core.seeding import EpisodeSeeds
-from entity_env.vec import VecEnv
+from entity_env.vec import ArrayEnv, BatchVecEnv, VecEnv
 
 AT = 3
 """Step of the failure."""
@@ -199,3 +214,85 @@ def test_in_a_run_of_one_game(place: str) -> None:
     with pytest.raises((EntityEnvError, Boom)) as caught:
         game_of(place).run(RandomAgent(seed=1))
     assert place == "metrics" or NAMED[place].removesuffix("row 1") in str(caught.value)
+
+
+class Rules(ArrayEnv):
+    """Rules in numpy that fail in one of their methods."""
+
+    def __init__(self, num_envs: int, place: str = "", fail: Callable[[], object] = boom) -> None:
+        super().__init__(num_envs, 6)
+        self.place, self.fail = place, fail
+        self.num_calls: Counter[str] = Counter()
+
+    def _enter(self, method: str) -> None:
+        self.num_calls[method] += 1
+        if self.place == method and self.num_calls[method] == AT:
+            self.fail()
+
+    def obs_space(self) -> ObsSpace:
+        return ObsSpace(entities={"Plain": Entity(("x",))})
+
+    def action_space(self) -> Mapping[str, ActionSpace]:
+        return {"Move": GlobalCategoricalActionSpace(("A", "B"))}
+
+    def begin(self, env_ids: NDArray[np.int64]) -> None:
+        self._enter("begin")
+
+    def advance(self, actions: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        self._enter("advance")
+        return np.zeros(self.num_envs), np.zeros(self.num_envs, np.bool_)
+
+    def observe(self, env_ids: NDArray[np.int64] | slice) -> NDArray[np.float64]:
+        self._enter("observe")
+        return np.zeros((self.num_envs, 1))[env_ids]
+
+    @property
+    def legal_masks(self) -> NDArray[np.bool_]:
+        self._enter("legal_masks")
+        return np.ones((self.num_envs, 2), np.bool_)
+
+
+def hang() -> None:
+    while True:
+        pass
+
+
+def leave() -> None:
+    raise SystemExit(3)
+
+
+def play_batch(
+    make: Callable[[int], Rules], num_workers: int, step_timeout_s: float | None
+) -> None:
+    with BatchVecEnv(make, 2, num_workers, step_timeout_s=step_timeout_s) as vec:
+        for _ in range(2):
+            vec.reset()
+            for _ in range(7):
+                vec.act({"Move": np.zeros(2, np.int64)})
+
+
+@pytest.mark.parametrize(
+    ("fail", "reason"),
+    [
+        (boom, "the game raised Boom: boom"),
+        (leave, "the game called sys.exit(3)"),
+        pytest.param(hang, "the game hangs: no answer for 1 s", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("method", ["begin", "advance", "observe", "legal_masks"])
+@pytest.mark.parametrize("num_workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_in_a_batch_environment(
+    num_workers: int, method: str, fail: Callable[[], object], reason: str
+) -> None:
+    RAISED[0] = Boom
+    timeout_s = None
+    if fail is hang:
+        if num_workers or not hasattr(signal, "setitimer"):
+            pytest.skip("only in this process, with SIGALRM")
+        play_batch(Rules, 0, None)  # compiles
+        timeout_s = 1.0
+    with pytest.raises(WorkerError) as caught:
+        play_batch(partial(Rules, place=method, fail=fail), num_workers, timeout_s)
+    assert reason in caught.value.reason
+    assert __file__ in caught.value.game_traceback
+    assert f"in {method}" in caught.value.game_traceback

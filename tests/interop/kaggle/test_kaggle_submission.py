@@ -20,6 +20,7 @@ from entity_env.cli.load_game import load_game
 from entity_env.errors import UsageError
 from entity_env.games import snake
 from entity_env.interop.kaggle import ADAPTED, KaggleGame, adapted_game, play_kaggle
+from entity_env.interop.kaggle.game import kaggle_env, observation
 from entity_env.interop.kaggle.orbit_wars import orbit_wars
 from entity_env.interop.kaggle.planet_wars import planet_wars
 from entity_env.interop.kaggle.submission import Submission, trained_game, write_submission
@@ -176,6 +177,19 @@ def test_knows_its_game() -> None:
         trained_game(spaces_of(snake), games)
     with pytest.raises(UsageError, match="snake is not a KaggleGame, which --kaggle needs"):
         trained_game(spaces_of(snake), [snake])
+
+
+def test_a_player_without_actors_leaves_the_action_to_the_runner() -> None:
+    place = ":".join(place_of(planet_wars) or ())
+    submission = Submission(agent_bytes(weights_for(spaces_of(planet_wars))), place)
+    env = kaggle_env("planet_wars")
+    states = env.reset(2)
+    raw = observation(states, 0)
+    assert submission(raw, env.configuration) is not None
+    neutral = [[*each[:3], 0, *each[4:]] for each in raw["planets"]]
+    assert submission({**raw, "step": 1, "planets": neutral}, env.configuration) is None
+    states = env.step([None, None])
+    assert [(each.status, each.action) for each in states] == [("ACTIVE", [])] * 2
 
 
 def test_another_episode_begins_with_an_earlier_step(connectx: Path) -> None:

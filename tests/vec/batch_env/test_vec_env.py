@@ -446,7 +446,7 @@ class TestEnvironment:
         with BatchVecEnv(Fragile(2)) as vec:
             vec.reset()
             vec.act({"Walk": np.ones(2, np.int64)})
-            with pytest.raises(OSError, match="it broke"):
+            with pytest.raises(WorkerError, match="it broke"):
                 vec.act({"Walk": np.ones(2, np.int64)})
             with pytest.raises(ProtocolError, match="call reset first"):
                 vec.act({"Walk": np.ones(2, np.int64)})

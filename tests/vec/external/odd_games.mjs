@@ -310,6 +310,7 @@ const GAMES = {
   never_asks: () => dots(async () => {}),
   not_async: () => dots(() => 7),
   unawaited: () => dots(async agent => { agent.act(look(0), "Move"); }),
+  promised: () => dots(async agent => { agent.act(look(0), "Move").size.x; }),
   misuse: () => dots(misuse),
   late: () => dots(late),
   defined: () => new Game(DEFINITIONS[Number(INDEX)]()),

@@ -187,8 +187,23 @@ def test_a_program_that_does_not_exit_is_ended() -> None:
 
 
 def test_a_program_that_does_not_connect_is_ended() -> None:
-    with pytest.raises(WorkerError, match="did not connect to ENTITY_ENV_ADDRESS in time"):
+    with pytest.raises(WorkerError, match="did not connect in time: its last line must serve the"):
         Program([sys.executable, "-S", str(LIAR), "never_connects"], timeout_s=0.3)
+
+
+@pytest.mark.parametrize(
+    ("line", "how"),
+    [
+        ("pass", "exited with code 0"),
+        ("raise SystemExit(3)", "exited with code 3"),
+        ("import os; os.kill(os.getpid(), 9)", "was ended by SIGKILL"),
+    ],
+)
+def test_a_program_that_ends_without_serving_its_game(line: str, how: str) -> None:
+    with pytest.raises(WorkerError) as caught:
+        Program([sys.executable, "-S", "-c", line])
+    assert f"{how} before it connected: its last line must serve the game" in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

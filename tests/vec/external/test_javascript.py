@@ -266,6 +266,7 @@ def test_games_that_are_not_defined_correctly() -> None:
         ("throws_odd", "the game threw a value that is not an Error", ""),
         ("returns", "play returned, but agent 0 has not ended its episode: call gameOver", ""),
         ("unawaited", "play returned, but agent 0 waits for an answer: await each act", ""),
+        ("promised", "reading 'x') (agent 0 waits for an answer: await each act)", "odd_games.mjs"),
         ("never_asks", "play returned without an episode", ""),
         ("not_async", "play returned without an episode", ""),
         ("stuck", "play neither asks an agent nor returns", ""),

@@ -22,12 +22,12 @@ from entity_env.vec import Autoreset, VecEnv
 from entity_env.vec.external.frames import StepParser
 from entity_env.vec.external.game import ExternalGame
 from entity_env.vec.external.messages import MessageError, Place, checksum_of, ready_of
-from tests.games.composite_games import SEND, Base, Planet, duel, order, pair, send
+from tests.games.composite_games import SEND, Base, Planet, duel, fixed, order, pair, send
 from tests.helpers.batches import assert_same
 from tests.vec.external.serve import Server, padded
 
 ROOT = Path(__file__).parents[3]
-GAMES = {"send": send, "pair": pair, "duel": duel, "order": order}
+GAMES = {"send": send, "pair": pair, "fixed": fixed, "duel": duel, "order": order}
 
 
 @cache
