@@ -169,11 +169,13 @@ def test_a_replay_plays_the_same_again() -> None:
         replay.verify()
 
 
+@pytest.mark.slow
 def test_it_can_be_pickled() -> None:
     game = cloudpickle.loads(cloudpickle.dumps(against(tic_tac_toe, FirstFree)))
     assert episodes_of(game) == episodes_of(against(tic_tac_toe, FirstFree))
 
 
+@pytest.mark.slow
 def test_bots_of_one_name_have_different_metrics() -> None:
     game = against(tic_tac_toe, ["random", RandomAgent, FirstFree, "random"])
     names = {name for each in episodes_of(game) for name in each.metrics}
@@ -252,6 +254,7 @@ def test_says_what_is_wrong(make: Callable[[], Game], message: str) -> None:
         make()
 
 
+@pytest.mark.slow
 def test_a_bot_that_answers_illegally_is_named_with_its_episode() -> None:
     def wrong(obs: Obs, *actions: ActionKey) -> object:
         return 3
@@ -347,6 +350,7 @@ def test_bots_by_file_reach_workers_also_from_files_of_one_name(
     assert episodes_of(game, num_workers=2) == expected
 
 
+@pytest.mark.slow
 def test_the_games_own_agents_are_bots_and_settings_change_later() -> None:
     game = against(azul, ["rush", "random"]).with_settings(num_players=3, max_rounds=1)
     episodes = game.run(*[RandomAgent(i) for i in range(3)], episodes=6)

@@ -114,6 +114,7 @@ def in_turn(agents: Sequence[Agent], *, seed: int) -> None:
         agent.game_over()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "game",
     [
@@ -220,6 +221,7 @@ def hangs_when_it_should_leave(agent: Agent, *, seed: int) -> None:
     agent.game_over()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("play", [hangs, hangs_when_it_should_leave])
 def test_a_game_that_hangs_is_found_with_its_stack(play: Play) -> None:
     with pytest.raises(ContractError, match=r"play hangs, no answer for 0\.2 s") as caught:
@@ -246,6 +248,7 @@ def test_time_that_an_agent_takes_is_not_the_games(monkeypatch: pytest.MonkeyPat
     check_game(game_of(asks_twice), episodes=1, step_timeout_s=0.2, new_process=False)
 
 
+@pytest.mark.slow
 def test_an_actor_without_a_target_is_no_violation() -> None:
     def play(agent: Agent, *, seed: int) -> None:
         food = Food(1.0)
@@ -506,6 +509,7 @@ def test_the_return_that_forgets_one_agent_is_named() -> None:
     assert f":{forgets_one.__code__.co_firstlineno + 5} in forgets_one)" in problem
 
 
+@pytest.mark.slow
 def test_act_returns_none_at_every_place_where_it_is_called() -> None:
     left: set[int] = set()
 
@@ -632,6 +636,7 @@ def test_every_violation_of_one_observation_is_said() -> None:
     assert "'weight'" in weight
 
 
+@pytest.mark.slow
 def test_settings_are_checked_as_given() -> None:
     def play(agent: Agent, *, seed: int, num_steps: int = 1) -> None:
         for _ in range(num_steps):
@@ -644,6 +649,7 @@ def test_settings_are_checked_as_given() -> None:
         check_game(game_of(play).with_settings(num_steps=0))
 
 
+@pytest.mark.slow
 def test_a_reward_that_random_moves_rarely_earn_is_looked_for(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

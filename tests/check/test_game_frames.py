@@ -92,6 +92,7 @@ LOSING: dict[str, tuple[Callable[..., None], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("play", "words"), LOSING.values(), ids=LOSING)
 def test_points_that_game_over_loses_are_named(
     play: Callable[..., None], words: str, caplog: pytest.LogCaptureFixture
@@ -111,10 +112,12 @@ def play_shown(agent: Agent, *, seed: int) -> None:
     agent.game_over(Obs(score))
 
 
+@pytest.mark.slow
 def test_a_last_observation_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
     assert warnings_of(play_shown, caplog) == []
 
 
+@pytest.mark.slow
 def test_points_that_random_moves_do_not_earn_at_the_end_may_be_lost(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -130,6 +133,7 @@ def test_points_that_random_moves_do_not_earn_at_the_end_may_be_lost(
     assert "game_over without an observation ends the episode with the score of the last" in found
 
 
+@pytest.mark.slow
 def test_an_obs_that_grows_is_found(caplog: pytest.LogCaptureFixture) -> None:
     def play(agent: Agent, *, seed: int) -> None:
         obs = Obs()
@@ -143,6 +147,7 @@ def test_an_obs_that_grows_is_found(caplog: pytest.LogCaptureFixture) -> None:
     assert "it grew from 1 to 2 groups; make a new Obs(score) for every act" in found
 
 
+@pytest.mark.slow
 def test_rewards_of_steps_are_found_also_if_they_are_rare(caplog: pytest.LogCaptureFixture) -> None:
     def play(agent: Agent, *, seed: int) -> None:
         rng = random.Random(seed)
@@ -157,6 +162,7 @@ def test_rewards_of_steps_are_found_also_if_they_are_rare(caplog: pytest.LogCapt
     assert "the score looks like the reward of a step" in found
 
 
+@pytest.mark.slow
 def test_scores_that_fall_and_rise_by_chance_are_not_rewards_of_steps(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -183,6 +189,7 @@ CLOCKS: dict[str, tuple[Callable[[], object], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("read", "words"), CLOCKS.values(), ids=CLOCKS)
 def test_reads_of_the_clock_are_found(
     read: Callable[[], object], words: str, caplog: pytest.LogCaptureFixture
@@ -203,6 +210,7 @@ def test_reads_of_the_clock_are_found(
     assert "which no seed repeats" in found
 
 
+@pytest.mark.slow
 def test_sleeping_and_seeded_numbers_are_not_reads_of_the_clock(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

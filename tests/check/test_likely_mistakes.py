@@ -81,6 +81,7 @@ def test_choices_that_no_agent_gets(action: Any, names: list[tuple[str, str]]) -
         assert all(part in sentence for part in parts)
 
 
+@pytest.mark.slow
 def test_they_are_violations() -> None:
     def play(agent: Agent, *, seed: int) -> None:
         agent.act(Obs().entities([Dot(0)]), JUMP)
@@ -290,6 +291,7 @@ def test_steps_that_take_long(step_times_s: list[float], is_cut: bool, hint: str
     assert bool(found) == bool(hint)
 
 
+@pytest.mark.slow
 def test_integers_that_float32_rounds(caplog: pytest.LogCaptureFixture) -> None:
     def game_of(number: int) -> Game:
         def play(agent: Agent, *, seed: int) -> None:
@@ -318,6 +320,7 @@ def warnings_of(play: Callable[..., None], caplog: pytest.LogCaptureFixture) -> 
 GO, FROM, TO = Categorical(Go, "GoEach"), SelectEntity(Dot, "From"), SelectEntity(Dot, "To")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("masked", "mask", "asked", "is_meant"),
     [
@@ -343,6 +346,7 @@ def test_masks_that_are_not_used(
     assert all("is not used, since act asks for" in each for each in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_a_cut_that_shows_nothing(is_whole: bool, caplog: pytest.LogCaptureFixture) -> None:
     def play(agent: Agent, *, seed: int) -> None:

@@ -61,6 +61,7 @@ def seeds_what_all_share(agent: Agent, *, seed: int) -> None:
     show(agent, lambda: random.randrange(99))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("play", "begin", "module", "instead"),
     [
@@ -84,6 +85,7 @@ def test_a_global_generator_is_named(
     assert problem.endswith(f"draw from rng = {instead}")
 
 
+@pytest.mark.slow
 def test_draws_that_nobody_sees_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     def play(agent: Agent, *, seed: int) -> None:
         random.random()
@@ -218,6 +220,7 @@ LEFT_OVER: list[tuple[Callable[..., None], str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("play", "name"), LEFT_OVER)
 def test_what_the_last_episode_left_is_named(play: Callable[..., None], name: str) -> None:
     problem = problem_of(play)
@@ -226,6 +229,7 @@ def test_what_the_last_episode_left_is_named(play: Callable[..., None], name: st
     assert problem.endswith("which play has changed: create it in play")
 
 
+@pytest.mark.slow
 def test_an_error_of_the_second_time_says_that_the_first_was_fine() -> None:
     def play(agent: Agent, *, seed: int) -> None:
         todo.pop()
@@ -238,11 +242,13 @@ def test_an_error_of_the_second_time_says_that_the_first_was_fine() -> None:
     assert "'todo' around play" in problem
 
 
+@pytest.mark.slow
 def test_a_read_of_the_clock_is_named() -> None:
     problem = problem_of(lambda agent, *, seed: show(agent, lambda: perf_counter_ns() % 1000))
     assert "; play reads time.perf_counter_ns (" in problem
 
 
+@pytest.mark.slow
 def test_what_cannot_be_named_is_listed() -> None:
     problem = problem_of(
         lambda agent, *, seed: show(agent, lambda: int(1e6 * random.Random().random()))

@@ -98,6 +98,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("game", "sentence"), FAULTS, ids=lambda each: getattr(each, "name", ""))
 def test_faults_are_found(game: Game, sentence: str) -> None:
     with pytest.raises(ContractError) as caught:
@@ -174,6 +175,7 @@ def test_agents_whose_episodes_overlap_are_no_fault() -> None:
     check_game(game, new_process=False)
 
 
+@pytest.mark.slow
 def test_what_random_actions_rarely_reach_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The recorded episodes differ from those checked before."""
 
@@ -201,6 +203,7 @@ def after_the_first_check(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return is_first_check
 
 
+@pytest.mark.slow
 def test_an_endless_episode_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends with the actions of the first check, but might never end with others."""
 

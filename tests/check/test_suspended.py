@@ -53,6 +53,7 @@ def walk(agent: Agent, cells: list[int]) -> None:
 BOARD: list[int] = []
 
 
+@pytest.mark.slow
 def test_a_board_that_copies_share_is_named() -> None:
     """Copies that play one after another, each from a new start, do not reveal it."""
 
@@ -67,6 +68,7 @@ def test_a_board_that_copies_share_is_named() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_board_of_its_own_is_fine() -> None:
     def play(agent: Agent, *, seed: int) -> None:
         walk(agent, [])
@@ -91,6 +93,7 @@ def test_an_error_that_needs_two_copies_says_so() -> None:
     assert "and one copy alone does not; shared by the copies: 'todo' around play" in problem
 
 
+@pytest.mark.slow
 def test_a_lock_that_a_suspended_copy_holds_is_found() -> None:
     lock = threading.Lock()
 
@@ -103,6 +106,7 @@ def test_a_lock_that_a_suspended_copy_holds_is_found() -> None:
     assert "with lock" in problem
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 def test_event_loops_are_told_the_transport_that_they_need() -> None:
     def play(agent: Agent, *, seed: int) -> None:
@@ -145,6 +149,7 @@ def test_a_call_from_another_thread_is_found(call: str) -> None:
     assert "transport" not in problem
 
 
+@pytest.mark.slow
 def test_an_error_of_a_copy_that_is_closed_is_found() -> None:
     def play(agent: Agent, *, seed: int) -> None:
         try:

@@ -196,6 +196,7 @@ def test_bench_measures_both_ways() -> None:
     assert result.stdout.count("steps/s") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "played"), [("1", "29 episodes"), ("40", "40 episodes")])
 def test_check_of_a_sound_game_says_so(number: str, played: str) -> None:
     result = run("check", "rock_paper_scissors", "--episodes", number, "--seed", "3")
@@ -545,6 +546,7 @@ def test_the_program_itself_exits_as_it_should() -> None:
     assert refused.stderr == "entity-env: no game 'snaek'; did you mean snake?\n"
 
 
+@pytest.mark.slow
 def test_the_command_line_loads_no_torch() -> None:
     script = (
         "import sys, entity_env.cli\n"
@@ -691,6 +693,7 @@ def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.stderr == ("entity-env: not enough memory: Unable to allocate 1. TiB\n")
 
 
+@pytest.mark.slow
 def test_names_that_are_no_text_are_shown(tmp_path: Path) -> None:
     agent = os.fsencode(tmp_path) + b"/\xff.agent"
     done = subprocess.run(

@@ -331,6 +331,7 @@ def test_settings_without_an_effect_have_an_interval_around_zero() -> None:
         assert outside <= 4
 
 
+@pytest.mark.slow
 def test_the_picture_has_a_panel_of_each_setting_and_a_point_of_each_run() -> None:
     found = ranges("learning_rate=1e-4:1e-2:log", "net.d_model=16,32")
     trials = many(

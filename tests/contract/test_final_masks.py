@@ -257,6 +257,7 @@ strike = Game(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["act", "cut"])
 @pytest.mark.parametrize("mask", MASKS)
 def test_masks_of_one_part_follow_the_same_rules_in_act_and_at_a_cut(mask: str, where: str) -> None:

@@ -101,6 +101,7 @@ def starts_of(env: Any, num_steps: int = 40) -> list[list[int]]:  # noqa: ANN401
     return found
 
 
+@pytest.mark.slow
 def test_a_limit_does_not_change_what_a_seed_means(limited_id: str) -> None:
     """Environments of an id with a limit, made in both ways, compared with those without it."""
     sync, ours = (

@@ -107,6 +107,7 @@ def thinking(weights: Weights, folder: Path) -> Iterator[Callable[[str], str]]:
         yield think
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GAMES)
 def test_decisions_in_several_parts_equal_those_of_python(name: str, tmp_path: Path) -> None:
     game, config = GAMES[name]

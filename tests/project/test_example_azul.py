@@ -79,6 +79,7 @@ def test_it_beats_the_random_agent(trained: EntityAgent) -> None:
     assert share_of(trained, RandomAgent(), 5) == 1
 
 
+@pytest.mark.slow
 def test_its_draws_do_not_make_it_weak() -> None:
     drawing = EntityAgent(load_agent(AGENT, seed=1))
     assert share_of(drawing, RandomAgent(), 2) == 1

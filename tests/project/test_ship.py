@@ -68,6 +68,7 @@ def test_it_draws_a_game_and_repeats_it(tmp_path: Path) -> None:
     assert ran(*command, cwd=tmp_path) == first
 
 
+@pytest.mark.slow
 def test_it_plays_as_one_file(tmp_path: Path) -> None:
     packed = tmp_path / "snake.pyz"
     names = ("play.py", "snake.agent")
@@ -120,6 +121,7 @@ def test_it_plays_in_an_environment_without_extras(tmp_path: Path) -> None:
     assert Path(where.strip()).is_relative_to(environment)
 
 
+@pytest.mark.slow
 def test_a_submission_imports_only_what_it_contains(tmp_path: Path) -> None:
     file = tmp_path / "main.py"
     network = agent_bytes(weights_for(spaces_of(planet_wars)))

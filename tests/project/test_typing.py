@@ -11,6 +11,7 @@ from tests import ROOT
 EXAMPLES = ROOT / "tests" / "project" / "typing"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_answers_have_their_types_and_mistakes_are_found(tmp_path: Path) -> None:
     """mypy reports nothing about the examples, but would report wrong types and unused ignores."""

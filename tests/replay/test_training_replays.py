@@ -238,6 +238,7 @@ def test_a_folder_that_cannot_be_written_does_not_end_training(
     assert len(_warnings(caplog)) == 3
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_keeps_what_it_has(tmp_path: Path) -> None:
     calls: list[int] = []
 

@@ -410,6 +410,7 @@ def test_parts_of_a_batch_equal_the_plain_loop(mode: Autoreset, min_envs: int) -
         assert (num_parts > 0) == (min_envs == 1)  # workers have two environments each
 
 
+@pytest.mark.slow
 @each_mode
 def test_transitions_lead_from_turn_to_turn_of_each_agent(mode: Autoreset) -> None:
     """In a `ReplayBuffer`; those of abandoned episodes are left out."""

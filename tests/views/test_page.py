@@ -59,6 +59,7 @@ def run(script: str) -> object:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(NODE is None, reason="node is not installed")
 def test_a_minified_script_does_what_its_source_does() -> None:
     short = minified_script(SOURCE)

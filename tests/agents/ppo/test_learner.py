@@ -167,6 +167,7 @@ def _of_gaussians(
     return kl, agrees
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(
     seed=st.integers(0, 2**32), num_rows=st.integers(1, 5), spread=st.sampled_from([0.0, 0.1, 0.4])
@@ -238,6 +239,7 @@ def distance(a: Policy, b: Policy) -> float:
     return max(float((x - y).detach().abs().max()) for x, y in pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [VecXor, VecCherryPick, VecSigns])
 def test_ranks_and_microbatches_learn_what_one_process_learns(kind: type[VecXor]) -> None:
     """Includes a rank without decisions."""

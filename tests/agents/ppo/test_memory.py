@@ -298,6 +298,7 @@ def test_a_teacher_remembers_while_it_is_not_needed_yet(
     assert num_calls == num_remembered
 
 
+@pytest.mark.slow
 def test_microbatches_of_segments_add_up() -> None:
     policy, [rollout] = rollouts(RECALL, SMALL, 1, 20)
     gradients = []

@@ -432,6 +432,7 @@ def test_the_ratio_is_one_before_the_first_step_with_dropout() -> None:
         assert (abs(float(kl)) < 1e-7) is is_zero
 
 
+@pytest.mark.slow
 def test_a_network_of_ones_own_with_dropout_acts_without_and_learns_with_it() -> None:
     modes: list[tuple[bool, bool]] = []
 

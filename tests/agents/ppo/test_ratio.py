@@ -162,6 +162,7 @@ def _states(*ratios: str, net: Any = NET, game: Game = snake) -> list[dict[str, 
     return found
 
 
+@pytest.mark.slow
 def test_the_ratios_of_a_single_actor_are_equal() -> None:
     actors, decisions = _states("actor", "decision")
     for actor, decision in zip(actors.values(), decisions.values(), strict=True):
@@ -176,6 +177,7 @@ def test_the_ratios_of_several_actors_train_different_networks() -> None:
     assert not all(torch.equal(a, b) for a, b in pairs)
 
 
+@pytest.mark.slow
 def test_an_mlp_with_one_actor_learns_in_numpy_with_both() -> None:
     from entity_env.games.classic import CartPole
     from entity_env.vec import BatchVecEnv

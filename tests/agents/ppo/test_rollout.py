@@ -187,6 +187,7 @@ def test_decisions_survive_that_their_batch_is_spoilt() -> None:
     assert stored.samples["go"].tolist() == [0, 0]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_learnt_from_is_refused() -> None:
     nothing = [seen([None]) for _ in range(6)]
     assert len(collected(2, *nothing[:3])) == 0  # one rank only: others may have decisions

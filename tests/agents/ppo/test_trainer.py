@@ -87,6 +87,7 @@ def _same(a: Policy, b: Policy) -> bool:
     return all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+@pytest.mark.slow
 def test_a_seed_makes_it_repeat_itself() -> None:
     torch.manual_seed(7)
     first = train(VecSigns(), CONFIG).net
@@ -202,6 +203,7 @@ class Stop:
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_resuming_equals_never_having_stopped(tmp_path: Path) -> None:
     whole = train(Continuing(), CONFIG)
     vec = Continuing()
@@ -243,6 +245,7 @@ def test_new_seeds_after_a_resume(tmp_path: Path) -> None:
     assert len(set(vec.seeds)) == 3
 
 
+@pytest.mark.slow
 def test_what_cannot_be_resumed_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="name that folder"):
         train(VecXor(), CONFIG, resume=True)

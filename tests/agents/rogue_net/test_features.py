@@ -247,6 +247,7 @@ def test_every_byte_counts() -> None:
             agent_from_bytes(bytes(damaged), "it")
 
 
+@pytest.mark.slow
 def test_any_forged_byte_is_an_error_or_an_agent_that_fits_itself() -> None:
     content = tiny_agent()
     start, num_read = len(MAGIC) + 4 + 32, 0

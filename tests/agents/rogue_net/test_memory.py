@@ -374,6 +374,7 @@ def rewards(agent: Agent, seeds: Sequence[int]) -> list[float]:
     return [SIGNS.play_episode(agent, seed=seed)[0].reward for seed in seeds]
 
 
+@pytest.mark.slow
 def test_an_episode_starts_without_memory() -> None:
     seeds = range(12)
     alone = [rewards(agent, [seed])[0] for seed in seeds for agent in make_agents()]
@@ -444,6 +445,7 @@ def play_units(agent: Agent, *, seed: int) -> None:
 UNITS = Game(play_units, entities=(Unit, Sign), actions=(EACH,), name="units")
 
 
+@pytest.mark.slow
 def test_what_no_actor_decides_on_is_not_remembered() -> None:
     """In a batch, as in training, and one by one."""
     for agent, alone in zip(make_agents(UNITS), make_agents(UNITS), strict=True):

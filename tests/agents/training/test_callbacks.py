@@ -148,6 +148,7 @@ def test_what_a_callback_raises_names_it_and_nothing_is_lost(tmp_path: Path, met
     assert other.error is caught.value
 
 
+@pytest.mark.slow
 def test_callbacks_end_after_an_error_that_they_see() -> None:
     seen = []
 

@@ -43,6 +43,7 @@ def test_a_library_without_the_setting_is_left_alone(monkeypatch: pytest.MonkeyP
     tune_malloc()
 
 
+@pytest.mark.slow
 def test_what_there_is_counts_as_long_lived_until_the_end() -> None:
     assert not gc.get_freeze_count()
     with freeze_gc() as freeze:

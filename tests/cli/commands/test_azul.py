@@ -306,6 +306,7 @@ def test_trained_agents_repeat_themselves(trained: dict[str, Path]) -> None:
     assert run(*short, "--greedy").exit_code == 0
 
 
+@pytest.mark.slow
 def test_agents_of_another_game_are_refused(trained: dict[str, Path]) -> None:
     result = run("eval", "azul", "--agents", f"{trained['snake']},random", "--games", "2")
     assert result.exit_code == 2

@@ -165,6 +165,7 @@ def test_a_run_that_ended_no_episode_says_so(tmp_path: Path) -> None:
     assert re.search(r"trained 8 steps in \d+ s, no episode has ended yet, saved in", result.stdout)
 
 
+@pytest.mark.slow
 def test_what_it_says_works(trained: tuple[Path, Result]) -> None:
     out, result = trained
     [line] = re.findall(r"^play: entity-env (.*)$", result.stdout, re.M)
@@ -254,6 +255,7 @@ def test_control_c_saves_and_says_how_to_go_on(
     assert step_in(tmp_path) == 128
 
 
+@pytest.mark.slow
 def test_a_folder_of_somebody_else_is_refused_in_one_line(tmp_path: Path) -> None:
     file = tmp_path / "checkpoint" / "epoch_17" / "model.pt"
     file.parent.mkdir(parents=True)
@@ -310,6 +312,7 @@ def test_settings_of_a_checkpoint_that_are_none_are_told(tmp_path: Path) -> None
         assert "cannot be resumed" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_bug_in_a_game_is_shown_from_its_own_frames_on(tmp_path: Path) -> None:
     file = tmp_path / "breaking_game.py"
     file.write_text(
@@ -328,6 +331,7 @@ def test_a_bug_in_a_game_is_shown_from_its_own_frames_on(tmp_path: Path) -> None
     assert lines[-1].startswith(f"play this episode again: entity-env play {file} --episode-seed ")
 
 
+@pytest.mark.slow
 def test_settings_that_leave_no_game_are_refused_in_one_line(tmp_path: Path) -> None:
     result = run("train", "snake", "--set", "board_size=1", "--out", str(tmp_path), *SMALL)
     assert result.exit_code == 2
@@ -465,6 +469,7 @@ def test_keeps_replays(tmp_path: Path) -> None:
     assert not (tmp_path / "b" / "replays").exists()
 
 
+@pytest.mark.slow
 def test_a_failure_leaves_a_replay(tmp_path: Path) -> None:
     file = tmp_path / "broken.py"
     file.write_text(BROKEN.replace("NUM_AGENTS", "1"))

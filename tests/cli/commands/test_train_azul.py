@@ -36,6 +36,7 @@ def test_azul_for_two_is_learnt_at_tables() -> None:
         assert tables.num_envs == 3
 
 
+@pytest.mark.slow
 def test_other_games_and_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     with make_training_env(snake, 2) as vec:
         assert vec.game is snake

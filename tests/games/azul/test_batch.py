@@ -96,6 +96,7 @@ class Reference:
         assert azul.state(env_id) == state
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @given(
     seed=SEEDS,

@@ -58,6 +58,7 @@ def check_same(one: EnvStep, other: EnvStep) -> None:
 # --------------------------------------------------------------------------- result of a step
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(seed=SEEDS, num_players=NUM_PLAYERS)
 def test_every_step_tells_all_there_is(seed: int, num_players: int) -> None:

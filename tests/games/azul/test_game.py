@@ -254,6 +254,7 @@ def test_many_at_once(game: AzulGame) -> None:
         assert obs.features["Table"].lengths.tolist().count(1) >= 2
 
 
+@pytest.mark.slow
 def test_rewards_are_those_of_the_environment() -> None:
     """Random play scores little, but equally in both."""
     scores = [episode.reward for episode in azul_by_id.run(*random_agents(2), episodes=20)]

@@ -156,6 +156,7 @@ def test_an_unknown_backend() -> None:
         CartPole(2, backend="cuda")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_the_plain_version_and_masks_never_import_numba() -> None:
     script = """
 import sys

@@ -154,6 +154,7 @@ def test_who_has_ended_is_not_stepped(env: PixelGoalEnv) -> None:
     env.step(zeros)
 
 
+@pytest.mark.slow
 def test_bad_actions_and_masks_change_nothing(env: PixelGoalEnv) -> None:
     env.reset(0)
     before = bytes_of(env.world)

@@ -211,6 +211,7 @@ def test_a_grid_needs_neither_warp_nor_pyboy(missing: str, done: dict[str, Done]
         assert stderr == ""
 
 
+@pytest.mark.slow
 @needs_all_others
 def test_other_modules_that_are_missing_are_not_taken_for_torch(done: dict[str, Done]) -> None:
     """A broken installation is not reported as a missing extra."""

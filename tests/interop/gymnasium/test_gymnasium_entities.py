@@ -409,6 +409,7 @@ class Shows(Env[Any, Any]):
         return {"part": self.value}, float(action), True, False, {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("space", "value", "words"),
     [

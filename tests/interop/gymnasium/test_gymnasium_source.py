@@ -481,6 +481,7 @@ def test_our_trainer_learns_the_cart_pole_of_gymnasium(
     assert result.progress.mean_length == result.progress.mean_reward
 
 
+@pytest.mark.slow
 def test_our_trainer_takes_numbers() -> None:
     config = PPOConfig(
         total_steps=400, net=RogueNetConfig(d_model=16, n_head=1, n_layer=1), minibatch_size=64
@@ -505,6 +506,7 @@ def test_without_gymnasium_one_line_says_what_to_install() -> None:
     assert "pip install 'entity-env[gymnasium]'" in line
 
 
+@pytest.mark.slow
 def test_gymnasium_is_imported_when_it_is_asked_for() -> None:
     done = run(
         "import sys, entity_env.interop as interop\n"

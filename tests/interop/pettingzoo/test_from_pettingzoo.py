@@ -278,6 +278,7 @@ GAMES: dict[str, Callable[[], Game]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", GAMES.values(), ids=GAMES)
 def test_the_contract_of_games_holds(make: Callable[[], Game]) -> None:
     check_game(make(), episodes=3, new_process=False)
@@ -515,6 +516,7 @@ def in_turn(make: Callable[..., Any]) -> Callable[..., Any]:
     return lambda **settings: parallel_to_aec(make(**settings))
 
 
+@pytest.mark.slow
 def test_agents_that_come_back_need_respawns() -> None:
     with pytest.raises(
         ProtocolError, match=r"'agent_1' is in env\.agents after its end: .*respawns"

@@ -332,6 +332,7 @@ def test_pictures_of_a_game() -> None:
 # --------------------------------------------------------------------------- simultaneous
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rock_paper_scissors", "outs"])
 def test_agents_that_act_at_once_take_turns_as_parallel_to_aec_has_them(name: str) -> None:
     """Observations and rewards of every agent, compared with PettingZoo's wrapper."""

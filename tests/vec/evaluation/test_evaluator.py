@@ -241,6 +241,7 @@ def test_bots_bots_the_learner_alone_is_asked() -> None:
         assert result.metrics == {"against/Middle": rate, "win_rate": rate}
 
 
+@pytest.mark.slow
 def test_random_moves_are_even_and_turns_are_counted() -> None:
     agent = RandomAgent(3)
     agent.choose_batch = lambda obs: agent.decide_batch(obs, tic_tac_toe.schema)  # type: ignore[attr-defined]

@@ -175,6 +175,7 @@ class First(ScriptedAgent):
 """
 
 
+@pytest.mark.slow
 def test_the_command_plays_the_same_episodes_with_a_bot_and_with_random(tmp_path: Path) -> None:
     bot = tmp_path / "first_bot.py"
     bot.write_text(BOT)

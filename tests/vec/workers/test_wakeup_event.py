@@ -425,6 +425,7 @@ def test_a_killed_worker_is_missed(context: Context, path: Path) -> None:
         assert events[1].wait(WAIT_S) is Wake.NOTIFIED
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="only Linux has pidfd")
 def test_a_killed_worker_is_missed_although_its_fork_lives_on() -> None:
     assert hasattr(os, "pidfd_open")

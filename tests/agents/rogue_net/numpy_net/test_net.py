@@ -319,6 +319,7 @@ def test_all_ways_are_equal(pooling: str | None, data: st.DataObject) -> None:
     _equal_ways(_weights(OBS, config, seed, 0.4), data.draw(observations(OBS)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", POSITIONED_CONFIGS, ids=["grid", "polar and translated"])
 @settings(max_examples=25)
 @given(data=st.data())

@@ -298,6 +298,7 @@ def test_what_is_left_to_torch_is_learned(monkeypatch: pytest.MonkeyPatch) -> No
         assert not all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("game", ["cartpole", "pendulum"])
 def test_training_in_arrays_is_training_in_torch(
     game: str, monkeypatch: pytest.MonkeyPatch

@@ -419,6 +419,7 @@ def every_choice(
     return np.arange(most) * allowed, allowed
 
 
+@pytest.mark.slow
 @given(config=configs(), seed=st.integers(0, 10_000), count=st.integers(1, 4))
 def test_actors_compare_only_the_relations_they_may_select(
     config: RogueNetConfig, seed: int, count: int

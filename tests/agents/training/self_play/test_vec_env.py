@@ -146,6 +146,7 @@ def test_games_keep_their_opponent_to_the_end() -> None:
         assert {result.opponent.name for result in vec.take_results()} == {"a", "b"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [(), ("a",)])
 def test_openings_are_random_and_not_the_learners(names: tuple[str, ...]) -> None:
     """The learner always takes the first free square, yet sees every first move of the others."""

@@ -126,6 +126,7 @@ def test_a_recorder_that_cannot_start_ends_the_run_before_it(tmp_path: Path) -> 
         train(VecSigns(), CONFIG, recorders=[3])  # type: ignore[list-item]
 
 
+@pytest.mark.slow
 def test_recorders_are_closed_after_an_error(tmp_path: Path) -> None:
     def fail(progress: object) -> None:
         raise RuntimeError("boom")
@@ -137,6 +138,7 @@ def test_recorders_are_closed_after_an_error(tmp_path: Path) -> None:
     assert load_checkpoint(tmp_path).training["update"] == 1
 
 
+@pytest.mark.slow
 def test_tensorboard_has_curves_and_settings(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -195,6 +197,7 @@ def record(recorder: Recorder, out: Path) -> None:
     train(VecSigns(), CONFIG, out=out, recorders=[recorder], about=about)
 
 
+@pytest.mark.slow
 def test_wandb_gets_settings_and_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Fake()
     wandb = Fake(init=run)

@@ -153,6 +153,7 @@ def test_any_wall(walls: list[int], place: int) -> None:
         assert points == oracle.placement_points(before, *divmod(place, 5))
 
 
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None)
 @given(seed=st.integers(0, 2**64 - 1), num_players=NUM_PLAYERS)
 def test_playouts_are_random_games(seed: int, num_players: int) -> None:

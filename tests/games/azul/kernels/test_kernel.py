@@ -69,6 +69,7 @@ def test_machine_code_calls_machine_code_and_reads_arrays() -> None:
     assert sum_of_squares.__globals__["square"] is square
 
 
+@pytest.mark.slow
 @given(number=st.integers(0, 2**62 - 1), word=st.integers(0, 2**64 - 1))
 def test_both_forms_count_and_draw_alike(number: int, word: int) -> None:
     bits, mixed, size, half = primitives(number, word)

@@ -98,6 +98,7 @@ def test_each_machine_has_its_own_button(world: PyBoyWorld) -> None:
     assert squares(world) == [(5, 5), (3, 3), (4, 5)]
 
 
+@pytest.mark.slow
 def test_a_button_held_again_was_let_go_between(world: PyBoyWorld) -> None:
     for _ in range(3):
         world.step(held(*[Button.RIGHT] * NUM))
