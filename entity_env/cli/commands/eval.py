@@ -295,7 +295,7 @@ def _report(figures: Mapping[str, object], table: RenderableType, as_json: bool)
     if as_json:
         echo(json.dumps(figures))
     else:
-        Console().print(table)
+        Console.for_tables().print(table)
 
 
 def _as_json(scores: Sequence[AgentScores]) -> dict[str, object]:

@@ -73,7 +73,7 @@ class ListGames:
                 problems.append(f"{each.name} of {package} cannot be loaded: {line}")
         for package, rows in tables.items():
             echo(package if package == own else f"\n{package}")
-            Console().print(_table_of(rows))
+            Console.for_tables().print(_table_of(rows))
         for problem in problems:
             echo(problem, err=True)
 
