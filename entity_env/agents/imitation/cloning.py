@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -34,6 +35,8 @@ from entity_env.errors import TrainingDivergedError, UsageError
 
 _AT_ONCE: Final = 2048
 """Largest number of decisions evaluated in one batch."""
+_MEMORY_STEPS: Final = 1024
+"""Most decisions in a sequence, for a network with memory."""
 _LEAST_STEPS: Final = 500
 """Least number of optimizer steps without improvement before training ends, because small datasets
 have short epochs.
@@ -213,6 +216,7 @@ class _Cloning:
     def learn_epoch(self, check: Callable[[], None]) -> None:
         """Trains on every decision once, and keeps the best network."""
         sums, num_seen = np.zeros(3), 0
+        self._data.recall(self.net)
         self.net.train()
         try:
             for rows in self._data.splits(self.train, self.rng, self._num_minibatches):
@@ -343,7 +347,8 @@ class _Decisions:
     def remember(self, width: int) -> None:
         """Makes sequences of the decisions, for a network that remembers `width` numbers.
 
-        A sequence has all decisions of an agent in an episode, so nothing is remembered before it.
+        A sequence has the decisions of an agent in an episode, so nothing is remembered before it.
+        Longer ones are learned in pieces, because gradients need memory for every decision.
         """
         data, states = self._dataset, np.zeros((len(self._dataset), width), np.float32)
         order = np.lexsort((data.step, data.agent_id, data.episode))
@@ -352,8 +357,21 @@ class _Decisions:
         is_first[1:] = (np.diff(keys) != 0).any(axis=0)
         begins, sequence = np.empty_like(is_first), np.empty_like(order)
         begins[order], sequence[order] = is_first, np.cumsum(is_first) - 1
-        segments = Segments.cut(states, begins, sequence, order, memory_steps=len(order))
+        segments = Segments.cut(states, begins, sequence, order, memory_steps=_MEMORY_STEPS)
         self._rollout = replace(self._rollout, segments=segments)
+
+    @torch.no_grad()
+    def recall(self, net: Policy) -> None:
+        """Computes what the network remembers before the later pieces of long episodes."""
+        segments = self._rollout.segments
+        if segments is None:
+            return
+        for piece, following in itertools.pairwise(segments.decisions):
+            if not segments.begins[following[0]]:
+                batch = self._rollout.minibatch(piece)
+                states = net.recalled(batch.obs, batch.past)[2]
+                if states is not None:
+                    segments.states[following[0]] = states[-1].cpu().numpy()
 
     def splits(
         self, rows: NDArray[np.int64], rng: np.random.Generator, count: int
@@ -388,6 +406,7 @@ class _Decisions:
     def figures(self, net: Policy, rows: NDArray[np.int64]) -> HeldOut:
         if not len(rows):
             return HeldOut()
+        self.recall(net)
         logprobs, values, is_right = [], [], []
         parts = list(self._in_order(rows))
         rows = np.concatenate(parts)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from entity_env import Game, GlobalCategorical, Obs
 from entity_env.agents import Agent, ScriptedAgent
-from entity_env.agents.imitation import CloneConfig, DatasetRecorder, clone
+from entity_env.agents.imitation import CloneConfig, DatasetRecorder, clone, cloning
 from entity_env.agents.rogue_net import NumpyAgent, RogueNetConfig
 
 
@@ -73,3 +74,23 @@ def test_only_with_memory_can_a_network_repeat_what_it_heard(
     if memory:
         agent = NumpyAgent(result.net.weights(), greedy=True)
         assert all(SONG.play_episode(agent, seed=seed)[0].reward > 0.9 for seed in range(20))
+
+
+@pytest.mark.slow
+def test_long_episodes_are_learned_in_pieces_that_remember_the_earlier_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recorder = DatasetRecorder()
+    SONG.run(Musician(), episodes=100, seed=1, watch=recorder)
+    net = RogueNetConfig(d_model=16, n_layer=1, memory=8)
+    dataset, config = recorder.dataset(), CloneConfig(net=net, epochs=15, learning_rate=0.01)
+    musician = clone(dataset, config).net
+    still = replace(config, epochs=1, learning_rate=1e-9)
+    whole = clone(dataset, still, policy=copy.deepcopy(musician)).held_out
+    monkeypatch.setattr(cloning, "_MEMORY_STEPS", 2)
+    pieces = clone(dataset, still, policy=copy.deepcopy(musician)).held_out
+    assert whole.accuracy > 0.9
+    assert pieces == pytest.approx(whole, rel=1e-4)
+    monkeypatch.setattr(cloning._Decisions, "recall", lambda self, net: None)
+    forgetful = clone(dataset, still, policy=musician).held_out
+    assert forgetful.accuracy < 0.9
