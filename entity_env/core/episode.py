@@ -11,6 +11,9 @@ from entity_env.core.validation import plain_number, plain_numbers
 MAX_IDLE_EPISODES: Final = 1000
 """Automatic resets give up after this many consecutive episodes that end before an action."""
 
+ERROR_METRIC: Final = "error"
+"""Metric with value 1 in an episode that ended by a failure."""
+
 MAX_STEPS: Final = 10_000
 """Default of all step limits, in actions of an agent per episode: evaluations, matches, recordings
 and episodes without a person are truncated there, because they may never end."""

@@ -97,7 +97,7 @@ def collect(
         trajectories.terminated[t] = next_obs.terminated
         trajectories.truncated[t] = next_obs.truncated
         collector.require_finite(trajectories, t)
-        finals.add(next_obs, t, memory.states)
+        finals.add(next_obs, t, memory.before_ends(next_obs))
         memory.restart(next_obs.done)
         if after_step(next_obs):
             trajectories, logprobs = trajectories.first(t + 1), logprobs[: t + 1]

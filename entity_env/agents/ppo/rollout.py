@@ -15,6 +15,7 @@ from entity_env.agents.rogue_net.torch_net.policy import Policy, PolicyOutput, p
 from entity_env.agents.rogue_net.torch_net.rollout_policy import ActingPolicy
 from entity_env.agents.training.rollout_buffer import RaggedSamples, Segments, Trajectories
 from entity_env.agents.training.tracking.rollout_figures import RolloutMeter
+from entity_env.core.episode import ERROR_METRIC
 from entity_env.core.ragged import Floats
 from entity_env.core.spaces import ActionName
 from entity_env.core.vec_env_base import partial_reset
@@ -78,6 +79,23 @@ class RowMemory:
         if output.states is not None:
             self.states = np.where(is_ready[:, None], output.states, self.states)
             self.begins = self.begins & ~is_ready
+
+    def before_ends(self, obs: VecObs) -> Floats:
+        """`(num_rows, width)`: what is remembered before the last observations in `obs.final`.
+
+        A failed episode has no new last observation, but that of its last decision, which the
+        present states include.
+        """
+        if not self.history or not obs.truncated.any():
+            return self.states
+        failed = {
+            (each.env_id, each.agent_id) for each in obs.episodes if ERROR_METRIC in each.metrics
+        }
+        if not failed:
+            return self.states
+        places = zip(obs.env_id.tolist(), obs.agent_id.tolist(), strict=True)
+        is_failed = np.array([place in failed for place in places])
+        return np.where(is_failed[:, None], self.history[-1][0], self.states)
 
     def segments(
         self,

@@ -53,13 +53,13 @@ from entity_env.cli.options import (
     default_workers,
     step_limit,
 )
+from entity_env.core.episode import ERROR_METRIC
 from entity_env.errors import UsageError
 from entity_env.interrupts import INTERRUPTED
 from entity_env.vec.evaluation.episodes import Episodes, PlayedEpisode, block_seed
 from entity_env.vec.evaluation.evaluate import AgentScores, is_batched
 from entity_env.vec.evaluation.matches import MatchGames
 from entity_env.vec.evaluation.starts import OnStep
-from entity_env.vec.in_process.base import ERROR_METRIC
 
 T = TypeVar("T", PlayedEpisode, Result)
 _Play: TypeAlias = Callable[[range, Callable[[T], None]], list[T]]

@@ -12,12 +12,11 @@ from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import is_failure, summary_of
 from entity_env.authoring.local_run import CANNOT_PLAY, AgentFailure, RunLimits, Turn
-from entity_env.core.episode import MAX_STEPS, Episode
+from entity_env.core.episode import ERROR_METRIC, MAX_STEPS, Episode
 from entity_env.core.seeding import EpisodeSeeds, SeedsFrom
 from entity_env.replay.failures import FailureWriter
 from entity_env.vec.evaluation.games import for_all, opponent_choice
 from entity_env.vec.evaluation.starts import OnStep, play_starts
-from entity_env.vec.in_process.base import ERROR_METRIC
 from entity_env.vec.options import OnError
 from entity_env.vec.vec_env import VecEnv
 

@@ -12,7 +12,7 @@ from entity_env.agents.intervals import mean_of
 from entity_env.agents.policy_agent import BatchPolicy
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
-from entity_env.core.episode import MAX_STEPS
+from entity_env.core.episode import ERROR_METRIC, MAX_STEPS
 from entity_env.core.validation import checked_count, checked_seed
 from entity_env.errors import UsageError, shown
 from entity_env.vec.evaluation.episodes import (
@@ -22,7 +22,6 @@ from entity_env.vec.evaluation.episodes import (
     PlayedEpisode,
     block_seed,
 )
-from entity_env.vec.in_process.base import ERROR_METRIC
 from entity_env.vec.options import OnError
 
 

@@ -19,13 +19,12 @@ from entity_env.agents.training.callbacks import EvaluationResult
 from entity_env.agents.training.tracking.rewards import Spread
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
-from entity_env.core.episode import Episode
+from entity_env.core.episode import ERROR_METRIC, Episode
 from entity_env.core.ragged import RaggedArray
 from entity_env.core.seeding import EVALUATED_ENV, EpisodeSeeds
 from entity_env.core.vec_obs import VecActions, VecEnvironment, VecObs
 from entity_env.errors import UsageError, shown
 from entity_env.vec.evaluation.starts import Decide, play_starts
-from entity_env.vec.in_process.base import ERROR_METRIC
 from entity_env.vec.vec_env import VecEnv
 
 Choose: TypeAlias = Callable[[VecObs], VecActions]

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.batching.frame import Frame, FrameLayout, FrameMemory, LocalMemory
+from entity_env.core.episode import ERROR_METRIC
 from entity_env.core.episode_stats import NUM_METRICS, EpisodeCollector, FinishedEpisodes
 from entity_env.core.seeding import Run
 from entity_env.core.vec_obs import EntityBatch, Metric, concat_entities, merge_metrics
@@ -31,7 +32,6 @@ from entity_env.vec.external.frames import (
     packed,
 )
 from entity_env.vec.external.messages import Kind
-from entity_env.vec.in_process.base import ERROR_METRIC
 from entity_env.vec.process_batch import ActionValues, ProcessBatch
 from entity_env.vec.step import BatchStep, StepArrays, StepMemory, without_actors
 

@@ -38,9 +38,6 @@ from entity_env.vec.step import BatchStep, StepMemory
 
 _logger: Final = logging.getLogger(__name__)
 
-ERROR_METRIC: Final = "error"
-"""Metric with value 1 in an episode that ended by a failure."""
-
 _OF_A_SCORE: Final = (TypeError, ValueError, OverflowError, AttributeError)
 """Exceptions from arithmetic with a score that is not a number."""
 

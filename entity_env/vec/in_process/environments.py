@@ -13,7 +13,7 @@ from entity_env.batching.adapter import OURS, unwrap_all
 from entity_env.batching.observation_batcher import ObservationBatcher
 from entity_env.core.action_request import Asked
 from entity_env.core.environment import Environment
-from entity_env.core.episode import MAX_IDLE_EPISODES, Episode
+from entity_env.core.episode import ERROR_METRIC, MAX_IDLE_EPISODES, Episode
 from entity_env.core.episode_stats import LENGTH, NUMBER, ROW
 from entity_env.core.observation import Observation
 from entity_env.core.seeding import EpisodeSeeds, Run
@@ -21,7 +21,7 @@ from entity_env.core.spaces import ActionName
 from entity_env.core.validation import is_number, must_be_number, parameters_of
 from entity_env.core.vec_env_base import VEC_ENV_MAKERS
 from entity_env.errors import ProtocolError, SchemaError
-from entity_env.vec.in_process.base import ERROR_METRIC, LocalBatch
+from entity_env.vec.in_process.base import LocalBatch
 from entity_env.vec.options import VecOptions
 
 _AT_ONCE: Final = 128

@@ -16,13 +16,13 @@ from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import line_of_frame
 from entity_env.authoring.obs import Obs, actions_at_truncation, answers_to, obs_problem
 from entity_env.batching.obs_batcher import ObsBatcher
-from entity_env.core.episode import Episode
+from entity_env.core.episode import ERROR_METRIC, Episode
 from entity_env.core.episode_stats import EpisodeCollector
 from entity_env.core.seeding import Run
 from entity_env.core.spaces import ActionName
 from entity_env.core.validation import is_number
 from entity_env.errors import SchemaError
-from entity_env.vec.in_process.base import ERROR_METRIC, LocalBatch
+from entity_env.vec.in_process.base import LocalBatch
 from entity_env.vec.options import VecOptions
 from entity_env.vec.step import BatchStep, StepMemory
 

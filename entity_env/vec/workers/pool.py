@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.batching.frame import FrameLayout, LocalMemory, concat_frames
+from entity_env.core.episode import ERROR_METRIC
 from entity_env.core.episode_stats import NO_EPISODES, EpisodeCollector, EpisodeStats
 from entity_env.core.seeding import EpisodeSeeds, Run
 from entity_env.core.vec_obs import merge_metrics
@@ -25,7 +26,6 @@ from entity_env.errors import (
     ProtocolError,
     WorkerError,
 )
-from entity_env.vec.in_process.base import ERROR_METRIC
 from entity_env.vec.options import VecOptions
 from entity_env.vec.process_batch import ActionValues
 from entity_env.vec.statistics import WorkerStatistics

@@ -190,6 +190,21 @@ def assert_learning_sees_what_acting_saw(policy: Policy, rollout: Rollout) -> No
     assert_allclose(new.values.detach(), minibatch.values, atol=1e-4)
 
 
+def test_a_failed_episode_ends_with_the_value_before_its_last_decision() -> None:
+    """Its last observation is that of its last decision, which is not remembered twice."""
+
+    def fail(agent: Agent, *, seed: int) -> None:
+        _turn(agent, seed % 2, 0, 1)
+        raise ArithmeticError("stumbled")
+
+    game = Game(fail, entities=(Card,), actions=(SUIT,), name="failing")
+    with VecEnv(game, 4, on_error="restart") as vec:
+        _, collector = random_collector(vec, SMALL)
+        rollout = collect(collector, 6, ignore)
+    assert np.abs(rollout.values).min() > 0
+    assert_allclose(rollout.advantages, (SMALL.gamma - 1) * rollout.values, rtol=1e-4)
+
+
 def test_an_episode_longer_than_rollouts_and_segments() -> None:
     policy, found = rollouts(WHOLE.with_settings(delay=40), SMALL, 5)
     begins = [each.segments.begins for each in found if each.segments is not None]
