@@ -168,8 +168,9 @@ test-pythons: $(STAMP)  ## run the fast tests with every other Python that is fo
 	.venv-lowest/bin/python -m pytest $(EXTRA_TESTS) $(PARALLEL) -m "not slow" --hypothesis-profile fast
 
 # Ten minutes in total: the budget of the tests, plus their fixtures.
+ATTACKS := tests/attack tests/contract/user_code tests/cli/test_named.py tests/vec/external/clients/test_texts.py
 attack: $(STAMP)  ## attack the library for ten minutes: interrupts, faults, broken files, hostile code
-	ENTITY_ENV_ATTACK_SECONDS=$${ENTITY_ENV_ATTACK_SECONDS:-480} $(BIN)/python -m pytest tests/attack tests/contract/user_code
+	ENTITY_ENV_ATTACK_SECONDS=$${ENTITY_ENV_ATTACK_SECONDS:-480} $(BIN)/python -m pytest $(ATTACKS)
 
 mutants: $(STAMP)  ## make small changes to the package and check that tests fail: an hour or more
 	$(BIN)/python -m tools.mutants --jobs 2 --keep build/mutants.jsonl

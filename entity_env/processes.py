@@ -8,8 +8,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from time import monotonic, sleep
 from typing import IO, Any, Final, NamedTuple, NoReturn, TypeAlias
 
@@ -126,12 +126,13 @@ def run_group(
     return EndedProcess(process.returncode, *outputs)
 
 
-def _file_of(data: bytes) -> IO[bytes]:
+@contextmanager
+def _file_of(data: bytes) -> Iterator[IO[bytes]]:
     """A temporary file with this content."""
-    file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the caller
-    file.write(data)
-    file.seek(0)
-    return file
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.seek(0)
+        yield file
 
 
 def exit_with_parent(parent: int) -> None:

@@ -24,6 +24,7 @@ from entity_env.agents.rogue_net import (
     save_checkpoint,
 )
 from entity_env.core.spaces import Entity, GlobalCategoricalActionSpace, ObsSpace
+from entity_env.errors import CheckpointError
 from tests.agents.ppo.small_envs import VecXor
 from tests.attack.budget import Attack
 
@@ -219,3 +220,20 @@ def test_training_that_is_killed_goes_on(attack: Attack, tmp_path: Path) -> None
         resumed = train(VecXor(8), config, out=tmp_path, resume=True)
         last = resumed.progress.update
         assert last == update + 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="has no SIGKILL")
+def test_a_run_that_is_killed_before_its_first_checkpoint_begins_again(tmp_path: Path) -> None:
+    code = TRAINING.replace("checkpoint_interval_s=0.0", "checkpoint_interval_s=1e6")
+    command = [sys.executable, "-c", code, str(tmp_path), "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+    net = RogueNetConfig(d_model=4, n_layer=1, n_head=1)
+    config = PPOConfig(total_steps=32, net=net, num_steps=2, minibatch_size=16)
+    with pytest.raises(CheckpointError, match="no checkpoint"):
+        train(VecXor(8), config, out=tmp_path, resume=True)
+    assert train(VecXor(8), config, out=tmp_path).progress.step == 32
+    assert load_checkpoint(tmp_path).training["step"] == 32

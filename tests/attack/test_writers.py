@@ -71,7 +71,10 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "named": lambda path: write_record(path, b"x" * 1000, "y"),
     "exported.agent": _command("export", str(GOOD / "checkpoint")),
     "brand_new_game": _command("new"),
+    "site": _command("page", "snake", "--out"),
 }
+
+SLOW_WRITERS = [pytest.param(each, marks=pytest.mark.slow) for each in ("x.gif", "site")]
 
 
 @contextmanager
@@ -106,7 +109,7 @@ def _content(folder: Path) -> dict[str, bytes]:
 @pytest.mark.skipif(sys.platform == "win32", reason="has no limit of file sizes")
 @pytest.mark.parametrize("fault", [full_disk, interrupted], ids=lambda each: each.__name__)
 @pytest.mark.parametrize("is_there", [False, True])
-@pytest.mark.parametrize("name", [*WRITERS, pytest.param("x.gif", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", [*(each for each in WRITERS if each != "site"), *SLOW_WRITERS])
 def test_a_failed_write_changes_nothing(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
