@@ -286,6 +286,11 @@ class _PlayAtOnce(_Play):
             each = zip(names, answers, strict=True)
             result = env.step({name: self._players[name].action(answer) for name, answer in each})
             obs, *step, infos = parts_by_agent(result, call, STEP)
+            for name in step[0].keys() - self._players.keys():
+                raise SchemaError(
+                    f"the rewards of {call} have {name!r}, but possible_agents has only "
+                    f"{', '.join(map(repr, self._players))}"
+                )
             for name, player in self._players.items():
                 reward, over, cut = result_of_agent(step, name, call)
                 if name not in names and name in env.agents:

@@ -537,6 +537,16 @@ def test_agents_that_come_back_need_respawns() -> None:
     check_game(game, episodes=2, new_process=False)
 
 
+def test_a_reward_for_an_unknown_agent_is_refused() -> None:
+    class Pays(Back):
+        def dead(self, time: int) -> list[str]:
+            return ["nobody"]
+
+    words = r"rewards of .*env\.step have 'nobody', but possible_agents has only 'agent_0'"
+    with pytest.raises(SchemaError, match=words):
+        from_pettingzoo(Pays, respawns=True, num_agents=2).run(RandomAgent(1), RandomAgent(2))
+
+
 def test_a_reward_after_the_end_is_refused() -> None:
     class Pays(Back):
         def dead(self, time: int) -> list[str]:
