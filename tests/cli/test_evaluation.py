@@ -226,7 +226,7 @@ def test_a_bot_has_the_other_seats(tmp_path: Path) -> None:
     curves = read_run(out).curves
     rates = curves["evaluation/win_rate"].values
     assert rates.tolist() == curves["evaluation/against/First"].values.tolist()
-    assert rates.tolist() == [0.5 + mean / 2 for mean in curves[EVALUATED].values]
+    assert rates.tolist() == pytest.approx([0.5 + mean / 2 for mean in curves[EVALUATED].values])
 
 
 @pytest.mark.slow
