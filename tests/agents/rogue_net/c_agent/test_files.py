@@ -44,6 +44,7 @@ Run = Callable[..., list[str]]
 pytestmark = [
     pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed"),
     pytest.mark.slow,
+    pytest.mark.timeout(300),  # thousands of files, with sanitizers
 ]
 
 
