@@ -22,6 +22,8 @@ Example:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import Final
 
 from entity_env import Game, Obs, SelectEntity, SplitMix64, UsageError
@@ -79,7 +81,8 @@ def play(agent: Agent, *, seed: int, num_good: int = 8, num_bad: int = 8) -> Non
 def _cherries(count: int, total: float, rng: SplitMix64) -> list[Cherry]:
     """Cherries with qualities that add up to `total`."""
     weights = [rng.uniform(0.1, 1) for _ in range(count)]
-    return [Cherry(total * weight / sum(weights)) for weight in weights]
+    whole = reduce(add, weights)  # `sum` rounds differently since Python 3.12
+    return [Cherry(total * weight / whole) for weight in weights]
 
 
 cherry_pick = Game(play, entities=(Picker, Cherry), actions=(PICK,), max_entities={"Cherry": 16})

@@ -28,6 +28,7 @@ SANITIZERS = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 pytestmark = [
     pytest.mark.skipif(shutil.which("g++") is None, reason="gcc and g++ are not installed"),
     pytest.mark.slow,
+    pytest.mark.timeout(300),  # compiles with sanitizers
 ]
 
 
