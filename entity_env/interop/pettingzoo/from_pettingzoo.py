@@ -230,14 +230,18 @@ class _Play:
     def _call(self, method: str) -> str:
         return f"{self._where}: env.{method}"
 
-    def _present(self, name: str) -> _Player:
-        """An agent of `env.agents`; its next episode, if its last one has ended."""
+    def _known(self, name: str, found: str) -> _Player:
+        """An agent of `possible_agents`; `found` begins the error for any other."""
         if name not in self._players:
             raise SchemaError(
-                f"{self._where}: env.agents has {name!r}, but possible_agents has only "
+                f"{found} {name!r}, but possible_agents has only "
                 f"{', '.join(map(repr, self._players))}"
             )
-        player = self._players[name]
+        return self._players[name]
+
+    def _present(self, name: str) -> _Player:
+        """An agent of `env.agents`; its next episode, if its last one has ended."""
+        player = self._known(name, f"{self._where}: env.agents has")
         if player.is_over and not self._respawns:
             raise ProtocolError(
                 f"{self._where}: {name!r} is in env.agents after its end: remove it there, or "
@@ -287,10 +291,7 @@ class _PlayAtOnce(_Play):
             result = env.step({name: self._players[name].action(answer) for name, answer in each})
             obs, *step, infos = parts_by_agent(result, call, STEP)
             for name in step[0].keys() - self._players.keys():
-                raise SchemaError(
-                    f"the rewards of {call} have {name!r}, but possible_agents has only "
-                    f"{', '.join(map(repr, self._players))}"
-                )
+                self._known(name, f"the rewards of {call} have")
             for name, player in self._players.items():
                 reward, over, cut = result_of_agent(step, name, call)
                 if name not in names and name in env.agents:
