@@ -185,6 +185,7 @@ class _Cloning:
         if width := self.net.memory_width:
             self._data.remember(width)
         self._data.normalize(self.net, self.train)
+        self._data.recall(self.net)  # and after every epoch, in `figures`
         self.out = out
         self.is_interrupted = False
         self.epoch = self.best_epoch = 0
@@ -216,7 +217,6 @@ class _Cloning:
     def learn_epoch(self, check: Callable[[], None]) -> None:
         """Trains on every decision once, and keeps the best network."""
         sums, num_seen = np.zeros(3), 0
-        self._data.recall(self.net)
         self.net.train()
         try:
             for rows in self._data.splits(self.train, self.rng, self._num_minibatches):
@@ -404,9 +404,9 @@ class _Decisions:
 
     @torch.no_grad()
     def figures(self, net: Policy, rows: NDArray[np.int64]) -> HeldOut:
+        self.recall(net)
         if not len(rows):
             return HeldOut()
-        self.recall(net)
         logprobs, values, is_right = [], [], []
         parts = list(self._in_order(rows))
         rows = np.concatenate(parts)
