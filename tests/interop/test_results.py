@@ -4,70 +4,23 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space
-from pettingzoo import ParallelEnv
 from pettingzoo.utils.conversions import parallel_to_aec
 
 from entity_env import SchemaError, WorkerError
 from entity_env.agents import RandomAgent
 from entity_env.interop.gymnasium import GymnasiumVecEnv, from_gymnasium
 from entity_env.interop.pettingzoo import from_pettingzoo
-
-ZEROS: Final = np.zeros(2, np.float32)
-
-
-class Returns(gymnasium.Env[Any, Any]):
-    """One step per episode; returns what the test gives."""
-
-    observation_space = spaces.Box(-1, 1, (2,), np.float32)
-    action_space = spaces.Discrete(2)
-
-    def __init__(self, **given: Any) -> None:  # noqa: ANN401
-        self.given = given
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:  # noqa: ANN401
-        return self.given.get("reset", (ZEROS, self.given.get("info", {})))
-
-    def step(self, action: Any) -> Any:  # noqa: ANN401
-        given = {"reward": 1.0, "terminated": True, "truncated": False, "info": {}} | self.given
-        return self.given.get("step", (ZEROS, *(given[name] for name in list(given)[:4])))
-
-
-class AloneReturns(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # untyped
-    """`Returns` as the only agent of a parallel environment."""
-
-    metadata: ClassVar[dict[str, Any]] = {"name": "returns"}
-
-    def __init__(self, **given: Any) -> None:  # noqa: ANN401
-        self.env = Returns(**given)
-        self.possible_agents = ["me"]
-        self.agents: list[str] = []
-        self.render_mode = None
-
-    def observation_space(self, agent: str) -> Any:  # noqa: ANN401
-        return self.env.observation_space
-
-    def action_space(self, agent: str) -> Any:  # noqa: ANN401
-        return self.env.action_space
-
-    def reset(self, seed: int | None = None, options: Any = None) -> Any:  # noqa: ANN401
-        self.agents = ["me"]
-        result = self.env.reset()
-        return tuple({"me": each} for each in result) if isinstance(result, tuple) else result
-
-    def step(self, actions: Mapping[str, Any]) -> Any:  # noqa: ANN401
-        self.agents = []
-        return tuple({"me": each} for each in self.env.step(actions["me"]))
+from tests.interop.odd_results import ZEROS, AloneReturns, Returns
 
 
 def play_game(**given: Any) -> float:  # noqa: ANN401

@@ -238,7 +238,7 @@ class AgentSpaces:
         Raises:
             SchemaError: an observation or a mask does not fit its space.
         """
-        obs, mask = self._mask_part.split(obs)
+        obs, mask = self._mask_part.split_one(obs)
         shown = self._converted(obs, score)
         flags = self._masks.read_all({**masks, IN_OBS: mask}, may_block=may_block)
         if flags is not None:
@@ -253,7 +253,7 @@ class AgentSpaces:
         """`show` for the last observation of an episode, whose masks matter if it is truncated."""
         if truncated:
             return self.show(obs, score, masks, may_block=True)
-        return self._converted(self._mask_part.split(obs)[0], score)
+        return self._converted(self._mask_part.split_one(obs)[0], score)
 
     def _converted(self, obs: object, score: float) -> ImportedObs:
         rows = self._converter.rows(batched(self._converter.space, [obs]), 1)
