@@ -75,7 +75,7 @@ def test_integers_that_a_dtype_cannot_hold_are_refused(copies: Copies, dtype: An
     beyond: list[object] = [low - 1, high + 1, 0.5, float(high) + 1, -1e30, np.inf, np.nan]
     for each in beyond:
         words = "must hold numbers" if type(each) is int and abs(each) > 2**63 else "holds .*"
-        require_refused(copies, space, [1, 1], [1, each], f"the observation of .* {words}")
+        require_refused(copies, space, [1, 1], [1, each], f"the observation {words}")
 
 
 @each_importer

@@ -21,6 +21,7 @@ from entity_env.core.spaces import ActionName, GlobalCategoricalActionSpace
 from entity_env.errors import SchemaError, UsageError, shown
 from entity_env.interop.gymnasium.actions import ActionConverter
 from entity_env.interop.gymnasium.spaces import AnySpace, Leaf, fitted, value_of
+from entity_env.interop.results import called
 
 Flags = NDArray[np.bool_]
 
@@ -322,8 +323,11 @@ class MaskPart:
         return obs, mask
 
 
-def mask_method(env: Any) -> Callable[[], object] | None:  # noqa: ANN401 - of any library
+def mask_method(env: Any, name: str) -> Callable[[], object] | None:  # noqa: ANN401 - of any library
     """`action_masks` of an environment or of one of its wrappers, as in sb3-contrib; or None.
+
+    Args:
+        name: of the environment, for errors of the method.
 
     Raises:
         UsageError: it takes arguments.
@@ -343,7 +347,7 @@ def mask_method(env: Any) -> Callable[[], object] | None:  # noqa: ANN401 - of a
         ) from None
     except ValueError:  # it has no signature
         pass
-    return method  # type: ignore[no-any-return]  # a method
+    return partial(called, f"{name}: env.{METHOD}", method)
 
 
 def outer_masks(info: Mapping[str, Any], method: Callable[[], object] | None) -> dict[str, object]:

@@ -270,7 +270,7 @@ def _dotted(*paths: str) -> str:
 
 
 def _named(path: str) -> str:
-    return f"the observation {path!r}" if path else "the observation of this environment"
+    return f"the observation {path!r}" if path else "the observation"
 
 
 def joined(prefix: str, index: tuple[Any, ...]) -> str:
