@@ -11,7 +11,6 @@ from contextlib import suppress
 from enum import Enum
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Final, TypeAlias
 
 import gymnasium
@@ -28,7 +27,7 @@ from entity_env.core.spaces import (
     EntityName,
     ObsSpace,
 )
-from entity_env.errors import EntityEnvError, UsageError
+from entity_env.errors import EntityEnvError, UsageError, install_hint
 from entity_env.interop.gymnasium.actions import ActionConverter
 from entity_env.interop.gymnasium.masks import (
     IN_OBS,
@@ -459,9 +458,8 @@ def _make_by_id(env_id: str, /, **settings: Any) -> AnyEnv:  # noqa: ANN401
     try:
         return gymnasium.make(env_id, **settings)
     except ModuleNotFoundError as failed:  # of an id MODULE:NAME, or the environment's own import
-        name = (failed.name or env_id.partition(":")[0]).partition(".")[0]
-        missing = f": pip install {name}" if find_spec(name) is None else ""
-        raise UsageError(f"no environment {env_id!r}: {failed}{missing}") from failed
+        hint = install_hint(failed, env_id)
+        raise UsageError(f"no environment {env_id!r}: {failed}{hint}") from failed
     except error.Error as failed:
         is_near = "did you mean" in str(failed).lower() or ":" in env_id
         is_unknown = isinstance(failed, error.NameNotFound | error.NamespaceNotFound)
