@@ -117,6 +117,19 @@ def _state_of(package: str) -> str:
         return "which is not installed"
 
 
+def install_hint(error: ImportError, name: str) -> str:
+    """ ": pip install X" if an import failed since its package is not installed, else "".
+
+    Args:
+        name: what was imported, if the error does not name it, such as `ale_py:ALE/Pong-v5`.
+    """
+    from importlib.util import find_spec
+
+    package = (error.name or name).partition(":")[0].partition(".")[0]
+    is_missing = isinstance(error, ModuleNotFoundError) and find_spec(package) is None
+    return f": pip install {package}" if is_missing else ""
+
+
 class WorkerError(EntityEnvError, RuntimeError):
     """A game raised or hung, or a process that runs games or learns died or failed.
 

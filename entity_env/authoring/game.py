@@ -341,9 +341,11 @@ class Game:
                     unfinished = [run.agent_id for run in runs if run.is_playing]
                     if unfinished or all(run.number == number for run in runs):
                         raise no_game_over(self.name, unfinished or [0])
-                except (UsageError, MissingExtraError, WorkerError):
-                    raise  # unrelated to an episode, or its location is known
+                except (UsageError, MissingExtraError):
+                    raise  # unrelated to an episode
                 except Exception as error:
+                    if isinstance(error, WorkerError) and error.seed is not None:
+                        raise  # its location is known
                     if any(run.has_refused for run in runs):
                         add_note(error, AFTER_NONE)
                     add_note(error, _place_of(runs, seeds, number))

@@ -42,7 +42,7 @@ from entity_env.cli.display.console import echo
 from entity_env.cli.display.terminal_view import TerminalView
 from entity_env.cli.game_errors import load_error
 from entity_env.cli.named import Name, remember
-from entity_env.errors import CheckpointError, EntityEnvError, UsageError, shown
+from entity_env.errors import CheckpointError, EntityEnvError, UsageError, install_hint, shown
 from entity_env.games import GAMES
 
 Load: TypeAlias = Callable[[str, int], Agent]
@@ -359,10 +359,7 @@ def _environment(name: str, settings: Mapping[str, str]) -> Game:
     except EntityEnvError:
         raise
     except ImportError as error:
-        module = (error.name or env_id).partition(":")[0].partition(".")[0]
-        is_missing = isinstance(error, ModuleNotFoundError) and find_spec(module) is None
-        missing = f": pip install {module}" if is_missing else ""
-        raise UsageError(f"{name}: {error}{missing}") from error
+        raise UsageError(f"{name}: {error}{install_hint(error, env_id)}") from error
     return game
 
 

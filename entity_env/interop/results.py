@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.authoring.game_traceback import add_note, is_a
+from entity_env.authoring.game_traceback import add_note, is_a, notes_of
 from entity_env.core.validation import is_number
 from entity_env.errors import EntityEnvError, SchemaError, WorkerError, shown
 
@@ -24,6 +24,7 @@ RESET: Final = ("observation", "info")
 STEP: Final = ("observation", "reward", "terminated", "truncated", "info")
 INFO: Final = "info/"
 """Prefix of metrics from an info."""
+_BY: Final = "raised by "
 _NUMBERS: Final = (int, float, np.bool_, np.integer, np.floating)  # bool is an int
 _OLD: Final = (
     "environments of the old gym API need a converter, such as GymV21CompatibilityV0 of the "
@@ -42,9 +43,9 @@ def call_reset(
     call: str,
     **given: object,
 ) -> object:
-    """`reset(**given)`; `SchemaError` if the environment does not take these arguments."""
+    """`called(call, reset, **given)`; `SchemaError` if it does not take these arguments."""
     try:
-        return reset(**given)
+        return called(call, reset, **given)
     except TypeError as error:
         own = type(env.unwrapped).reset
         try:
@@ -58,16 +59,34 @@ def call_reset(
         raise
 
 
+def called(
+    call: str,
+    method: Callable[..., Any],
+    *args: Any,  # noqa: ANN401 - of the method
+    **given: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401 - of any library
+    """`method(*args, **given)`, whose errors name the call; see `name_error`."""
+    try:
+        return method(*args, **given)
+    except BaseException as error:
+        name_error(error, call)
+        raise
+
+
 def name_error(error: BaseException, call: str) -> None:
-    """Adds the call to an error of an environment's code; `WorkerError` for `sys.exit()`."""
+    """Adds the call to an error of an environment's code; `WorkerError` for `sys.exit()`.
+
+    Of calls within calls, the innermost is named.
+    """
     if is_a(error, SystemExit):
         *_, (frame, line) = walk_tb(error.__traceback__)
         raise WorkerError(
             f"{call} called sys.exit({shown(error.code)}), which would end this program: leave it "
             f"out in {frame.f_code.co_filename}:{line}"
         ) from error
-    if is_a(error, Exception) and not is_a(error, EntityEnvError):
-        add_note(error, f"raised by {call}")
+    is_named = any(note.startswith(_BY) for note in notes_of(error))
+    if is_a(error, Exception) and not is_a(error, EntityEnvError) and not is_named:
+        add_note(error, f"{_BY}{call}")
 
 
 @contextmanager
@@ -78,6 +97,25 @@ def named(call: str) -> Iterator[None]:
     except BaseException as error:
         name_error(error, call)
         raise
+
+
+class ResultOf:
+    """Context that names the call whose result has a `SchemaError`.
+
+    Not a generator: errors name the last line outside of this package, which would be `contextlib`.
+    """
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: str) -> None:
+        self.call = call
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, SchemaError):
+            raise SchemaError(f"{self.call}: {error}") from None
 
 
 def checked_reset(result: object, call: str) -> tuple[Any, Mapping[str, Any]]:

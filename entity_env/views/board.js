@@ -66,6 +66,7 @@ function pointOf(event, canvas, size) {
 // Measures texts and tests points, without a transformation.
 const scratch = make("canvas").getContext("2d");
 const images = {};
+const MAX_IMAGES = 1000;  // a picture that changes in every step is a new image each time
 
 // The outline of a shape before its rotation, made once.
 function outline(shape) {
@@ -103,6 +104,8 @@ function turned(g, shape, draw) {
 function pictureOf(shape, whenLoaded) {
   let image = images[shape[10]];
   if (!image) {
+    const [oldest, ...others] = Object.keys(images);
+    if (others.length > MAX_IMAGES) delete images[oldest];
     image = images[shape[10]] = new Image();
     image.onload = whenLoaded;
     image.src = shape[10];

@@ -37,6 +37,7 @@ from entity_env.views.parts.styled import (
     number_of,
     stack_shift,
 )
+from entity_env.views.pixels import Extent, Pixels
 from entity_env.views.scene import (
     INK,
     Point,
@@ -90,21 +91,6 @@ _LAYOUT: Final = ("size", "_scale", "_cells", "_boards", "_lefts", "_most", "_pl
 
 
 @dataclass
-class _Extent:
-    low: float = math.inf
-    high: float = -math.inf
-    is_whole: bool = True
-
-    def include(self, value: float) -> None:
-        self.low, self.high = min(self.low, value), max(self.high, value)
-        self.is_whole = self.is_whole and value == round(value)
-
-    @property
-    def span(self) -> float:
-        return max(self.high - self.low, 0.0)
-
-
-@dataclass
 class _Table:
     """Space for the rows of one type, in blocks side by side.
 
@@ -115,8 +101,10 @@ class _Table:
     columns: dict[str, float] = field(default_factory=dict)
     num_rows: int = 0
     num_chars: int = 0
+    pixels: Pixels = field(default_factory=Pixels)
 
     def include(self, rows: Sequence[EntityRow]) -> None:
+        self.pixels.include(rows)
         for row in rows:
             for name, text in row.cells.items():
                 width = max(_num_chars(name), _num_chars(one_line(text)))
@@ -150,6 +138,8 @@ class _Table:
     def size(self, most: float) -> Point:
         parts, num = self.parts(most), self.blocks(most)
         width = num * (max(map(self.width, parts)) + _GAP) - _GAP
+        if (picture := self.pixels.size) is not None:
+            return max(width, picture[0]), 1.2 * _LINE + picture[1] + _GAP
         rows = math.ceil(self.num_rows / num) + bool(self.columns)
         return width, _LINE * (1.2 + rows * len(parts)) + _GAP
 
@@ -170,7 +160,7 @@ class Drawing:
     agent_names: Sequence[str] = ()
     _styles: dict[EntityName, Style] = field(init=False)
     _at: dict[EntityName, tuple[int, int]] = field(init=False)
-    _extents: tuple[_Extent, _Extent] = field(init=False)
+    _extents: tuple[Extent, Extent] = field(init=False)
     _has_board: bool = field(init=False, default=False)
     _palettes: dict[EntityName, Sequence[str]] = field(init=False, default_factory=dict)
     _groups: list[object] = field(init=False, default_factory=list)
@@ -200,7 +190,7 @@ class Drawing:
         board = self.look.board or Board()
         sizes = (board.columns, board.rows)
         low_high = [(math.inf, -math.inf) if size is None else (0.0, size - 1.0) for size in sizes]
-        columns, rows = (_Extent(low, high) for low, high in low_high)
+        columns, rows = (Extent(low, high) for low, high in low_high)
         self._extents = (columns, rows)
 
     def include(self, seen: SeenObservation) -> None:
@@ -506,6 +496,8 @@ class Drawing:
             left, top + _LINE / 2, clipped(title, _MAX_CHARS), INK, size=_TEXT * 1.1, anchor="start"
         )
         shown, top = rows[:_MAX_ROWS], top + 1.2 * _LINE
+        if table.pixels.draw(scene, rows, (left, top)):
+            return
         parts, num_blocks = table.parts(self._most), table.blocks(self._most)
         per_block = max(1, math.ceil(table.num_rows / num_blocks))
         width = max(map(table.width, parts))

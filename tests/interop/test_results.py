@@ -7,67 +7,29 @@ import sys
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space
-from pettingzoo import ParallelEnv
 from pettingzoo.utils.conversions import parallel_to_aec
 
-from entity_env import SchemaError, WorkerError
+from entity_env import SchemaError, UsageError, WorkerError
 from entity_env.agents import RandomAgent
 from entity_env.interop.gymnasium import GymnasiumVecEnv, from_gymnasium
+from entity_env.interop.gymnasium.game import ImportedGame
 from entity_env.interop.pettingzoo import from_pettingzoo
-
-ZEROS: Final = np.zeros(2, np.float32)
-
-
-class Returns(gymnasium.Env[Any, Any]):
-    """One step per episode; returns what the test gives."""
-
-    observation_space = spaces.Box(-1, 1, (2,), np.float32)
-    action_space = spaces.Discrete(2)
-
-    def __init__(self, **given: Any) -> None:  # noqa: ANN401
-        self.given = given
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:  # noqa: ANN401
-        return self.given.get("reset", (ZEROS, self.given.get("info", {})))
-
-    def step(self, action: Any) -> Any:  # noqa: ANN401
-        given = {"reward": 1.0, "terminated": True, "truncated": False, "info": {}} | self.given
-        return self.given.get("step", (ZEROS, *(given[name] for name in list(given)[:4])))
-
-
-class AloneReturns(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # untyped
-    """`Returns` as the only agent of a parallel environment."""
-
-    metadata: ClassVar[dict[str, Any]] = {"name": "returns"}
-
-    def __init__(self, **given: Any) -> None:  # noqa: ANN401
-        self.env = Returns(**given)
-        self.possible_agents = ["me"]
-        self.agents: list[str] = []
-        self.render_mode = None
-
-    def observation_space(self, agent: str) -> Any:  # noqa: ANN401
-        return self.env.observation_space
-
-    def action_space(self, agent: str) -> Any:  # noqa: ANN401
-        return self.env.action_space
-
-    def reset(self, seed: int | None = None, options: Any = None) -> Any:  # noqa: ANN401
-        self.agents = ["me"]
-        result = self.env.reset()
-        return tuple({"me": each} for each in result) if isinstance(result, tuple) else result
-
-    def step(self, actions: Mapping[str, Any]) -> Any:  # noqa: ANN401
-        self.agents = []
-        return tuple({"me": each} for each in self.env.step(actions["me"]))
+from entity_env.vec import VecEnv
+from tests.interop.odd_results import (
+    ZEROS,
+    AloneReturns,
+    FailsAlone,
+    FailsAtOnce,
+    FailsInTurn,
+    Returns,
+)
 
 
 def play_game(**given: Any) -> float:  # noqa: ANN401
@@ -381,3 +343,130 @@ def test_values_outside_of_their_space_are_named(
     turned = {"mode": 1, "where": np.zeros((3, 2), np.float32)}
     with pytest.raises(SchemaError, match=re.escape("'where' needs the shape (2, 3): got (3, 2)")):
         play(reset=(turned, {}))
+
+
+# ------------------------------------------------------------------ failures of the environment
+
+
+def fail() -> None:
+    raise KeyError("mine")
+
+
+def leave() -> None:
+    sys.exit(3)
+
+
+METHODS: Final = {
+    "parallel": ["observation_space", "action_space", "reset", "step", "render", "close"],
+    "in turn": [
+        "observation_space",
+        "action_space",
+        "agents",
+        "agent_selection",
+        "reset",
+        "observe",
+        "step",
+        "render",
+        "close",
+    ],
+    "alone": ["reset", "step", "action_masks", "render", "close"],
+}
+FAILING: Final[Mapping[str, Callable[..., Any]]] = {
+    "parallel": FailsAtOnce,
+    "in turn": FailsInTurn,
+    "alone": FailsAlone,
+}
+IMPORTER: Final[Mapping[str, Callable[..., ImportedGame]]] = {
+    "parallel": from_pettingzoo,
+    "in turn": from_pettingzoo,
+    "alone": from_gymnasium,
+}
+each_method = pytest.mark.parametrize(
+    ("kind", "method"), [(kind, method) for kind, all_ in METHODS.items() for method in all_]
+)
+
+
+def call_of(kind: str, method: str) -> str:
+    """The call that an error names."""
+    if kind == "alone":
+        return rf"FailsAlone: env\.{method}"
+    own = method.endswith("_space") or (kind == "in turn" and method in ("observe", "step"))
+    called = "last" if method == "observe" else method
+    return rf"fails: env\.{called}" + (" of 'a'" if own else "")
+
+
+def play_once(kind: str, method: str, fault: Callable[[], None]) -> None:
+    game = IMPORTER[kind](partial(FAILING[kind], method, fault))
+    agents = [RandomAgent() for _ in range(game.num_agents)]
+    rules: Any = game.play
+    game.run(*agents, seed=5, watch=(lambda _: rules.text()) if method == "render" else None)
+
+
+@each_method
+def test_an_error_of_any_method_names_environment_method_and_agent(kind: str, method: str) -> None:
+    with pytest.raises(KeyError, match="mine") as info:
+        play_once(kind, method, fail)
+    first, *others = info.value.__notes__
+    assert re.fullmatch(f"raised by {call_of(kind, method)}", first)
+    assert method.endswith("_space") or any("seed" in note for note in others)
+
+
+@each_method
+def test_an_exit_of_any_method_is_an_error_with_its_episode(kind: str, method: str) -> None:
+    words = rf"{call_of(kind, method)} called sys\.exit\(3\), .*: leave it out in {__file__}:\d+"
+    with pytest.raises(WorkerError, match=words) as info:
+        play_once(kind, method, leave)
+    notes = getattr(info.value, "__notes__", [])
+    assert method.endswith("_space") or any("seed" in note for note in notes)
+
+
+def step_copy(kind: str, method: str) -> None:
+    with VecEnv(IMPORTER[kind](partial(FAILING[kind], method, fail)), 1) as vec:
+        obs = vec.reset(seed=5)
+        for _ in range(3):
+            obs = vec.act({"Action": np.zeros(int(obs.is_ready.sum()), np.int64)})
+
+
+@each_method
+def test_an_error_in_a_copy_names_environment_method_and_agent(kind: str, method: str) -> None:
+    if method == "render":
+        pytest.skip("copies are not drawn")
+    with pytest.raises(Exception, match="mine") as info:
+        step_copy(kind, method)
+    text = "\n".join([str(info.value), *getattr(info.value, "__notes__", [])])
+    assert re.search(f"^raised by {call_of(kind, method)}$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "words"),
+    [
+        ("parallel", {"agents": 5}, "fails: env.agents must be a list of names, got 5"),
+        ("in turn", {"agents": "ab"}, "fails: env.agents must be a list of names, got 'ab'"),
+        ("in turn", {"agents": None}, "fails: env.agents must be a list of names, got None"),
+        ("in turn", {"agent_selection": "z"}, "env.agent_selection is 'z', but possible_agents"),
+        ("in turn", {"agent_selection": None}, "env.agent_selection is None, but possible_agents"),
+        ("parallel", {"possible_agents": 5}, "fails: env.possible_agents must be a list of names"),
+        ("parallel", {"possible_agents": ["a", "a"]}, "fails: env.possible_agents repeats one"),
+        ("parallel", {"observation_space": 5}, "env.observation_space of 'a' must return a space"),
+        ("in turn", {"action_space": None}, "env.action_space of 'a' must return a space"),
+        ("parallel", {"observe": np.zeros(3)}, "env.reset of 'a': the observation needs the shape"),
+        ("in turn", {"observe": "text"}, "env.last of 'a': the observation must hold numbers"),
+        ("in turn", {"observe": None}, "env.last of 'a': the observation must hold numbers"),
+        ("in turn", {"info": None}, "the info of fails: env.last of 'a' must be a dict"),
+        ("parallel", {"info": 5}, "the info of 'a' of fails: env.reset must be a dict, got 5"),
+        ("parallel", {"info": {"action_mask": [1]}}, "env.reset of 'a': info['action_mask']: "),
+        (
+            "in turn",
+            {"info": {"action_mask": [0, 0]}},
+            "env.last of 'a': info['action_mask'] allow",
+        ),
+        ("in turn", {"reward": "1"}, "the reward of fails: env.last of 'a' must be one number"),
+        ("in turn", {"terminated": 1}, "terminated of fails: env.last of 'a' must be True or"),
+        ("parallel", {"terminated": "no"}, "terminated of 'a' of fails: env.step must be True or"),
+    ],
+)
+def test_wrong_values_name_environment_method_and_agent(
+    kind: str, given: dict[str, Any], words: str
+) -> None:
+    with pytest.raises((SchemaError, UsageError), match=re.escape(words)):
+        from_pettingzoo(FAILING[kind], given=given).run(RandomAgent(), RandomAgent(), seed=5)

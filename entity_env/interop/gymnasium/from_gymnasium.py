@@ -45,7 +45,9 @@ from entity_env.interop.gymnasium.sub_envs import check_sub_envs
 from entity_env.interop.gymnasium.vector_env import VectorEnvBase
 from entity_env.interop.results import (
     INFO,
+    ResultOf,
     call_reset,
+    called,
     checked_batch_step,
     checked_reset,
     named,
@@ -290,12 +292,15 @@ class GymnasiumBatch(ArrayBatch):
         obs, info = checked_reset(call_reset(self._env.reset, self._env, call, **given), call)
         obs, masks = self._mask_part.split(obs)
         self._allowed.read(info, masks, rows)
-        return self._shown.rows(obs, self.num_envs)
+        with ResultOf(call):
+            return self._shown.rows(obs, self.num_envs)
 
     def advance(self, values: ActionValues) -> VecObs:
         batch = self._actions.batch(values, ~self._is_waiting)
+        call = f"{self._env}: env.step"
+        result = called(call, self._env.step, batch)
         obs, rewards, terminations, truncations, info = checked_batch_step(
-            self._env.step(batch), f"{self._env}: env.step", self.num_envs
+            result, call, self.num_envs
         )
         obs, masks = self._mask_part.split(obs)
         self._allowed.read(info, masks)
@@ -306,7 +311,8 @@ class GymnasiumBatch(ArrayBatch):
         reward[waited] = 0
         done = terminated | truncated
         metrics, of_episodes = self._metrics(info, done, ~waited)
-        features = self._shown.rows(obs, self.num_envs)
+        with ResultOf(call):
+            features = self._shown.rows(obs, self.num_envs)
         self._require_finite_rewards(reward)
         self._stats.reward += reward
         self._stats.length += ~waited

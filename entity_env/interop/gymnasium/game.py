@@ -11,7 +11,6 @@ from contextlib import suppress
 from enum import Enum
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Final, TypeAlias
 
 import gymnasium
@@ -28,7 +27,7 @@ from entity_env.core.spaces import (
     EntityName,
     ObsSpace,
 )
-from entity_env.errors import EntityEnvError, UsageError
+from entity_env.errors import EntityEnvError, UsageError, install_hint
 from entity_env.interop.gymnasium.actions import ActionConverter
 from entity_env.interop.gymnasium.masks import (
     IN_OBS,
@@ -46,7 +45,9 @@ from entity_env.interop.gymnasium.spaces import (
     parts_in,
 )
 from entity_env.interop.results import (
+    ResultOf,
     call_reset,
+    called,
     checked_reset,
     checked_step,
     metrics_of,
@@ -94,7 +95,7 @@ class ImportedLoop:
         """The running environment as text; None if it does not render text, or none is running."""
         if self._env is None or getattr(self._env, "render_mode", None) != "ansi":
             return None
-        frame = self._env.render()
+        frame = called(f"{self.name}: env.render", self._env.render)
         return frame if isinstance(frame, str) else None
 
     def _play(self, env: Any, agents: Any, seed: int) -> None:  # noqa: ANN401
@@ -226,19 +227,23 @@ class AgentSpaces:
         }
         self.kinds = [kind_of_space(name, space) for name, space in self.actions.spaces.items()]
 
-    def show(
-        self, obs: object, score: float, masks: Mapping[str, object], *, may_block: bool = False
-    ) -> Obs:
+    def show(self, obs: object, score: float, masks: Mapping[str, object], call: str) -> Obs:
         """Converts an observation of the environment, and its masks.
 
         Args:
             masks: by their places, see `outer_masks`; the observation may contain another one.
-            may_block: accept a mask that allows nothing, at the end of an episode.
+            call: the call that returned them, for errors.
 
         Raises:
             SchemaError: an observation or a mask does not fit its space.
         """
-        obs, mask = self._mask_part.split(obs)
+        with ResultOf(call):
+            return self._show(obs, score, masks)
+
+    def _show(
+        self, obs: object, score: float, masks: Mapping[str, object], *, may_block: bool = False
+    ) -> Obs:
+        obs, mask = self._mask_part.split_one(obs)
         shown = self._converted(obs, score)
         flags = self._masks.read_all({**masks, IN_OBS: mask}, may_block=may_block)
         if flags is not None:
@@ -248,12 +253,14 @@ class AgentSpaces:
         return shown
 
     def show_last(
-        self, obs: object, score: float, masks: Mapping[str, object], *, truncated: bool
+        self, obs: object, score: float, masks: Mapping[str, object], call: str, *, truncated: bool
     ) -> Obs:
-        """`show` for the last observation of an episode, whose masks matter if it is truncated."""
-        if truncated:
-            return self.show(obs, score, masks, may_block=True)
-        return self._converted(self._mask_part.split(obs)[0], score)
+        """`show` for the last observation of an episode: if it is truncated, its masks may allow
+        nothing, else they do not matter."""
+        with ResultOf(call):
+            if truncated:
+                return self._show(obs, score, masks, may_block=True)
+            return self._converted(self._mask_part.split_one(obs)[0], score)
 
     def _converted(self, obs: object, score: float) -> ImportedObs:
         rows = self._converter.rows(batched(self._converter.space, [obs]), 1)
@@ -330,7 +337,7 @@ class _GymnasiumLoop(ImportedLoop):
             self.render_modes: Sequence[str] = env.metadata.get("render_modes") or ()
             given = env.observation_space, env.action_space
             self._spaces = AgentSpaces(*given, **options, env=env)
-            mask_method(env)  # raises if it takes arguments
+            mask_method(env, self.name)  # raises if it takes arguments
         finally:
             if isinstance(env, gymnasium.Env):
                 self._release(env)
@@ -343,22 +350,23 @@ class _GymnasiumLoop(ImportedLoop):
     def _episode(self, env: AnyEnv, agent: Agent, seed: int) -> bool:
         """Plays an episode; False if the game is being closed."""
         own, score, metrics = self._spaces, 0.0, None
-        method = mask_method(env)
+        method = mask_method(env, self.name)
         call = f"{self.name}: env.reset"
         obs, info = checked_reset(call_reset(env.reset, env, call, seed=env_seed(seed)), call)
-        call = f"{self.name}: env.step"
+        in_step = f"{self.name}: env.step"
         while True:
-            shown = own.show(obs, score, outer_masks(info, method))
+            shown = own.show(obs, score, outer_masks(info, method), call)
             shown.metrics = metrics
             answer = agent.act(shown, *own.kinds)
             if answer is None:
                 return False
-            step = checked_step(env.step(own.action(answer)), call)
+            call = in_step
+            step = checked_step(called(call, env.step, own.action(answer)), call)
             obs, reward, terminated, truncated, info = step
             score, metrics = score + reward, metrics_of(info) or None
             if terminated or truncated:
                 masks = {} if terminated else outer_masks(info, method)
-                shown = own.show_last(obs, score, masks, truncated=not terminated)
+                shown = own.show_last(obs, score, masks, call, truncated=not terminated)
                 shown.metrics = metrics
                 agent.game_over(shown, truncated=not terminated)
                 return True
@@ -450,9 +458,8 @@ def _make_by_id(env_id: str, /, **settings: Any) -> AnyEnv:  # noqa: ANN401
     try:
         return gymnasium.make(env_id, **settings)
     except ModuleNotFoundError as failed:  # of an id MODULE:NAME, or the environment's own import
-        name = (failed.name or env_id.partition(":")[0]).partition(".")[0]
-        missing = f": pip install {name}" if find_spec(name) is None else ""
-        raise UsageError(f"no environment {env_id!r}: {failed}{missing}") from failed
+        hint = install_hint(failed, env_id)
+        raise UsageError(f"no environment {env_id!r}: {failed}{hint}") from failed
     except error.Error as failed:
         is_near = "did you mean" in str(failed).lower() or ":" in env_id
         is_unknown = isinstance(failed, error.NameNotFound | error.NamespaceNotFound)

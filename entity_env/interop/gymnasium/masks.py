@@ -20,7 +20,8 @@ from entity_env.core.masks import as_mask
 from entity_env.core.spaces import ActionName, GlobalCategoricalActionSpace
 from entity_env.errors import SchemaError, UsageError, shown
 from entity_env.interop.gymnasium.actions import ActionConverter
-from entity_env.interop.gymnasium.spaces import AnySpace, Leaf, value_of
+from entity_env.interop.gymnasium.spaces import AnySpace, Leaf, fitted, value_of
+from entity_env.interop.results import called
 
 Flags = NDArray[np.bool_]
 
@@ -41,7 +42,7 @@ class MaskReader:
     A mask has the form that `sample(mask)` of the space takes: an array for a `Discrete`, a tuple
     of arrays for a `MultiDiscrete`, and a dict or tuple of masks for a `Dict` or `Tuple`, where
     None allows everything. A mask may also be flat, one flag per choice of all actions, as in
-    sb3-contrib.
+    sb3-contrib. The flags of one action, or of all, may be a single row, `(1, num_choices)`.
 
     Args:
         env: the environment. If it has `has_blank_masks`, as those of this package, a mask without
@@ -71,8 +72,9 @@ class MaskReader:
         """
         flags = np.ones(self.num_flags, dtype=np.bool_)
         try:
-            if isinstance(mask, np.ndarray) and mask.shape == flags.shape and len(self.places) > 1:
-                [flags] = self._flat(mask[None])
+            is_flat = isinstance(mask, np.ndarray) and _is_row(mask, self.num_flags)
+            if is_flat and len(self.places) > 1:
+                [flags] = self._flat(mask.reshape(1, -1))  # type: ignore[attr-defined]  # an array
             else:
                 for leaf, part in _parts(self._actions.space, mask):
                     self._read_leaf(flags, leaf, part)
@@ -223,7 +225,7 @@ def _split(
         if is_binary and array.shape == shape:
             return [_binary(value) for value in array.ravel().tolist()]
         is_table = len({*sizes}) == 1 and array.shape == (*shape, sizes[0])
-        if is_table or array.shape == (sum(sizes),):
+        if is_table or _is_row(array, sum(sizes)):
             return np.split(array.ravel(), np.cumsum(sizes)[:-1])
     elif isinstance(mask, tuple | list) and len(mask) == shape[0]:
         count = math.prod(shape[1:])
@@ -241,6 +243,10 @@ def _split(
     got = f"the shape {array.shape}" if array.dtype.kind in "biuf" else shown(mask)
     form = f"one value per element, {shape}" if is_binary else f"a tuple of {shape[0]} masks"
     raise SchemaError(f"a mask needs {form}, or {sum(sizes)} flags, one per choice: got {got}")
+
+
+def _is_row(array: NDArray[Any], count: int) -> bool:
+    return array.shape in ((count,), (1, count))
 
 
 def _binary(value: float) -> object:
@@ -282,7 +288,8 @@ class MaskPart:
     def __init__(self, space: AnySpace, masks: MaskReader, kept: Sequence[object] = ()) -> None:
         self.space = space
         """Space of the observation without the mask."""
-        self._is_there = self._is_alone = False
+        self._part: AnySpace | None = None
+        self._is_alone = False
         if not isinstance(space, spaces.Dict) or MASK not in space.spaces or MASK in kept:
             return
         part = space.spaces[MASK]
@@ -294,20 +301,33 @@ class MaskPart:
                 f"{error}; if it is not a mask, give it another name in a wrapper"
             ) from None
         rest = {key: each for key, each in space.spaces.items() if key != MASK}
-        self._is_there, self._is_alone = True, list(rest) == [_OBSERVATION]
+        self._part, self._is_alone = part, list(rest) == [_OBSERVATION]
         self.space = rest[_OBSERVATION] if self._is_alone else spaces.Dict(rest)
 
     def split(self, obs: Any) -> tuple[Any, object]:  # noqa: ANN401 - of the space
         """The observation without the mask, and the mask or None; also of a batch."""
-        if not self._is_there:
+        if self._part is None:
             return obs, None
         if not isinstance(obs, Mapping) or MASK not in obs:
             raise SchemaError(f"the observation lacks its part {MASK!r}: got {shown(obs)}")
         return (obs[_OBSERVATION] if self._is_alone else obs), obs[MASK]
 
+    def split_one(self, obs: Any) -> tuple[Any, object]:  # noqa: ANN401 - of the space
+        """`split` for one observation; the mask has the shape and dtype of its space."""
+        obs, mask = self.split(obs)
+        if self._part is not None:
+            mask = value_of(
+                self._part,
+                lambda leaf: fitted(Leaf(leaf.space, (MASK, *leaf.keys)), leaf.of(mask)),
+            )
+        return obs, mask
 
-def mask_method(env: Any) -> Callable[[], object] | None:  # noqa: ANN401 - of any library
+
+def mask_method(env: Any, name: str) -> Callable[[], object] | None:  # noqa: ANN401 - of any library
     """`action_masks` of an environment or of one of its wrappers, as in sb3-contrib; or None.
+
+    Args:
+        name: of the environment, for errors of the method.
 
     Raises:
         UsageError: it takes arguments.
@@ -327,7 +347,7 @@ def mask_method(env: Any) -> Callable[[], object] | None:  # noqa: ANN401 - of a
         ) from None
     except ValueError:  # it has no signature
         pass
-    return method  # type: ignore[no-any-return]  # a method
+    return partial(called, f"{name}: env.{METHOD}", method)
 
 
 def outer_masks(info: Mapping[str, Any], method: Callable[[], object] | None) -> dict[str, object]:

@@ -24,8 +24,8 @@ FeatureNames: TypeAlias = Mapping[EntityName, Sequence[str]]
 
 _MATRIX_DIMS: Final = 2
 _PICTURE_DIMS: Final = 3
-_MAX_EXACT: Final = 2**24
-"""float32 represents every integer up to this."""
+_HALF: Final = 2
+"""Bytes of float16, which integers may exceed."""
 _NUMERIC: Final = frozenset("biuf")
 """Kinds of numpy types that are numbers."""
 _INT64_BITS: Final = 64
@@ -54,7 +54,7 @@ class Leaf:
         return values
 
     def has_form(self, value: Any) -> bool:  # noqa: ANN401 - of any type
-        """Whether a value has the shape of its space, and the dtype if that is an integer."""
+        """Whether a value has the shape of its space, and a dtype that fits it."""
         shape, dtype = self.space.shape, self.space.dtype
         if shape is None or dtype is None:
             return True
@@ -63,8 +63,7 @@ class Leaf:
         given = getattr(value, "dtype", None)
         if given is None:  # numpy's float64 equals None
             return False
-        is_fit = given == dtype or (dtype.kind == "f" and getattr(given, "kind", None) in _NUMERIC)
-        return is_fit and value.shape == shape
+        return (given == dtype or _holds(dtype, given)) and value.shape == shape
 
 
 def leaves(space: AnySpace, keys: tuple[Any, ...] = ()) -> Iterator[Leaf]:
@@ -139,10 +138,10 @@ def _names_of(space: AnySpace, path: str, keys: Sequence[str] = ()) -> list[str]
     """Feature names of a leaf; the error message lists `keys`, the parts that can be converted."""
     match space:
         case spaces.Discrete():
-            return [f"{joined(path, ())}={space.start + i}" for i in range(int(space.n))]
+            return [f"{joined(path, ())}={int(space.start) + i}" for i in range(int(space.n))]
         case spaces.MultiDiscrete():
             return [
-                f"{joined(path, index)}={space.start[index] + i}"
+                f"{joined(path, index)}={int(space.start[index]) + i}"
                 for index in np.ndindex(space.nvec.shape)
                 for i in range(int(space.nvec[index]))
             ]
@@ -187,16 +186,22 @@ def _columns(
 def _rows_of(space: AnySpace, values: object, num_rows: int, path: str) -> NDArray[np.float32]:
     shape = (num_rows, *(space.shape or ()))
     # Not -1: numpy cannot infer the number of columns if there are no rows.
-    numbers = _numbers(values, shape, path).reshape(num_rows, math.prod(shape[1:]))
+    numbers = _numbers(values, shape, path, space).reshape(num_rows, math.prod(shape[1:]))
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         counts = space.n if isinstance(space, spaces.Discrete) else space.nvec
-        return _one_hots(numbers, np.ravel(space.start), np.ravel(counts), path)
+        # Sums of small or unsigned integers would overflow.
+        starts, counts = (np.ravel(each).astype(np.int64) for each in (space.start, counts))
+        return _one_hots(numbers.astype(np.int64), starts, counts, path)
     axes = (0, *(axis + 1 for axis in picture_axes(space)))
     return as_float32(numbers.reshape(shape).transpose(axes).reshape(numbers.shape))
 
 
-def _numbers(values: object, shape: tuple[int, ...], path: str) -> NDArray[Any]:
-    """Converts values to a numeric array of a shape; `SchemaError` for anything else."""
+def _numbers(values: object, shape: tuple[int, ...], path: str, space: AnySpace) -> NDArray[Any]:
+    """Converts values to a numeric array of a shape, and of a dtype that fits the space.
+
+    Raises:
+        SchemaError: they are something else, or the dtype cannot hold them.
+    """
     try:
         array = np.asarray(values)
     except ValueError as error:  # values of different lengths
@@ -209,25 +214,48 @@ def _numbers(values: object, shape: tuple[int, ...], path: str) -> NDArray[Any]:
         )
     if not _is_shape(array.shape, shape):
         raise SchemaError(f"{_named(path)} needs the shape {shape[1:]}: got {array.shape[1:]}")
-    return array
+    dtype = space.dtype
+    if dtype is None or dtype == array.dtype or _holds(dtype, array.dtype):
+        return array
+    return _cast(array, dtype, path)
+
+
+def _holds(dtype: np.dtype[Any], given: Any) -> bool:  # noqa: ANN401 - a dtype, of any library
+    """Whether a float has no limit that numbers of another dtype may exceed."""
+    if dtype.kind != "f" or getattr(given, "kind", None) not in _NUMERIC:
+        return False
+    return given.itemsize <= dtype.itemsize if given.kind == "f" else dtype.itemsize > _HALF
+
+
+def _cast(array: NDArray[Any], dtype: np.dtype[Any], path: str) -> NDArray[Any]:
+    with np.errstate(all="ignore"):
+        cast = array.astype(dtype)
+    if dtype.kind == "f":
+        is_wrong = ~np.isfinite(cast)
+        if is_wrong.any():
+            is_wrong &= np.isfinite(array)
+    else:
+        is_wrong = cast != array
+        if dtype.kind != "b" and array.dtype.kind == "f":
+            # The first number beyond the maximum may be cast to it, and compares as equal.
+            is_wrong |= array >= 2.0 ** int(np.iinfo(dtype).max).bit_length()
+    if is_wrong.any():
+        raise SchemaError(
+            f"{_named(path)} holds {array[is_wrong][0]}, which is not in its space: {dtype} cannot "
+            "hold it; give the space another dtype, or convert the number in a wrapper"
+        )
+    return cast
 
 
 def fitted(leaf: Leaf, value: Any) -> Any:  # noqa: ANN401 - of the leaf's space
-    """A value with the shape of its space, and its dtype if that is an integer.
+    """A value with the shape of its space, and a dtype that fits it.
 
     Unchanged if it has them, or the space has none. SchemaError if it does not fit.
     """
     space = leaf.space
     if leaf.has_form(value) or space.shape is None or space.dtype is None:
         return value
-    array = _numbers([value], (1, *space.shape), leaf.path).reshape(space.shape)
-    if space.dtype.kind == "f":
-        return array
-    whole = array.astype(space.dtype)
-    if (whole != array).any():
-        wrong = array[whole != array].tolist()[0]
-        raise SchemaError(f"{_named(leaf.path)} holds {wrong}, but its space has {space.dtype}")
-    return whole
+    return _numbers([value], (1, *space.shape), leaf.path, space).reshape(space.shape)
 
 
 def _is_shape(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
@@ -242,7 +270,7 @@ def _dotted(*paths: str) -> str:
 
 
 def _named(path: str) -> str:
-    return f"the observation {path!r}" if path else "the observation of this environment"
+    return f"the observation {path!r}" if path else "the observation"
 
 
 def joined(prefix: str, index: tuple[Any, ...]) -> str:
@@ -251,11 +279,11 @@ def joined(prefix: str, index: tuple[Any, ...]) -> str:
 
 
 def _one_hots(
-    numbers: NDArray[Any], starts: NDArray[Any], counts: NDArray[Any], path: str
+    numbers: NDArray[np.int64], starts: NDArray[np.int64], counts: NDArray[np.int64], path: str
 ) -> NDArray[np.float32]:
     """One-hots of `(num_rows, num_choices)` integers; SchemaError for one outside of its space."""
     chosen = numbers - starts
-    outside = np.argwhere((chosen < 0) | (chosen >= counts) | (chosen != np.floor(chosen)))
+    outside = np.argwhere((chosen < 0) | (chosen >= counts))
     if len(outside):
         row, column = outside[0].tolist()
         first, last = starts[column], starts[column] + counts[column] - 1
@@ -266,7 +294,7 @@ def _one_hots(
             f"space it is an integer from {first} to {last}"
         )
     columns = np.zeros((len(numbers), int(counts.sum())), dtype=np.float32)
-    places = chosen.astype(np.int64) + (np.cumsum(counts) - counts)
+    places = chosen + (np.cumsum(counts) - counts)
     np.put_along_axis(columns, places, 1, axis=1)
     return columns
 
@@ -293,14 +321,17 @@ def _odd_values(leaf: Leaf, value: object) -> Iterator[str]:
         outside = np.flatnonzero((numbers < low) | (numbers > high))
         if len(outside):
             yield f"{_named(path)} holds {numbers[outside[0]]}, which is outside of its {space}"
-        seen = as_float32(numbers)
-        is_lost = (np.abs(seen) >= _MAX_EXACT) & (seen.astype(numbers.dtype) != numbers)
+        kind: np.dtype[Any] = np.dtype(np.float32 if dtype != np.float16 else np.float16)
+        most = 2 ** (np.finfo(kind).nmant + 1)
+        with np.errstate(over="ignore"):
+            seen = numbers.astype(kind)
+        is_lost = (np.abs(seen) >= most) & (seen.astype(numbers.dtype) != numbers)
         if is_lost.any():
             lost = int(np.flatnonzero(is_lost)[0])
             yield (
                 f"{_named(path)} holds {numbers[lost]!s}, which agents see as {seen[lost]:.9g}: "
-                f"float32 cannot hold every number beyond {_MAX_EXACT:,}; show a smaller one, such "
-                "as a difference, by a wrapper"
+                f"{kind} cannot hold every number beyond {most:,}; show a smaller one, such as a "
+                "difference, by a wrapper"
             )
 
 
@@ -320,13 +351,13 @@ class _Table:
         if isinstance(self.leaf.space, spaces.Sequence):
             return self._elements(self.leaf.space, values)
         shape = self.leaf.space.shape or ()
-        table = as_float32(_numbers(values, (num_rows, *shape), self.leaf.path))
+        table = as_float32(_numbers(values, (num_rows, *shape), self.leaf.path, self.leaf.space))
         table = table.reshape(num_rows, shape[0], len(self.names))
         if self.mask is None:
             lengths = np.full(num_rows, shape[0], dtype=np.int64)
             return RaggedArray.unchecked(table.reshape(-1, len(self.names)), lengths)
         path = self.mask.path
-        flags = _numbers(self.mask.of(batch), (num_rows, shape[0]), path)
+        flags = _numbers(self.mask.of(batch), (num_rows, shape[0]), path, self.mask.space)
         present = flags.reshape(num_rows, shape[0]).astype(np.bool_)
         if (present != flags.reshape(present.shape)).any():
             wrong = flags[(flags != 0) & (flags != 1)][0]

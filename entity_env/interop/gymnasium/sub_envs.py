@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 import gymnasium
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
-from entity_env.errors import SchemaError
 from entity_env.interop.gymnasium.actions import ActionConverter
 from entity_env.interop.gymnasium.masks import (
     MASK,
@@ -21,10 +20,11 @@ from entity_env.interop.gymnasium.masks import (
 )
 from entity_env.interop.gymnasium.spaces import fitted, leaves, value_of
 from entity_env.interop.results import (
+    ResultOf,
     call_reset,
+    called,
     checked_reset,
     checked_step,
-    name_error,
     number_or_nan,
 )
 
@@ -49,27 +49,19 @@ class _CheckedCalls:
         self._reset = env.reset
         self._in_step, self._in_reset = f"{name}: env.step", f"{name}: env.reset"
         self._masks = MaskReader(ActionConverter(env.action_space, "Action"), env)
-        self._method = mask_method(env)
+        self._method = mask_method(env, name)
         self._space = env.observation_space  # the environment may replace it later
         self._leaves = list(leaves(self._space))
 
     def reset(self, *, seed: int | None = None, options: Infos | None = None) -> tuple[Any, Infos]:
         call = self._in_reset
-        try:
-            result = call_reset(self._reset, self._env, call, seed=seed, options=options)
-        except BaseException as error:
-            name_error(error, call)
-            raise
+        result = call_reset(self._reset, self._env, call, seed=seed, options=options)
         obs, info = checked_reset(result, call)
         return self._fitted(obs, call), self._read(info, call)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Infos]:  # noqa: ANN401
         call = self._in_step
-        try:
-            result = self._step(action)
-        except BaseException as error:
-            name_error(error, call)
-            raise
+        result = called(call, self._step, action)
         obs, reward, terminated, truncated, info = checked_step(result, call)
         obs = self._fitted(obs, call)
         read = self._read(info, call, terminated=terminated, truncated=truncated)
@@ -92,23 +84,18 @@ class _CheckedCalls:
             for name, value in info.items()
             if name != MASK
         }
-        try:
+        with ResultOf(call):
             masks = {} if terminated else outer_masks(info, self._method)
             flags = self._masks.read_all(masks, may_block=truncated)
-        except SchemaError as error:
-            raise SchemaError(f"{call}: {error}") from None
         if flags is not None:
             read[MASK] = flags
         return read
 
     def _fitted(self, obs: Any, call: str) -> Any:  # noqa: ANN401 - of the space
         """The observation with the shapes of its space."""
-        try:
-            for leaf in self._leaves:
-                if not leaf.has_form(leaf.of(obs)):
-                    return value_of(self._space, lambda leaf: fitted(leaf, leaf.of(obs)))
-        except SchemaError as error:
-            raise SchemaError(f"{call}: {error}") from None
+        with ResultOf(call):
+            if not all(leaf.has_form(leaf.of(obs)) for leaf in self._leaves):
+                return value_of(self._space, lambda leaf: fitted(leaf, leaf.of(obs)))
         return obs
 
 
@@ -134,9 +121,9 @@ def check_sub_envs(env: VectorEnv[Any, Any, Any], first_env: int) -> Callable[[]
                 setattr(each, method, getattr(calls, method))
         return None
     if not isinstance(inner, AsyncVectorEnv):
-        return mask_method(inner)
+        return mask_method(inner, str(env))
     one = inner.env_fns[0]()
     try:
-        return None if mask_method(one) is None else lambda: list(inner.call(METHOD))
+        return None if mask_method(one, str(env)) is None else lambda: list(inner.call(METHOD))
     finally:
         one.close()

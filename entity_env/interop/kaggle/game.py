@@ -18,6 +18,7 @@ from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
 from entity_env.authoring.obs import Obs
 from entity_env.errors import UsageError
+from entity_env.interop.results import called, checked_reward
 
 Raw: TypeAlias = Mapping[str, Any]
 """An observation or configuration of kaggle-environments."""
@@ -171,7 +172,7 @@ def play_kaggle(
         raise UsageError(f"{env.name}: players must be {allowed}, got {players}")
     env.info, env.logs, env.configuration = {}, [], deepcopy(env.configuration)
     env.configuration.seed = seed % _NUM_SEEDS
-    env.reset(players)
+    called(f"kaggle:{env.name}: env.reset", env.reset, players)
     seats = adapter(players, env.configuration)
     idle = import_module("kaggle_environments.utils").default_schema(env.specification.action, None)
     while not env.done:
@@ -195,11 +196,11 @@ def play_kaggle(
                 state.action = seats.moves(answers[player], player)
             else:  # it has nothing to decide, or it is another player's turn
                 state.action = idle if state.status == "ACTIVE" else None
-        env.state = env.interpreter(env.state, env)
+        env.state = called(f"kaggle:{env.name}: env.interpreter", env.interpreter, env.state, env)
         env.state[0].observation.step = turn + 1
     for player, agent in enumerate(agents):
         obs = seats.show(observation(env.state, player), player)
-        obs.score, obs.masks = float(env.state[player].reward or 0), None
+        obs.score, obs.masks = checked_reward(env.state[player].reward or 0, env.name), None
         agent.game_over(obs)
 
 

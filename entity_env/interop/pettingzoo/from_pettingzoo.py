@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+from gymnasium import Space
 from pettingzoo import AECEnv, ParallelEnv
 
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.obs import Obs
 from entity_env.core.spaces import ActionName, EntityName
-from entity_env.errors import ProtocolError, SchemaError, UsageError
+from entity_env.errors import ProtocolError, SchemaError, UsageError, shown
 from entity_env.interop.gymnasium.game import (
     AgentSpaces,
     ImportedGame,
@@ -27,6 +28,7 @@ from entity_env.interop.results import (
     RESET,
     STEP,
     call_reset,
+    called,
     checked_step,
     info_of,
     metrics_of,
@@ -110,22 +112,22 @@ class _Player:
     def begin(self) -> None:
         self.score, self.is_over, self._has_acted = 0.0, False, False
 
-    def turn(self, obs: object, info: Mapping[str, Any]) -> Obs:
-        """The observation for an action."""
+    def turn(self, obs: object, info: Mapping[str, Any], call: str) -> Obs:
+        """The observation for an action; arguments as for `AgentSpaces.show`."""
         # Rewards before the first action count as rewards of this action.
         score = self.score if self._has_acted else 0.0
-        shown = self._spaces.show(obs, score, outer_masks(info, None))
+        shown = self._spaces.show(obs, score, outer_masks(info, None), call)
         if self._has_acted:
             shown.metrics = metrics_of(info)
         self._has_acted = True
         return shown
 
-    def end(self, obs: object, info: Mapping[str, Any], *, truncated: bool) -> None:
+    def end(self, obs: object, info: Mapping[str, Any], call: str = "", *, truncated: bool) -> None:
         self.is_over = True
         shown: Obs = ImportedObs(self.score)
         if obs is not None:
             masks = outer_masks(info, None)
-            shown = self._spaces.show_last(obs, self.score, masks, truncated=truncated)
+            shown = self._spaces.show_last(obs, self.score, masks, call, truncated=truncated)
         shown.metrics = metrics_of(info)
         self.agent.game_over(shown, truncated=truncated)
 
@@ -152,13 +154,17 @@ class _PettingZooLoop(ImportedLoop):
             self.name = name or str(env.metadata.get("name") or self.rules.__name__)
             self.render_modes: Sequence[str] = env.metadata.get("render_modes") or ()
             self._is_parallel = isinstance(env, ParallelEnv)
-            self._names: list[str] = list(getattr(env, "possible_agents", ()))
+            found = getattr(env, "possible_agents", ())
+            self._names = _listed(found, f"{self.name}: env.possible_agents")
             if not self._names:
                 raise UsageError(
                     f"{self.name} has no possible_agents: their number must be known beforehand"
                 )
+            if len({*self._names}) < len(self._names):
+                raise UsageError(f"{self.name}: env.possible_agents repeats one: {self._names}")
             own = {
-                each: (env.observation_space(each), env.action_space(each)) for each in self._names
+                each: (self._space(env, "observation", each), self._space(env, "action", each))
+                for each in self._names
             }
         finally:
             self._release(env)
@@ -179,6 +185,13 @@ class _PettingZooLoop(ImportedLoop):
             shown.append(AgentSpaces(*each, **{**options, **named}, env=env))
         self.shown: Sequence[AgentSpaces] = shown
         self._kind_of = {each: kinds.index(found) for each, found in own.items()}
+
+    def _space(self, env: AnyEnv, what: str, agent: str) -> AnySpace:
+        call = f"{self.name}: env.{what}_space of {agent!r}"
+        space = called(call, getattr(env, f"{what}_space"), agent)
+        if not isinstance(space, Space):
+            raise UsageError(f"{call} must return a space of Gymnasium, got {shown(space)}")
+        return space
 
     def _play(self, env: AnyEnv, agents: Any, seed: int) -> None:  # noqa: ANN401
         found: Sequence[Agent] = [agents] if self.num_agents == 1 else agents
@@ -227,8 +240,13 @@ class _Play:
         """Plays an episode; False if the game is being closed."""
         raise NotImplementedError
 
-    def _call(self, method: str) -> str:
-        return f"{self._where}: env.{method}"
+    def _call(self, method: str, agent: str | None = None) -> str:
+        """A call for errors, and the agent whose part is read or converted."""
+        return f"{self._where}: env.{method}" + ("" if agent is None else f" of {agent!r}")
+
+    def _agents(self) -> list[str]:
+        call = self._call("agents")
+        return _listed(called(call, getattr, self._env, "agents"), call)
 
     def _known(self, name: str, found: str) -> _Player:
         """An agent of `possible_agents`; `found` begins the error for any other."""
@@ -254,47 +272,53 @@ class _Play:
 
 class _PlayInTurn(_Play):
     def episode(self, seed: int) -> bool:
-        env, call = self._env, self._call("last")
+        env = self._env
         call_reset(env.reset, env, self._call("reset"), seed=seed)
-        while env.agents:
-            player = self._present(env.agent_selection)
-            obs, reward, terminated, truncated, info = checked_step(env.last(), call)
+        while self._agents():
+            name = called(self._call("agent_selection"), getattr, env, "agent_selection")
+            self._known(name, f"{self._where}: env.agent_selection is")
+            player, call = self._present(name), self._call("last", name)
+            obs, reward, terminated, truncated, info = checked_step(called(call, env.last), call)
             player.score += reward
+            action = None
             if terminated or truncated:
-                player.end(obs, info, truncated=not terminated)
-                env.step(None)
-                continue
-            answer = player.agent.act(player.turn(obs, info), *player.kinds)
-            if answer is None:
-                return False
-            env.step(player.action(answer))
+                player.end(obs, info, call, truncated=not terminated)
+            else:
+                answer = player.agent.act(player.turn(obs, info, call), *player.kinds)
+                if answer is None:
+                    return False
+                action = player.action(answer)
+            called(self._call("step", name), env.step, action)
         return True
 
 
 class _PlayAtOnce(_Play):
     def episode(self, seed: int) -> bool:
-        env, call = self._env, self._call("reset")
+        env, method = self._env, "reset"
+        call = self._call(method)
         result = call_reset(env.reset, env, call, seed=seed)
         obs, infos = parts_by_agent(result, call, RESET)
-        call = self._call("step")
-        while env.agents:
-            names = list(env.agents)
+        while names := self._agents():
             asked = []
             for name in names:
                 player, info = self._present(name), info_of(infos, name, call)
-                shown = player.turn(value_of_agent(obs, name, call), info)
+                own = value_of_agent(obs, name, call)
+                shown = player.turn(own, info, self._call(method, name))
                 asked.append(player.agent.act_async(shown, *player.kinds))
             answers = [pending.get() for pending in asked]
             if any(answer is None for answer in answers):
                 return False
             each = zip(names, answers, strict=True)
-            result = env.step({name: self._players[name].action(answer) for name, answer in each})
+            actions = {name: self._players[name].action(answer) for name, answer in each}
+            method, call = "step", self._call("step")
+            result = called(call, env.step, actions)
             obs, *step, infos = parts_by_agent(result, call, STEP)
             for name in step[0].keys() - self._players.keys():
                 self._known(name, f"the rewards of {call} have")
+            left = self._agents()
             for name, player in self._players.items():
                 reward, over, cut = result_of_agent(step, name, call)
-                if name not in names and name in env.agents:
+                if name not in names and name in left:
                     self._present(name)  # it arrives, perhaps again
                 if player.is_over and reward:
                     raise SchemaError(
@@ -303,8 +327,17 @@ class _PlayAtOnce(_Play):
                     )
                 player.score += reward
                 if name in names and (over or cut):
-                    player.end(obs.get(name), info_of(infos, name, call), truncated=not over)
+                    info = info_of(infos, name, call)
+                    own_call = self._call(method, name)
+                    player.end(obs.get(name), info, own_call, truncated=not over)
         return True
+
+
+def _listed(names: object, where: str) -> list[str]:
+    """The names of agents, from a list or another collection."""
+    if isinstance(names, Iterable) and not isinstance(names, str):
+        return list(names)
+    raise SchemaError(f"{where} must be a list of names, got {shown(names)}")
 
 
 # ------------------------------------------------------------------ spaces

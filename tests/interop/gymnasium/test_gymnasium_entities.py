@@ -326,7 +326,8 @@ def test_strings_are_refused_by_name() -> None:
     [
         ("units", np.zeros((1, 4, 3)), r"'units' needs the shape \(4, 2\): got \(4, 3\)"),
         ("unit_mask", np.zeros((1, 3)), r"'unit_mask' needs the shape \(4,\)"),
-        ("unit_mask", np.full((1, 4), 0.5), "'unit_mask' is a mask of 0 and 1: got 0.5"),
+        ("unit_mask", np.full((1, 4), 2), "'unit_mask' is a mask of 0 and 1: got 2"),
+        ("unit_mask", np.full((1, 4), 0.5), "'unit_mask' holds 0.5, .* int8 cannot hold it"),
         ("shots", (np.zeros((2, 4)),), r"'shots' needs the shape \(3,\): got \(4,\)"),
         ("shots", (np.array([["a", "b", "c"]]),), "'shots' must hold numbers"),
         ("gold", [[1], [2, 3]], r"'gold' needs the shape \(1, 1\): setting an array"),
@@ -427,7 +428,12 @@ class Shows(Env[Any, Any]):
         (spaces.Box(0, 1, (2,), np.float64), np.array([0.1, 0.2]), None),
         (spaces.Box(0, 9, (2,)), np.array([1, 12], np.float32), "holds 12.0, which is outside of"),
         (spaces.Box(0, 9, (2,)), np.ones((1, 2), np.float32), r"has the shape (1, 2), its space"),
-        (spaces.Box(0, 9, (2,), np.uint8), np.array([0.5, 1]), "holds float64, its space uint8"),
+        (spaces.Box(0, 9, (2,), np.uint8), np.array([0.0, 1]), "holds float64, its space uint8"),
+        (
+            spaces.Box(0, 9999, (1,), np.float16),
+            np.array([2049.0]),
+            "holds 2049.0, which agents see as 2048: float16 cannot hold every number beyond 2,048",
+        ),
         (spaces.MultiBinary(2), np.array([0, 2], np.int8), "holds 2, which is outside of"),
         (spaces.Sequence(spaces.Box(0, 9, (1,))), (np.array([12.0]),), "holds 12.0, which is"),
     ],
