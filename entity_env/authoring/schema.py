@@ -17,8 +17,8 @@ from entity_env.core.spaces import (
     ObsSpace,
     entity_widths,
     has_global_entity,
-    require_action_names,
     require_given,
+    require_names,
 )
 from entity_env.errors import SchemaError
 
@@ -77,7 +77,7 @@ class Schema:
             },
         )
         self._action_space = {kind.name: kind.space for kind in self.kinds}
-        require_action_names(self._action_space, f"{game}: actions")
+        require_names(self._action_space, f"{game}: actions")
         require_given(self._action_space)
         self.has_global_entity = has_global_entity(self._obs_space, self._action_space)
         self.widths = entity_widths(self._obs_space, self._action_space)

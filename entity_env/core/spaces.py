@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Final, TypeAlias
@@ -261,13 +261,6 @@ def require_names(names: Iterable[object], kind: str) -> None:
             )
 
 
-def require_action_names(names: Collection[object], kind: str = "actions") -> None:
-    """Raises SchemaError if a name is empty or cannot be stored, see `require_names`."""
-    require_names(names, kind)
-    if "" in names:
-        raise SchemaError(f"{kind} need names, such as 'move', got ''")
-
-
 def _require_unique(names: Sequence[str], kind: str) -> None:
     if isinstance(names, str):
         raise SchemaError(f"{kind} must be a list of names, got the single string {names!r}")
@@ -294,7 +287,7 @@ def spaces_to_json(
     obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]
 ) -> dict[str, object]:
     """Converts both spaces to JSON data; lists preserve the order."""
-    require_action_names(action_space)
+    require_names(action_space, "actions")
     return {
         "global_features": list(obs_space.global_features),
         "entities": [
@@ -324,7 +317,7 @@ def spaces_from_json(data: object) -> tuple[ObsSpace, dict[ActionName, ActionSpa
         entities={_name(item): _entity_from_json(item) for item in entities},
     )
     action_space = {_name(item): _action_from_json(item) for item in actions}
-    require_action_names(action_space)
+    require_names(action_space, "actions")
     require_given(action_space)
     if len(obs_space.entities) != len(entities) or len(action_space) != len(actions):
         raise SchemaError("spaces in JSON name an entity or an action more than once")
