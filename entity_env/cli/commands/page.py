@@ -24,7 +24,14 @@ from entity_env.authoring.load_module import split_file_name
 from entity_env.cli.command import CliOption
 from entity_env.cli.display.console import echo
 from entity_env.cli.load_game import AgentLoader, load_game
-from entity_env.cli.options import Clock, Folder, GameName, GameSettings
+from entity_env.cli.options import (
+    STEP_TIMEOUT_S,
+    Clock,
+    Folder,
+    GameName,
+    GameSettings,
+    PageTimeout,
+)
 from entity_env.core.files import read_file
 from entity_env.errors import CheckpointError, UsageError, shown
 from entity_env.page.folder import PageAgent, PageOptions, require_page_folder, write_page
@@ -77,6 +84,7 @@ class WritePage:
     `entity-env collect` prints."""
     edit: bool = False
     """Let visitors edit the game, and play what they wrote."""
+    step_timeout_s: PageTimeout = STEP_TIMEOUT_S
     serve: bool = False
     """Then serve the page on this machine, until Ctrl-C."""
     settings: GameSettings
@@ -125,6 +133,7 @@ class WritePage:
             clock_s=self.clock_s,
             send=self.send,
             editable=self.edit,
+            step_timeout_s=self.step_timeout_s,
         )
         sizes = write_page(self.out, found, agents, pyodide, options)
         own = sum(size for name, size in sizes.items() if not name.startswith("pyodide/"))
