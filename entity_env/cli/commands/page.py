@@ -7,10 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, BinaryIO, Final
 
 from markdown_it import MarkdownIt
 
@@ -239,6 +241,19 @@ class PageFiles(SimpleHTTPRequestHandler):
         ".wasm": "application/wasm",
         ".agent": "application/octet-stream",
     }
+
+    timeout = 120
+
+    def handle(self) -> None:
+        with suppress(ConnectionError):  # the browser is gone
+            super().handle()
+
+    def send_head(self) -> BytesIO | BinaryIO | None:
+        try:
+            return super().send_head()
+        except ValueError:  # a name that no file can have
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return None
 
     def end_headers(self) -> None:
         self.send_header("Cache-Control", "no-cache")
