@@ -177,9 +177,9 @@ def test_a_name_is_a_text() -> None:
         with pytest.raises(SchemaError, match="name must be a text, such as 'move', got 3"):
             make(untyped(3))
     empty = "name must be a text, such as 'move', got ''"
-    for make in (partial(Categorical, Move), partial(SelectEntity, Food), bounded):
+    for unnamed in (partial(Categorical, Move), partial(SelectEntity, Food), bounded):
         with pytest.raises(SchemaError, match=empty):
-            make("")
+            unnamed("")
 
 
 def bounded(name: str) -> Continuous:

@@ -127,7 +127,7 @@ class GameBatch(LocalBatch):
                 self._require_failure(error)
                 env_id = next(i for i, host in enumerate(self._hosts) if agent in host.agents)
                 self._undecoded.setdefault(env_id, error)
-            yield answer  # outside: the end of this generator is no failure of a game
+            yield answer  # outside `try`: closing this generator is not a failure of a game
 
     def _choices(
         self, kind: Categorical[Any] | GlobalCategorical[Any], chosen: list[int], row: int
