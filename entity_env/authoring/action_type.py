@@ -107,7 +107,7 @@ class GlobalCategorical(ActionType[Choice]):
         self, choices: type[Choice], name: str | None = None, given: Sequence[ActionName] = ()
     ) -> None:
         self.choices = _choices_of(choices)
-        self.name = _checked_name(self, name or choices.__name__)
+        self.name = _checked_name(self, choices.__name__ if name is None else name)
         try:
             self.space = GlobalCategoricalActionSpace(_labels_of(choices), given)
         except SchemaError as error:
@@ -130,7 +130,7 @@ class Categorical(ActionType[list[Choice]]):
         self, choices: type[Choice], name: str | None = None, given: Sequence[ActionName] = ()
     ) -> None:
         self.choices = _choices_of(choices)
-        self.name = _checked_name(self, name or choices.__name__)
+        self.name = _checked_name(self, choices.__name__ if name is None else name)
         try:
             self.space = CategoricalActionSpace(_labels_of(choices), given)
         except SchemaError as error:
@@ -166,7 +166,7 @@ class SelectEntity(ActionType[list[Choice | None]]):
     ) -> None:
         if not isinstance(actee, type):
             raise SchemaError(f"SelectEntity needs the class of an entity, got {actee!r}")
-        self.name = _checked_name(self, name or f"Select{actee.__name__}")
+        self.name = _checked_name(self, f"Select{actee.__name__}" if name is None else name)
         self.actee = actee
         self.space = SelectEntityActionSpace(given)
 
@@ -215,7 +215,7 @@ class _Parts(ActionType[Answer]):
         self.has_own_actor = self.is_global and not all(map(_has_labels, kinds.values()))
         is_plain = self.is_global and not self.has_own_actor
         self.cls = cls
-        self.name = _checked_name(self, name or cls.__name__)
+        self.name = _checked_name(self, cls.__name__ if name is None else name)
         self.parts: dict[str, ActionType[Any]] = {}
         for field, kind in kinds.items():
             given = tuple(part.name for part in self.parts.values())

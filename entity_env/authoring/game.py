@@ -292,7 +292,7 @@ class Game:
         game.require_settings()
         if len(agents) != game.num_agents:
             raise UsageError(f"{game.name} is for {game.num_agents} agents, got {len(agents)}")
-        timeout = StepTimeout(step_timeout_s, limits.agent_timeout_s)
+        timeout = StepTimeout(step_timeout_s, limits.agent_timeout_s, limits.timer)
         runs = [
             AgentRun(game.schema, i, episodes, seeds, watch, timeout, limits)
             for i in range(len(agents))

@@ -22,6 +22,7 @@ from entity_env.authoring.step_timeout import (
     AgentHangs,
     GameHangs,
     StepTimeout,
+    Timer,
     require_timeout,
 )
 from entity_env.authoring.to_observation import to_observation
@@ -188,6 +189,7 @@ class RunLimits:
             lists what can be interrupted.
         on_failure: called if an agent raises, hangs or answers with an illegal action, which then
             ends only the episode; None = its error is raised.
+        timer: of both timeouts, instead of those of `StepTimeout`.
 
     Raises:
         UsageError: an invalid number.
@@ -197,6 +199,7 @@ class RunLimits:
     max_steps: int | None = None
     agent_timeout_s: float | None = None
     on_failure: Callable[[AgentFailure], None] | None = None
+    timer: Timer | None = None
 
     def __post_init__(self) -> None:
         checked_count("first_episode", self.first_episode, 0)
@@ -461,7 +464,7 @@ class AgentRun:
         self._resume_game()
 
     def _pause_game(self) -> None:
-        self.timeout.start_agent()
+        self.timeout.start_agent(self.agent_id)
         self.is_deciding = True
 
     def _resume_game(self) -> None:

@@ -51,14 +51,22 @@ class StepTimeout:
     (Windows) it uses a watchdog thread, which cannot interrupt a game that sleeps. Does nothing
     outside the main thread. It cannot interrupt a game that hangs in C or catches `BaseException`;
     run such a game in a worker process, which can be killed.
+
+    Args:
+        timeout_s: of a step of the game; None = no limit.
+        agent_s: of a decision of an agent; None = no limit.
+        timer: another one than these two.
     """
 
-    def __init__(self, timeout_s: float | None, agent_s: float | None = None) -> None:
+    def __init__(
+        self, timeout_s: float | None, agent_s: float | None = None, timer: Timer | None = None
+    ) -> None:
         require_timeout(timeout_s)
         require_timeout(agent_s, "agent_timeout_s")
         self._timeout_s, self._agent_s = timeout_s, agent_s
-        self._timer = None if timeout_s is None and agent_s is None else _new_timer()
-        self._open: _Timer | None = None
+        is_limited = timeout_s is not None or agent_s is not None
+        self._timer = (timer or _new_timer()) if is_limited else None
+        self._open: Timer | None = None
         """The timer between enter and exit."""
 
     def __enter__(self) -> StepTimeout:
@@ -82,17 +90,17 @@ class StepTimeout:
 
     def start(self) -> None:
         """Begins a step and starts its timeout."""
-        self._start(self._timeout_s, GameHangs)
+        self._start(self._timeout_s, None)
 
-    def start_agent(self) -> None:
+    def start_agent(self, agent_id: int) -> None:
         """Begins a decision of an agent, which is not part of a step, and starts its timeout."""
-        self._start(self._agent_s, AgentHangs)
+        self._start(self._agent_s, agent_id)
 
-    def _start(self, seconds: float | None, kind: type[GameHangs]) -> None:
-        if self._open is not None:
-            self._open.stop()
-            if seconds is not None:
-                self._open.start(seconds, kind)
+    def _start(self, seconds: float | None, agent_id: int | None) -> None:
+        if seconds is None:
+            self.stop()
+        elif self._open is not None:
+            self._open.start(seconds, agent_id)
 
     def stop(self) -> None:
         """Ends a step: no timeout until the next `start`."""
@@ -100,19 +108,23 @@ class StepTimeout:
             self._open.stop()
 
 
-class _Timer(Protocol):
+class Timer(Protocol):
     """Raises an exception in the main thread one timeout after `start`, unless stopped before."""
 
-    def open(self) -> None: ...
+    def open(self) -> None:
+        """Called before the first start."""
 
-    def start(self, timeout_s: float, kind: type[GameHangs]) -> None: ...
+    def start(self, timeout_s: float, agent_id: int | None) -> None:
+        """Starts, or starts again, for an agent that decides, or for the game."""
 
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        """Called before the end of the timeout."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Called after the last stop."""
 
 
-def _new_timer() -> _Timer:
+def _new_timer() -> Timer:
     if sys.platform != "win32" and hasattr(signal, "setitimer"):
         return _Alarm()
     return _Watchdog()
@@ -125,7 +137,7 @@ if sys.platform != "win32":
 
         def __init__(self) -> None:
             self._timeout_s = 0.0
-            self._kind = GameHangs
+            self._kind: type[GameHangs] = GameHangs
             self._is_running = False
             self._num_ticks = 0
             self._handler: signal._HANDLER = signal.SIG_DFL
@@ -145,8 +157,9 @@ if sys.platform != "win32":
                 left_s = max(left_s - (monotonic() - self._opened), 1e-6)
                 signal.setitimer(signal.ITIMER_REAL, left_s, interval_s)
 
-        def start(self, timeout_s: float, kind: type[GameHangs]) -> None:
-            self._timeout_s, self._kind = timeout_s, kind
+        def start(self, timeout_s: float, agent_id: int | None) -> None:
+            self._timeout_s = timeout_s
+            self._kind = GameHangs if agent_id is None else AgentHangs
             self._num_ticks = 0
             self._is_running = True
             tick_s = timeout_s / _TICKS
@@ -185,14 +198,14 @@ def called_every(period_s: float, call: Callable[[FrameType | None], None]) -> I
     and on systems without SIGALRM.
     """
     is_main = threading.current_thread() is threading.main_thread()
-    alarm: _Timer | None = None
+    alarm: Timer | None = None
     if sys.platform != "win32" and sys.platform not in ("emscripten", "wasi") and is_main:
         alarm = _Repeated(call)
     if alarm is None:
         yield
         return
     alarm.open()
-    alarm.start(_TICKS * period_s, GameHangs)
+    alarm.start(_TICKS * period_s, None)
     try:
         yield
     finally:
@@ -222,9 +235,11 @@ class _Watchdog:
     def close(self) -> None:
         pass
 
-    def start(self, timeout_s: float, kind: type[GameHangs]) -> None:
+    def start(self, timeout_s: float, agent_id: int | None) -> None:
+        self.stop()
+        kind = _hang_of(agent_id is not None, timeout_s)
         with self._lock:
-            self._kind, self._tick_s = _hang_of(kind is AgentHangs, timeout_s), timeout_s / _TICKS
+            self._kind, self._tick_s = kind, timeout_s / _TICKS
             self._num_ticks = 0
             self._is_running = True
             if self._thread is None:

@@ -110,7 +110,7 @@ class _Program(click.Group):
         except EntityEnvError as error:
             return _refuse(f"{error}{_notes(error)}")
         except GameFailed as error:
-            echo("\n".join([error.trace.rstrip(), *notes_of(error)]), err=True)
+            echo(*error.trace.rstrip().split("\n"), *notes_of(error), err=True)
             return _FAILED
         except (click.Abort, KeyboardInterrupt):
             return INTERRUPTED
@@ -144,7 +144,7 @@ def main(context: click.Context) -> None:
     my_game.py:name if the file defines several games.
     """
     if context.invoked_subcommand is None:
-        echo(context.get_help())
+        echo(*context.get_help().split("\n"))
 
 
 def _refuse(message: str, code: int = _MISUSED, then: str = "") -> int:

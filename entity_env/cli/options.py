@@ -56,7 +56,15 @@ _STEP_TIMEOUT: Final = CliOption(
     metavar="SECONDS",
     make=lambda seconds: seconds or None,
 )
-_STEP_TIMEOUT_S: Final = 30.0
+STEP_TIMEOUT_S: Final = 30.0
+PageTimeout: TypeAlias = Annotated[
+    float | None,
+    Range(0, 10**6),
+    _STEP_TIMEOUT._replace(
+        help="Time the game may take between two actions, and an agent for a decision; then the "
+        "page stops them and says so. 0 = no limit."
+    ),
+]
 StepTimeout: TypeAlias = Annotated[float | None, Range(0, 10**6), _STEP_TIMEOUT]
 _MAX_STEPS: Final = CliOption(
     "Actions of an agent after which an episode counts as truncated, because it may never end; 0 = "
@@ -228,7 +236,7 @@ class PlayOptions:
     episode_seed: SeedNumber | None = None
     """Play the episode with this seed, as shown by play and in errors."""
     clock_s: Clock = None
-    step_timeout_s: StepTimeout = _STEP_TIMEOUT_S
+    step_timeout_s: StepTimeout = STEP_TIMEOUT_S
     max_steps: MaxSteps = None
 
     def require(self, names: Sequence[str]) -> None:
@@ -296,7 +304,7 @@ class CopyOptions:
     def step_timeout_s(self, *, is_batch: bool) -> float | None:
         """Time limit of a step, or None; without `--step-timeout`, for a batch or for games."""
         if self.given_timeout_s is None:
-            return None if is_batch else _STEP_TIMEOUT_S
+            return None if is_batch else STEP_TIMEOUT_S
         return self.given_timeout_s or None
 
 
@@ -312,7 +320,7 @@ class LimitOptions:
         PLAY_LIMITS.max_memory or 0
     ) / _GIB
     """Memory limit for playing a replay again, on Linux."""
-    step_timeout_s: StepTimeout = _STEP_TIMEOUT_S
+    step_timeout_s: StepTimeout = STEP_TIMEOUT_S
 
     @property
     def limits(self) -> PlayLimits:

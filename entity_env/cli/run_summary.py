@@ -38,7 +38,7 @@ def tell_of_run(result: TrainResult, play_words: str, out: Path, console: Consol
     play = f"play: entity-env play {play_words}"
     resume = f"resume: entity-env train --resume --out {place}"
     if result.is_interrupted:
-        echo("\n".join([f"saved at step {progress.step:,}; {resume}; {play}", *evaluated]))
+        echo(f"saved at step {progress.step:,}; {resume}; {play}", *evaluated)
         return
     if console.is_terminal:  # drawings are useless in a log
         _show_curve(run, problem, console)
@@ -48,7 +48,7 @@ def tell_of_run(result: TrainResult, play_words: str, out: Path, console: Consol
         training = MeanReward.of(*figures, unfinished=progress.unfinished)
         learned = f"mean episode reward {training.words}"
     took = f"trained {progress.step:,} steps in {progress.elapsed_s:.0f} s"
-    echo("\n".join([f"{took}, {learned}, saved in {out}", *evaluated]))
+    echo(f"{took}, {learned}, saved in {out}", *evaluated)
     curve = run.curves.get(EVALUATED)
     if curve is not None and curve.steps[0] == 0:  # the initial agent
         echo(f"start {curve.values[0]:.3f} -> end {curve.values[-1]:.3f}")
@@ -120,4 +120,4 @@ def _show_curve(run: TrainingRun, problem: str, console: Console) -> None:
         width = max(_MIN_WIDTH, min(_MAX_WIDTH, console.width - 1))
         is_ascii = console.options.ascii_only
         rows = text_chart(Series("", *curve), x_label="steps", width=width, is_ascii=is_ascii)
-        echo("\n".join(("", "mean episode reward", *rows, "")))
+        echo("", "mean episode reward", *rows, "")

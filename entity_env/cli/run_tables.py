@@ -15,6 +15,7 @@ from entity_env.agents.ppo.hints import command_to_try, hints_of
 from entity_env.agents.training.tracking.rewards import MeanReward
 from entity_env.agents.training.tracking.runs import TrainingRun, read_run
 from entity_env.agents.training.tracking.seed_groups import SeedGroup, seed_groups
+from entity_env.cli.display.console import plain
 from entity_env.errors import CheckpointError, UsageError
 
 _SEED_COLUMNS: Final = ("seeds", "steps", "mean", "IQM", "P(first > this)")
@@ -166,11 +167,6 @@ def _bounded(interval: Interval, digits: int = 3) -> str:
     if not interval.is_known:
         return f"{interval.value:.{digits}f}"
     return f"{interval.value:.{digits}f} [{interval.low:.{digits}f}, {interval.high:.{digits}f}]"
-
-
-def plain(text: str) -> str:
-    """A text from any file on one line, without control characters."""
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
 def differing(runs: Sequence[TrainingRun]) -> tuple[list[str], list[dict[str, str]]]:

@@ -69,6 +69,7 @@ class PageOptions:
         clock_s: time per decision of a person if a visitor wants it; None = not offered.
         send: address to which finished games are sent if the visitor agrees; None = nowhere.
         editable: visitors can edit the file of the game, and play what they wrote.
+        step_timeout_s: of a step of the game, and of a decision of an agent; None = no limit.
     """
 
     title: str
@@ -77,6 +78,7 @@ class PageOptions:
     clock_s: float | None = None
     send: str | None = None
     editable: bool = False
+    step_timeout_s: float | None = None
 
 
 def write_page(
@@ -120,6 +122,7 @@ def write_page(
         "players": [*([each.name, each.words] for each in agents), [RANDOM, "Random moves"]],
         "seats": options.seats,
         "clock_s": options.clock_s,
+        "step_timeout_s": options.step_timeout_s,
         "start": {"greedy": {each.name: each.greedy for each in agents if each.kind == "network"}},
         "files": {name.removeprefix("game/"): quote(name) for name in in_game},
         "pyodide": pyodide.url,

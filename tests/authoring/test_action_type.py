@@ -176,6 +176,10 @@ def test_a_name_is_a_text() -> None:
     for make in (partial(Categorical, Move), partial(GlobalCategorical, Move), bounded):
         with pytest.raises(SchemaError, match="name must be a text, such as 'move', got 3"):
             make(untyped(3))
+    empty = "name must be a text, such as 'move', got ''"
+    for unnamed in (partial(Categorical, Move), partial(SelectEntity, Food), bounded):
+        with pytest.raises(SchemaError, match=empty):
+            unnamed("")
 
 
 def bounded(name: str) -> Continuous:

@@ -66,6 +66,7 @@ FROZEN = r"a decision in several parts must be a frozen dataclass with fields, g
         (lambda: Composite(Nothing), FROZEN),
         (lambda: Composite(untyped(3)), FROZEN + " 3"),
         (lambda: Composite(Send, untyped(3)), r"Composite: name must be a text"),
+        (lambda: Composite(Send, ""), r"Composite: name must be a text"),
         (lambda: Composite(Count), r"field 'number' must be an Enum, bool, an entity class or Ann"),
         (lambda: Composite(Unbounded), r"field 'number' must be .*Range\(low, high\)\], got"),
         (lambda: GlobalComposite(Count), r"field 'number' must be an Enum, bool, an entity class"),

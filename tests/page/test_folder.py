@@ -2,18 +2,26 @@
 
 import json
 import shutil
+import socket
+import struct
 from collections.abc import Callable
 from dataclasses import replace
+from http import HTTPStatus
+from http.client import HTTPConnection
 from pathlib import Path
+from threading import Event
+from urllib.parse import urlsplit
 
 import pytest
 
 from entity_env.cli.app import main
+from entity_env.cli.commands.page import PageFiles
 from entity_env.errors import UsageError
 from entity_env.page.folder import PageAgent, PageOptions, require_page_folder, write_page
 from entity_env.page.obstacles import PageContents
 from entity_env.page.pyodide import FILES, Pyodide, Wheel
 from tests import ROOT
+from tests.helpers.chromium import serving
 
 CONTENTS = PageContents((), None, (), "", "entity_env.games.snake", "snake", {}, (), ())
 
@@ -197,3 +205,39 @@ def test_equal_names_of_agents_have_numbers_and_paths_may_have_any_character(
         ["random", "Random moves"],
     ]
     assert len(list((tmp_path / "site" / "agents").iterdir())) == 4
+
+
+@pytest.mark.parametrize("name", ["%00", "%ed%a0%80", "a" * 5_000, "..%2f..%2fetc%2fpasswd"])
+def test_a_name_that_no_file_can_have_is_not_found(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(tmp_path, PageFiles) as url:
+        address = urlsplit(url)
+        connection = HTTPConnection(str(address.hostname), address.port or 0, timeout=20)
+        connection.request("GET", f"/{name}")
+        assert connection.getresponse().status == HTTPStatus.NOT_FOUND
+        connection.close()
+    assert capsys.readouterr().err == ""
+
+
+def test_a_browser_that_leaves_is_no_error(tmp_path: Path) -> None:
+    errors: list[BaseException] = []
+    has_left = Event()
+
+    class Files(PageFiles):
+        def handle(self) -> None:
+            try:
+                super().handle()
+            except OSError as error:
+                errors.append(error)
+            has_left.set()
+
+    (tmp_path / "large").write_bytes(bytes(1 << 24))
+    with serving(tmp_path, Files) as url:
+        address = urlsplit(url)
+        with socket.create_connection((str(address.hostname), address.port or 0)) as client:
+            client.sendall(b"GET /large HTTP/1.1\r\n\r\n")
+            assert client.recv(1)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        assert has_left.wait(20)
+    assert errors == []

@@ -153,14 +153,19 @@ def test_a_visitor_edits_the_game_and_sees_the_line_of_an_error(
         page.wait_for("frame.asked")
 
 
+def endless(game: str) -> str:
+    """The game with a loop that never ends."""
+    found = game.replace("agent.act(", "(lambda *_: any(iter(int, 1)))(", 1)
+    assert found != game
+    return found
+
+
 def test_a_game_that_never_returns_is_replaced(site: tuple[Path, str], profile: Path) -> None:
     _, url = site
     with Chromium(f"{url}/my_game/", profile) as page:
         page.wait_for("config && original")
         game = page.value("original")
-        endless = game.replace("agent.act(", "(lambda *_: any(iter(int, 1)))(", 1)
-        assert endless != game
-        page.value(f"document.getElementById('source').value = {json.dumps(endless)}")
+        page.value(f"document.getElementById('source').value = {json.dumps(endless(game))}")
         page.value("waitMs = 500")
         submit(page)
         page.wait_for("isReady")
@@ -168,6 +173,56 @@ def test_a_game_that_never_returns_is_replaced(site: tuple[Path, str], profile: 
         submit(page)
         page.value("take('begun', wanted.id - 1)")  # of the first game, late
         page.wait_for("frame?.asked")
+
+
+def test_a_game_that_hangs_is_stopped_by_itself(site: tuple[Path, str], profile: Path) -> None:
+    _, url = site
+    with Chromium(f"{url}/my_game/", profile) as page:
+        page.wait_for("config && original")
+        page.value("config.step_timeout_s = 5")
+        source = json.dumps(endless(page.value("original")))
+        page.value(f"document.getElementById('source').value = {source}")
+        submit(page)
+        page.wait_for("document.getElementById('failure').textContent")
+        assert text(page, "#failure") == "The game gave no answer for 5 s and was stopped."
+        page.value("config.step_timeout_s = 60")
+        page.value("document.getElementById('source').value = original")
+        begin(page)
+        page.wait_for("frame.asked")
+
+
+HANGS = """
+def bot(obs, action):
+    while __file__.startswith("/game/"):  # in a browser
+        pass
+    return obs.allowed(action)[0]
+"""
+SOONER = """
+const begun = limit;
+limit = asked => begun(asked?.seat == 1 ? {...asked, seconds: asked.seconds / 60} : asked);
+"""
+
+
+def test_an_agent_that_hangs_is_named_and_the_next_game_starts(
+    tmp_path: Path, profile: Path
+) -> None:
+    (tmp_path / "slow.py").write_text(HANGS)
+    bot = f"Slow={tmp_path / 'slow.py'}:bot"
+    write(tmp_path / "site", "tic_tac_toe", "--agent", bot, "--step-timeout", "60")
+    with served(tmp_path / "site") as url, Chromium(url, profile) as page:
+        begin(page)
+        page.wait_for("frame.asked")
+        assert page.value("config.step_timeout_s") == 60
+        page.value(SOONER)
+        page.value("post({number: frame.asked.number, choice: frame.asked.choices[0][0]}), 0")
+        page.wait_for("document.getElementById('failure').textContent")
+        words = "Slow (player 2) gave no answer for 1 s and was stopped."
+        assert text(page, "#failure") == words
+        assert not page.value("document.body.classList.contains('begun')")
+        page.value("document.querySelectorAll('select')[1].value = 'random'")
+        begin(page)
+        page.wait_for("frame.asked && !frame.over")
+        assert text(page, "#failure") == ""
 
 
 def test_dragging_shows_what_the_network_would_do(site: tuple[Path, str], profile: Path) -> None:

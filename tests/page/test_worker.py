@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -97,6 +97,37 @@ def test_playing_again_has_the_next_seed(guess: Path) -> None:
 
     Session(visitor).run(guess_config(), guess)
     assert len({*seeds}) == 2
+
+
+def test_the_page_knows_who_must_answer_in_time(guess: Path) -> None:
+    """Nothing else can stop a game or an agent that hangs in a page."""
+    (guess / "bot.py").write_text("def bot(obs, action):\n    return action.LOW\n")
+    game, bot = ({"seconds": 7, "seat": seat} for seat in (None, 0))
+
+    def limits(*seats: str) -> list[object]:
+        def visitor(page: Session) -> Iterator[Message]:
+            yield start(*seats, fps=20)
+            while not page.frame["over"]:
+                yield None if page.frame["asked"] is None else page.first_choice()
+
+        config = guess_config(step_timeout_s=7, agents={"bot.py:bot": "bot"})
+        log = Session(visitor).run(config, guess).log
+        asked = [data for name, data in log if name == "limit"]
+        return [each for each, _ in groupby(asked)]
+
+    loading, turn = [game, None], [game, bot]
+    for seat in ("human", "bot.py:bot"):
+        # A person is waited for, and so is the next turn while one is shown.
+        assert limits(seat) == [*loading * 2, *[*turn, None] * 3, *turn, game, None], seat
+
+
+def test_a_page_without_a_time_limit_asks_for_none(guess: Path) -> None:
+    def visitor(page: Session) -> Iterator[Message]:
+        yield start("human")
+        yield from page.to_end()
+
+    page = Session(visitor).run(guess_config(step_timeout_s=None), guess)
+    assert "limit" not in page.events
 
 
 @pytest.mark.parametrize(

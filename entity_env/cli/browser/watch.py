@@ -18,10 +18,11 @@ from entity_env.agents.training.tracking.runs import (
 )
 from entity_env.cli.browser.server import Page, PageServer
 from entity_env.cli.commands.replay import replay_animation
+from entity_env.cli.display.console import plain
 from entity_env.cli.game_errors import GameFailed
 from entity_env.cli.report.page import report_body, report_style
 from entity_env.cli.report.replays import replay_id
-from entity_env.cli.run_tables import SEARCH_DEPTH, find_runs, plain
+from entity_env.cli.run_tables import SEARCH_DEPTH, find_runs
 from entity_env.errors import EntityEnvError, ReplayError, UsageError
 from entity_env.replay.new_process import PLAY_LIMITS, PlayLimits
 

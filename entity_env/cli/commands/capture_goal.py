@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from entity_env.cli.command import Argument, CliOption
-from entity_env.cli.display.console import Console, plain_table
+from entity_env.cli.display.console import Console, echo, plain_table
 from entity_env.core.files import read_file
 from entity_env.core.validation import Range
 from entity_env.errors import UsageError
@@ -75,7 +75,7 @@ class CaptureGoal:
         console = Console()
         for part in _report(captured, console):
             console.print(part)
-        console.print(f"recorded in {self.out}", soft_wrap=True, highlight=False)
+        echo(f"recorded in {self.out}")
 
 
 def _read_keys(option: str, text: str) -> tuple[Button, ...]:

@@ -274,7 +274,7 @@ class WriteDataset:
             if source.play or not source.paths or not all(map(is_dataset_file, source.paths)):
                 raise UsageError("name the file to write with --out NAME.npz, or datasets to show")
             for path in source.paths:
-                echo("\n".join(_shown(path, Dataset.load(path))))
+                echo(*_shown(path, Dataset.load(path)))
             return
         if not is_dataset_file(out):
             raise UsageError(f"--out must be NAME.npz or NAME.parquet, got {out}")

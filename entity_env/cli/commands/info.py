@@ -72,7 +72,7 @@ class ListGames:
                 line = text_of(error).strip().splitlines()[-1]  # may be a traceback
                 problems.append(f"{each.name} of {package} cannot be loaded: {line}")
         for package, rows in tables.items():
-            echo(package if package == own else f"\n{package}")
+            echo(*([] if package == own else [""]), package)
             Console.for_tables().print(_table_of(rows))
         for problem in problems:
             echo(problem, err=True)

@@ -7,10 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, BinaryIO, Final
 
 from markdown_it import MarkdownIt
 
@@ -24,7 +26,14 @@ from entity_env.authoring.load_module import split_file_name
 from entity_env.cli.command import CliOption
 from entity_env.cli.display.console import echo
 from entity_env.cli.load_game import AgentLoader, load_game
-from entity_env.cli.options import Clock, Folder, GameName, GameSettings
+from entity_env.cli.options import (
+    STEP_TIMEOUT_S,
+    Clock,
+    Folder,
+    GameName,
+    GameSettings,
+    PageTimeout,
+)
 from entity_env.core.files import read_file
 from entity_env.errors import CheckpointError, UsageError, shown
 from entity_env.page.folder import PageAgent, PageOptions, require_page_folder, write_page
@@ -77,6 +86,7 @@ class WritePage:
     `entity-env collect` prints."""
     edit: bool = False
     """Let visitors edit the game, and play what they wrote."""
+    step_timeout_s: PageTimeout = STEP_TIMEOUT_S
     serve: bool = False
     """Then serve the page on this machine, until Ctrl-C."""
     settings: GameSettings
@@ -125,6 +135,7 @@ class WritePage:
             clock_s=self.clock_s,
             send=self.send,
             editable=self.edit,
+            step_timeout_s=self.step_timeout_s,
         )
         sizes = write_page(self.out, found, agents, pyodide, options)
         own = sum(size for name, size in sizes.items() if not name.startswith("pyodide/"))
@@ -230,6 +241,19 @@ class PageFiles(SimpleHTTPRequestHandler):
         ".wasm": "application/wasm",
         ".agent": "application/octet-stream",
     }
+
+    timeout = 120
+
+    def handle(self) -> None:
+        with suppress(ConnectionError):  # the browser is gone
+            super().handle()
+
+    def send_head(self) -> BytesIO | BinaryIO | None:
+        try:
+            return super().send_head()
+        except ValueError:  # a name that no file can have
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return None
 
     def end_headers(self) -> None:
         self.send_header("Cache-Control", "no-cache")

@@ -331,7 +331,7 @@ def _show(
     player = _Player(frames, frames.moments(turns), console, fps, first)
     player.play()
     if found.failure:
-        echo(f"failed: {one_line(found.failure)}")
+        echo(f"failed: {found.failure}")
 
 
 class _Player:
@@ -443,15 +443,15 @@ class Verify:
                 limits = _of_playing(self.limits.limits)
                 [found] = verify_in_new_process(game, [replay], **limits)
             except EntityEnvError as error:
-                echo(one_line(f"{path}: cannot be played: {error}"), err=True)
+                echo(f"{path}: cannot be played: {error}", err=True)
                 worst = 2
                 continue
             if found is not None:
-                echo(one_line(f"{path}: diverged: {found}{_other_versions(replay)}"))
+                echo(f"{path}: diverged: {found}{_other_versions(replay)}")
                 worst = max(worst, 1)
             else:
                 end = "" if replay.is_whole else ", as far as it goes"
-                echo(one_line(f"{path}: same, {replay.num_decisions} decisions{end}"))
+                echo(f"{path}: same, {replay.num_decisions} decisions{end}")
         raise SystemExit(worst)
 
 
@@ -491,7 +491,7 @@ class Draw:
         count = len(animation.film if is_film else animation)
         viewer = animation.viewer if is_film else None
         seen = "" if viewer is None else f", as {animation.names[viewer]} sees them"
-        echo(one_line(f"{self.out}: {size:.0f} KiB, from {count} pictures{seen}"))
+        echo(f"{self.out}: {size:.0f} KiB, from {count} pictures{seen}")
 
 
 def _turns(
@@ -553,7 +553,7 @@ def game_and_look(
         if not replay.has_observations or game is not None:
             raise
         note = f"drawn without its game, so without its look and the size of its board: {error}"
-        echo(one_line(note), err=True)
+        echo(note, err=True)
         return None, Look() if look is None else named_look(look)
     return chosen, find_look(replay.with_settings_of(chosen), look)
 

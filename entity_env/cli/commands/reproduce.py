@@ -60,7 +60,7 @@ class Reproduce:
         with train.make_context("train", arguments, parent=context) as inner:
             train.invoke(inner)
         found = compare_runs(before, read_run(out), step)
-        echo("\n".join(_lines(found, before.name, out.name)))
+        echo(*_lines(found, before.name, out.name))
         raise SystemExit(0 if found.is_equal else _DIFFERENT)
 
 

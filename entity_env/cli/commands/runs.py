@@ -27,7 +27,6 @@ from entity_env.cli.report.replays import replay_pages
 from entity_env.cli.run_tables import (
     TextTable,
     find_runs,
-    plain,
     run_table,
     runs_csv,
     runs_json,
@@ -85,7 +84,7 @@ class ListRuns:
         if self.as_json:
             echo(json.dumps(runs_json(runs)))
         elif self.as_csv:
-            echo(runs_csv(runs).rstrip("\n"))
+            echo(*runs_csv(runs).rstrip("\n").split("\n"))
         else:
             print_tables(runs)
         raise SystemExit(code)
@@ -120,7 +119,7 @@ class Report:
     limits: DrawingLimits
 
     def run(self) -> None:
-        out = plain(str(self.out))
+        out = self.out
         write = _WRITERS.get(self.out.suffix.lower())
         if write is None:
             raise UsageError(f"--out must be named *.html, *.svg or *.csv, got {out}")
@@ -145,16 +144,16 @@ def _read(folders: Sequence[Path]) -> tuple[Sequence[TrainingRun], int]:
     """The runs, and the exit code; reports folders that are not runs."""
     found = find_runs(folders or _RUNS)
     if not found.runs:
-        raise UsageError("; ".join(map(plain, found.problems)))
+        raise UsageError("; ".join(found.problems))
     for line in mixed_rules(found.runs):
-        echo(plain(line), err=True)
+        echo(line, err=True)
     return found.runs, _tell(found.problems)
 
 
 def _tell(problems: Sequence[str]) -> int:
     """Prints a line per problem; returns the exit code."""
     for problem in problems:
-        echo(f"entity-env: {plain(problem)}", err=True)
+        echo(f"entity-env: {problem}", err=True)
     return _FAILED if problems else 0
 
 

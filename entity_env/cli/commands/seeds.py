@@ -179,7 +179,7 @@ def _report(runs: Sequence[_SeedRun], out: Path, signum: int | None) -> None:
     if any(run.score is not None for run in found):
         print_tables(found)
         place = shlex.quote(str(out))
-        echo(f"\ncompare: entity-env runs {place}; curves: entity-env report {place}")
+        echo("", f"compare: entity-env runs {place}; curves: entity-env report {place}")
     failures: dict[str, list[_SeedRun]] = {}
     for run in runs:
         if run.job.state == "failed":

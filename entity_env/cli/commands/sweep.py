@@ -163,7 +163,7 @@ def _report(planned: Sweep, trials: Sequence[SweepTrial], title: str, game_words
         path = planned.out / "sweep.svg"
         text = picture(f"{title}: mean episode reward", planned.ranges, trials)
         write_file(path, text.encode())
-        echo(f"\npicture: {path}; curves: entity-env report {shlex.quote(str(planned.out))}")
+        echo("", f"picture: {path}; curves: entity-env report {shlex.quote(str(planned.out))}")
         folder = planned.out / best.best.name
         if (folder / SUBFOLDER).is_dir():
             echo(f"best: entity-env play {game_words} --agent {shlex.quote(str(folder))}")

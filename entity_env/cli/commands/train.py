@@ -338,7 +338,7 @@ def _announce(launched: Launched, settings: str, changes: Sequence[str]) -> None
     """Prints the settings and changes, on rank 0."""
     if not launched.rank:
         on_ranks = f", on {launched.size} ranks" if launched.size > 1 else ""
-        echo("\n".join([settings + on_ranks, *changes]))
+        echo(settings + on_ranks, *changes)
 
 
 def require_text(out: Path) -> Path:

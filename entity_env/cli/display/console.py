@@ -48,9 +48,14 @@ def printable(text: str) -> str:
     return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text).expandtabs()
 
 
-def echo(text: str, *, err: bool = False) -> None:
-    """Prints a line to stdout or stderr, `printable`."""
-    click.echo(printable(text), err=err)
+def plain(text: str) -> str:
+    r"""`printable`, and on one line: a line break, such as one in a file's name, becomes `\n`."""
+    return printable(text).replace("\n", "\\n")
+
+
+def echo(*lines: str, err: bool = False) -> None:
+    """Prints lines to stdout or stderr, each `plain`."""
+    click.echo("\n".join(map(plain, lines)), err=err)
 
 
 class Console(rich_console.Console):

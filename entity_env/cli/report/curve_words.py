@@ -7,7 +7,7 @@ import re
 from typing import Final, NamedTuple
 
 from entity_env.agents.training.tracking.runs import AGREEMENT, EVALUATED, REWARD
-from entity_env.cli.run_tables import plain
+from entity_env.cli.display.console import plain
 
 
 class CurveWords(NamedTuple):

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from entity_env.cli.display.console import plain
 from entity_env.cli.report.curve_words import CurveWords, curve_words
-from entity_env.cli.run_tables import plain
 from entity_env.views.chart import Axis, Plot, Series, axes_of, line_style, svg_lines
 
 _SVG: Final = "http://www.w3.org/2000/svg"

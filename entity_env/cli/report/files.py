@@ -8,11 +8,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from entity_env.agents.training.tracking.runs import REWARD, Curve, TrainingRun
+from entity_env.cli.display.console import plain
 from entity_env.cli.load_game import nearest
 from entity_env.cli.report.curve_words import curve_title
 from entity_env.cli.report.groups import curve_lines, game_runs, run_groups
 from entity_env.cli.report.shared_names import shared_runs, without_folders
-from entity_env.cli.run_tables import differing, plain
+from entity_env.cli.run_tables import differing
 from entity_env.errors import UsageError
 from entity_env.views.chart import svg_begin, svg_chart
 

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from entity_env.agents.intervals import mean_of, student_t95
 from entity_env.agents.training.tracking.runs import EVALUATED, REWARD, Curve, TrainingRun
+from entity_env.cli.display.console import plain
 from entity_env.cli.report.curve_words import curve_words
 from entity_env.cli.report.shared_names import without_folders
-from entity_env.cli.run_tables import differing, plain
+from entity_env.cli.run_tables import differing
 from entity_env.views.chart import Points, Series
 
 Numbers: TypeAlias = NDArray[np.float64]

@@ -16,6 +16,7 @@ import numpy as np
 from entity_env.agents.ppo.advice import PAGE
 from entity_env.agents.ppo.hints import command_to_try, hints_of
 from entity_env.agents.training.tracking.runs import AGREEMENT, EVALUATED, REWARD, TrainingRun
+from entity_env.cli.display.console import plain
 from entity_env.cli.report.curve_words import LAST_METRIC, METRIC, CurveWords
 from entity_env.cli.report.figures import figure
 from entity_env.cli.report.groups import (
@@ -28,7 +29,7 @@ from entity_env.cli.report.groups import (
 from entity_env.cli.report.replays import Pages, ShownReplay, shown_replays
 from entity_env.cli.report.run_facts import RunFact, run_facts
 from entity_env.cli.report.shared_names import shared_runs, without_folders
-from entity_env.cli.run_tables import TextTable, plain, run_table, seed_table
+from entity_env.cli.run_tables import TextTable, run_table, seed_table
 from entity_env.views.chart import COLOURS, DARK_COLOURS, Series
 
 _MORE: Final = (

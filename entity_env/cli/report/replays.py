@@ -12,10 +12,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 from entity_env.agents.training.tracking.runs import TrainingRun, replays_of
 from entity_env.cli.commands.replay import replay_animation
-from entity_env.cli.display.console import ProgressBar
+from entity_env.cli.display.console import ProgressBar, plain
 from entity_env.cli.game_errors import GameFailed
 from entity_env.cli.report.figures import Mark
-from entity_env.cli.run_tables import plain
 from entity_env.errors import CheckpointError, EntityEnvError
 from entity_env.replay.new_process import PLAY_LIMITS, PlayLimits
 

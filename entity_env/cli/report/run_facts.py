@@ -15,8 +15,9 @@ from entity_env.agents.training.tracking.runs import (
     TrainingRun,
     eval_opponent,
 )
+from entity_env.cli.display.console import plain
 from entity_env.cli.report.shared_names import shared_command, without_folders
-from entity_env.cli.run_tables import plain, setting_text
+from entity_env.cli.run_tables import setting_text
 
 _DATE: Final = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d([+-]\d{4})")
 _NUM_DIGITS: Final = 12

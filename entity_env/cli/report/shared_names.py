@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from entity_env.agents.training.tracking.runs import TrainingRun
-from entity_env.cli.run_tables import plain
+from entity_env.cli.display.console import plain
 
 _FOLDERS: Final = re.compile(r"(?:^|(?<=[=:,@ ]))(?:~[^\\/]*|[A-Za-z]:)?[\\/](?:[^,=@]*[\\/])?")
 """The folders of absolute paths, also after `NAME=` and before `:CLASS`."""

@@ -24,6 +24,7 @@ from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import game_traceback, line_of_error, summary_of
 from entity_env.authoring.load_module import import_named, load_module
 from entity_env.authoring.local_run import AgentRun, RunLimits
+from entity_env.authoring.step_timeout import StepTimeout
 from entity_env.core.episode import MAX_STEPS
 from entity_env.errors import UsageError
 from entity_env.page.live.game_page import BrowserAgent, GamePage
@@ -52,7 +53,8 @@ class PageWorker:
     current episode; the event "begun" confirms it with its "id". "answer": to a question, see
     `GamePage.answer`; the event "answered" says why it was refused, or "". "fps": turns per second
     for spectators, 0 = paused. "get": "watch" or "save", the last episode as an animation or a
-    replay, in an event of that name. "step": a turn of the last episode, see `_show_step`.
+    replay, in an event of that name. "step": a turn of the last episode, see `_show_step`. The
+    event "limit" begins a time limit of the game or of the agent in a seat, or with null ends it.
 
     Args:
         config: see `PageConfig`.
@@ -74,6 +76,8 @@ class PageWorker:
         self._page: GamePage | None = None
         self._last: LastReplay | None = None
         self._game: Game | None = None
+        self._timer = _PageTimer(self.send)
+        self._limit_s: float | None = config.get("step_timeout_s")
         self._has_pace_changed = False
 
     def run(self) -> None:
@@ -100,14 +104,17 @@ class PageWorker:
         self.send("begun", start.get("id"))
         for name, text in start.get("files", {}).items():
             (self._folder / name).write_text(text, encoding="utf-8")
-        game = self._game = page_game(self._config, self._folder, is_new="files" in start)
+        loading = StepTimeout(self._limit_s, timer=self._timer)
+        with loading:
+            game = self._game = page_game(self._config, self._folder, is_new="files" in start)
+            look = find_look(game)
         seats: Sequence[str] = start["seats"]
         seed = start.get("seed")
         seed = Random().randrange(_NUM_SEEDS) if seed is None else int(seed)
         page = self._page = GamePage(
             game,
             seats,
-            find_look(game),
+            look,
             self,
             fps=_FPS,
             episodes=1,
@@ -117,11 +124,14 @@ class PageWorker:
         )
         self._set_pace(start.get("fps", _FPS))
         while self._start is None:
-            agents = [self._agent(page, name, seed + i, start) for i, name in enumerate(seats)]
+            with loading:
+                agents = [self._agent(page, name, seed + i, start) for i, name in enumerate(seats)]
             self._last = page.begin_run(seats, agents, self._config["source"])
             limit = None if HUMAN in seats else MAX_STEPS
-            limits = RunLimits(max_steps=limit)
-            game.run(*agents, seed=seed, watch=self._last, step_timeout_s=None, limits=limits)
+            limits = RunLimits(max_steps=limit, agent_timeout_s=self._limit_s, timer=self._timer)
+            game.run(
+                *agents, seed=seed, watch=self._last, step_timeout_s=self._limit_s, limits=limits
+            )
             if self._start is None:
                 page.wants_more()
             seed += 1
@@ -184,6 +194,7 @@ class PageWorker:
         Raises:
             KeyboardInterrupt: the page asks for another start.
         """
+        self._timer.stop()
         end_s = math.inf if timeout is None else monotonic() + timeout
         while not predicate():
             left_s = max(0.0, end_s - monotonic())
@@ -249,6 +260,32 @@ class PageWorker:
             self.send("save", [name, b64encode(replay.to_bytes()).decode()])
         elif animation := self._last.animation(self._game_now, find_look(self._game_now)):
             self.send("watch", animation.html())
+
+
+class _PageTimer:
+    """A timer in the page, which replaces a worker that has not stopped it in time.
+
+    Nothing in a worker can interrupt Python. Waiting for the page stops it, too.
+    """
+
+    def __init__(self, send: Callable[[str, Json], None]) -> None:
+        self._send = send
+        self._is_running = False
+
+    def open(self) -> None:
+        """Does nothing."""
+
+    def start(self, timeout_s: float, agent_id: int | None) -> None:
+        self._is_running = True
+        self._send("limit", {"seconds": timeout_s, "seat": agent_id})
+
+    def stop(self) -> None:
+        if self._is_running:
+            self._is_running = False
+            self._send("limit", None)
+
+    def close(self) -> None:
+        """Does nothing."""
 
 
 def page_game(config: Mapping[str, Json], folder: Path, *, is_new: bool = False) -> Game:

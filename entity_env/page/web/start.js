@@ -1,6 +1,8 @@
 // Asks who plays, and connects the page of a game to the worker that runs it.
 
 let waitMs = 3000;
+// Parts of a time limit: of those in which the machine sleeps, only one counts.
+const ticks = 4;
 let config = null;
 let worker = null;
 let isReady = false;
@@ -13,6 +15,7 @@ let mustSend = false;
 // True from the begin of a game until the visitor asks for another one.
 let isShown = false;
 let patience = null;
+let guard = null;
 let numStarts = 0;
 let original = "";
 
@@ -71,8 +74,24 @@ import(${file}).catch(error => setTimeout(() => { throw error; }));`;
 }
 
 function stopWorker() {
+  clearInterval(guard);
   worker?.terminate();
   worker = null;
+}
+
+// Begins the time limit of the game, or of the agent in a seat, instead of the one before; or of none.
+function limit(asked) {
+  clearInterval(guard);
+  if (!asked) return;
+  let left = ticks;
+  guard = setInterval(() => {
+    if (--left) return;
+    const name = wanted.seats[asked.seat], player = config.players.find(each => each[0] == name)?.[1] ?? name;
+    const where = wanted.seats.length > 1 ? ` (player ${asked.seat + 1})` : "";
+    const who = asked.seat == null ? "The game" : `${player}${where}`;
+    isReady = false;
+    fail({error: `${who} gave no answer for ${asked.seconds} s and was stopped.`, line: "", trace: ""});
+  }, 1000 * asked.seconds / ticks);
 }
 
 // Starts a game; replaces a program that is busy with another game and does not respond.
@@ -90,6 +109,7 @@ function begin() {
   if (original) wanted.files = {[config.editable]: $("source").value};
   $("failure").textContent = $("sent").textContent = "";
   $("speed").hidden = wanted.seats.includes("human");
+  clearInterval(guard);
   if (!worker) startWorker();
   else if (isReady) {
     tell({start: wanted});
@@ -131,6 +151,8 @@ function take(name, data) {
     film = null;
   } else if (name == "save") {
     if (purposes.length) keep(...data, purposes.shift());
+  } else if (name == "limit") {
+    limit(data);
   } else if (name == "failed") {
     fail(data);
   } else if (name == "ended") {

@@ -224,6 +224,8 @@ def ready_of(data: Mapping[str, Any], place: Place) -> ReadyMessage:
         place.refuse(str(error))
     if not spaces[1]:
         place.refuse("the spaces have no action")
+    if "" in spaces[1]:
+        place.refuse("actions need names, such as 'move', got ''")
     if max(len(spaces[0].entities), len(spaces[1])) > _MAX_ITEMS:
         place.refuse(f"the spaces have more than {_MAX_ITEMS} entity types or actions")
     actor = spaces[0].entities.get(ACTOR_ENTITY)

@@ -120,13 +120,14 @@ class GameBatch(LocalBatch):
     ) -> Iterator[Any]:
         """Answers of agents; the error of one is kept until its environment steps."""
         for agent in waiting:
+            answer = None
             try:
-                yield answers_to(agent.kinds, agent.obs or Obs(), given)
+                answer = answers_to(agent.kinds, agent.obs or Obs(), given)
             except BaseException as error:
                 self._require_failure(error)
                 env_id = next(i for i, host in enumerate(self._hosts) if agent in host.agents)
                 self._undecoded.setdefault(env_id, error)
-                yield None
+            yield answer  # outside `try`: closing this generator is not a failure of a game
 
     def _choices(
         self, kind: Categorical[Any] | GlobalCategorical[Any], chosen: list[int], row: int

@@ -23,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from entity_env.cli import main
+from entity_env.cli.app import COMMANDS
 from entity_env.cli.display.console import Console, echo, printable
 from entity_env.cli.display.terminal_view import Frames
 from entity_env.errors import ReplayError
@@ -204,9 +205,9 @@ def test_printable_keeps_line_breaks_and_fine_text(text: str) -> None:
 
 
 def test_controls_are_shown_as_escapes(capsys: pytest.CaptureFixture[str]) -> None:
-    echo("a\x1b[31m\x9b\0\u202e\udcff\tb\nc 👩\u200d🚀 \ue0a0")
+    echo("a\x1b[31m\x9b\0\u202e\udcff\tb\nc 👩\u200d🚀 \ue0a0", "next")
     assert capsys.readouterr().out == (
-        "a\\x1b[31m\\x9b\\x00\\u202e\\udcff   b\nc 👩\u200d🚀 \ue0a0\n"
+        "a\\x1b[31m\\x9b\\x00\\u202e\\udcff   b\\nc 👩\u200d🚀 \ue0a0\nnext\n"
     )
 
 
@@ -227,3 +228,60 @@ def test_lines_that_a_game_draws_in_colors_stay() -> None:
     console = Console(file=out, force_terminal=True, color_system="standard")
     console.print(Text.from_ansi("\x1b[31ma\x1b[0m\nb"))
     assert out.getvalue() == "\x1b[31ma\x1b[0m\nb\n"
+
+
+LINE = "forged: everything is well"
+NAME = f"a\n{LINE}\x1b[2J\r"
+"""Name of files and folders."""
+FEW_STEPS = "--steps 8 --set-train num_steps=4 --num-envs 2 --num-workers 0 --compile never"
+COMMANDS_WITH_PATHS = {
+    "record": ["snake --out @.replay --max-steps 3", "@.py --out b.replay"],
+    "verify": ["@.replay", "@.npz"],
+    "replay": ["@.replay", "@.npz"],
+    "draw": ["@.replay --out @.html", "@.replay --out @.bmp", "@ --out b.html"],
+    "dataset": ["@.replay --out @.npz", "@.npz", "@.npz --out @2.npz", "@.csv"],
+    "export": ["net.agent @.agent", "@.agent b.agent", "@ b.agent"],
+    "report": ["@ --out @.html", "@ b --out b.html", "@ --out @.bmp"],
+    "runs": ["@", "@ b"],
+    "watch": ["@3"],
+    "eval": ["snake --agent @.agent --episodes 1", "snake --agent @"],
+    "play": ["snake --agent @.agent --no-render", "snake --agent @.py", "@.py"],
+    "page": ["@.py --out @", "snake --out @.agent", "snake --agent @ --out @4"],
+    "check": ["@.py", "@.toml", "@"],
+    "new": ["@"],
+    "collect": ["@.py --out b", "snake --out @.agent"],
+    "capture-goal": ["@.gb --out @.goal --keys a", "@.gb"],
+    "bench": ["@.py"],
+    "train": [
+        "snake --out @.agent",
+        "@.py --out b",
+        "--config @.toml",
+        f"snake --out @5 {FEW_STEPS}",
+    ],
+    "clone": ["snake @.replay --out @", "snake @.npz --out @6 --epochs 1"],
+    "reproduce": ["@6", "@5 --out @7"],
+    "sweep": ["snake --vary gamma=0.9:0.99 --out @.agent", "snake --config @.toml"],
+    "doctor": ["@"],
+    "games": ["@"],
+}
+"""Options that name files, in the order in which they are made; @ = `NAME`."""
+
+
+def test_all_commands_are_run_with_odd_names() -> None:
+    assert {*COMMANDS_WITH_PATHS} == {*COMMANDS}
+
+
+@pytest.mark.slow
+def test_no_command_prints_a_line_from_the_name_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(GOOD / "net.agent", "net.agent")
+    Path(f"{NAME}.toml").write_text("[run]\ngame = 3\n")
+    make(tmp_path / NAME, [1, 2])
+    for command, texts in COMMANDS_WITH_PATHS.items():
+        for text in texts:
+            words = [word.replace("@", NAME) for word in text.split(" ")]
+            printed = run(command, *words)
+            assert not odd_characters(printed), text
+            assert not any(line.startswith(LINE) for line in printed.splitlines()), text

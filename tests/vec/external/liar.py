@@ -151,6 +151,9 @@ def main() -> None:
                 ready["num_agents"] = 10**9
             if FAULT == "spaces":
                 ready["spaces"] = {**SPACES, "actions": [{"name": "Move", "kind": "jump"}]}
+            if FAULT == "no_name":
+                select = {"name": "", "kind": "select_entity", "selects": "Dot"}
+                ready["spaces"] = {**SPACES, "actions": [select]}
             if FAULT == "selects_actor":
                 select = {"name": "Move", "kind": "select_entity", "selects": "__actor__"}
                 hidden = {"name": "__actor__", "features": []}

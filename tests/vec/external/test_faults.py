@@ -66,6 +66,7 @@ def test_its_doc_is_what_players_read() -> None:
         ("checksum", "message 2 (READY): the checksum of the spaces is '0000000000000000'"),
         ("agents", "message 2 (READY): num_agents must be 1 to 4096, got 1000000000"),
         ("spaces", "message 2 (READY): the kind of an action must be one of"),
+        ("no_name", "message 2 (READY): actions need names, such as 'move', got ''"),
         ("selects_actor", "message 2 (READY): action 'Move' selects '__actor__', which"),
         ("actor", "message 2 (READY): the entity '__actor__', which makes global decisions,"),
         ("not_started", "message 3 (STEP): a copy has not started an episode after RESET"),

@@ -1,15 +1,48 @@
-"""GameBatch: steps and Python's garbage collector."""
+"""GameBatch: steps, interrupts, and Python's garbage collector."""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Mapping
+from contextlib import nullcontext
+from enum import Enum
 
 import numpy as np
 import pytest
 
+from entity_env import Game, Obs
+from entity_env.agents import Agent, random_actions
 from entity_env.games import multi_snake
 from entity_env.vec import VecEnv
+
+
+class Move(Enum):
+    LEFT = 0
+    RIGHT = 1
+
+
+class Turn(Enum):
+    LEFT = 0
+    RIGHT = 1
+
+
+def test_the_next_step_after_an_interrupt_blames_no_game() -> None:
+    """The answers that the interrupted step has not used are no failures."""
+    interrupts = [KeyboardInterrupt()]
+
+    def play(agent: Agent, *, seed: int) -> None:
+        del seed
+        while agent.act(Obs(), Move, Turn) is not None:
+            if interrupts:
+                raise interrupts.pop()
+
+    game = Game(play, entities=(), actions=(Move, Turn), name="interrupted")
+    rng = np.random.default_rng(0)
+    with VecEnv(game, 1_000, num_workers=0) as vec:  # more than get their answers at once
+        for _ in range(2):
+            obs = vec.reset(seed=1)
+            with pytest.raises(KeyboardInterrupt) if interrupts else nullcontext():
+                vec.act(random_actions(obs, vec.action_space(), rng))
 
 
 @pytest.mark.slow
