@@ -235,7 +235,8 @@ def suggestion_of(error: BaseException) -> str:
     known = [each for each in known if not (is_public and each.startswith("_"))]
     close = difflib.get_close_matches(wanted, known, n=1)
     if not close and is_public and set(known) >= _CALLS:
-        close = [", ".join(sorted(_CALLS))]
+        *most, last = sorted(_CALLS)
+        return f". An agent has {', '.join(most)} and {last}"
     return f". Did you mean: {close[0]!r}?" if close else ""
 
 
