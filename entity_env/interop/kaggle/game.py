@@ -215,16 +215,7 @@ def play_kaggle(
     Raises:
         UsageError: the package is missing, or the game is not for so many players.
     """
-    env = copy(kaggle_env(adapter.environment, turns))
-    if players not in env.specification.agents:
-        allowed = " or ".join(map(str, env.specification.agents))
-        raise UsageError(f"{env.name}: players must be {allowed}, got {players}")
-    if len(agents) != players:
-        raise UsageError(
-            f"{env.name}: play_kaggle got {len(agents)} agents for players={players}: give play "
-            f"the setting players: int = {players}, and pass it on"
-        )
-    env.info, env.logs, env.configuration = {}, [], deepcopy(env.configuration)
+    env = _env_for(adapter.environment, len(agents), players, turns)
     env.configuration.seed = seed % _NUM_SEEDS
     own_random = OwnRandom(env.configuration.seed)
     with own_random:
@@ -259,6 +250,21 @@ def play_kaggle(
         obs = seats.show(observation(env.state, player), player)
         obs.score, obs.masks = float(env.state[player].reward or 0), None
         agent.game_over(obs)
+
+
+def _env_for(name: str, num_agents: int, players: int, turns: int) -> Any:  # noqa: ANN401
+    """An environment for one episode of so many players."""
+    env = copy(kaggle_env(name, turns))
+    if players not in env.specification.agents:
+        allowed = " or ".join(map(str, env.specification.agents))
+        raise UsageError(f"{env.name}: players must be {allowed}, got {players}")
+    if num_agents != players:
+        raise UsageError(
+            f"{env.name}: play_kaggle got {num_agents} agents for players={players}: give play "
+            f"the setting players: int = {players}, and pass it on"
+        )
+    env.info, env.logs, env.configuration = {}, [], deepcopy(env.configuration)
+    return env
 
 
 def _step(env: Any, moves: Sequence[Any], *, is_copied: bool) -> None:  # noqa: ANN401
