@@ -116,7 +116,7 @@ class KaggleObs(Obs):
 
 
 class OwnRandom:
-    """Context in which `random` and `numpy.random` continue a sequence of numbers of their own.
+    """Context in which `random` and `numpy.random` continue a separate sequence of numbers.
 
     The rules of most games and their bots draw from these modules, which all copies share.
     """
