@@ -28,7 +28,7 @@ from entity_env.authoring.action_type import (
     action_type,
 )
 from entity_env.authoring.agent import Agent
-from entity_env.authoring.game_traceback import summary_of
+from entity_env.authoring.game_traceback import no_exits, summary_of
 from entity_env.authoring.load_module import load_module, nearest, split_file_name
 from entity_env.authoring.obs import Obs, answers_to, has_targets, is_same, num_actors
 from entity_env.core.action_request import choose_in_order, require_in_bounds
@@ -345,7 +345,8 @@ class Bot:
         if not isinstance(source, type):
             return _Wrapped(source, source, source)
         try:
-            made = source(seed=seed) if _takes_seed(source) else source()
+            with no_exits(f"{source_label(source)}: its constructor"):
+                made = source(seed=seed) if _takes_seed(source) else source()
         except EntityEnvError:
             raise
         except Exception as error:

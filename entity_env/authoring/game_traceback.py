@@ -15,11 +15,12 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
 
 from entity_env.authoring.step_timeout import AgentHangs, GameHangs
-from entity_env.errors import EntityEnvError, GameExit, WorkerError, shown
+from entity_env.errors import EntityEnvError, GameExit, UsageError, WorkerError, shown
 from entity_env.lazy_imports import late_module
 
 if TYPE_CHECKING:
@@ -97,6 +98,46 @@ def refuse_exit(error: BaseException, *, seed: int, episode: int, step: int) -> 
         raise WorkerError(
             reason_of(error), **place, game_traceback=game_traceback(error)
         ) from error
+
+
+def exit_error(error: BaseException, call: str = "") -> UsageError | None:
+    """The error for `sys.exit()` in code of a user; None for anything else.
+
+    Also for other exceptions that end a program, such as a KeyboardInterrupt without a Ctrl-C. Not
+    for an `Exception`, an interrupt, the unwinding of a game, or an exit by this package.
+
+    Args:
+        call: what called the code, for the message.
+    """
+    if is_a(error, Exception) or not is_failure(error):
+        return None
+    *_, last = "", *(each.f_code.co_filename for each, _ in traceback.walk_tb(traceback_of(error)))
+    if not last or _is_ours(last):
+        return None
+    what = f"{name_of(error)} was raised"
+    if is_a(error, SystemExit):
+        code = _attribute(error, SystemExit, "code")
+        what = f"sys.exit({'' if code is None else shown(code)}) was called"
+    start = f"{call}: " if call else ""
+    return UsageError(f"{start}{what} at {line_of_error(error)}: it ends the program")
+
+
+@contextmanager
+def no_exits(call: str) -> Iterator[None]:
+    """Context that raises `exit_error` for code of a user that ends the program."""
+    try:
+        yield
+    except BaseException as error:
+        require_error(error, call)
+        raise
+
+
+def require_error(error: BaseException, call: str) -> None:
+    """Raises `exit_error`, if there is one, and anything else that is not an `Exception`."""
+    if (found := exit_error(error, call)) is not None:
+        raise found from error
+    if not is_a(error, Exception):
+        raise error
 
 
 def game_traceback(error: BaseException) -> str:
@@ -235,7 +276,8 @@ def suggestion_of(error: BaseException) -> str:
     known = [each for each in known if not (is_public and each.startswith("_"))]
     close = difflib.get_close_matches(wanted, known, n=1)
     if not close and is_public and set(known) >= _CALLS:
-        close = [", ".join(sorted(_CALLS))]
+        *most, last = sorted(_CALLS)
+        return f". An agent has {', '.join(most)} and {last}"
     return f". Did you mean: {close[0]!r}?" if close else ""
 
 

@@ -274,7 +274,8 @@ class DirectPlay:
         if agent.is_awaited:
             self._violations.add("game_over came before .get() of the last act_async")
         if len(self._agents) == 1 and not agent.is_playing:
-            self._violations.add("game_over came before the first act of this episode")
+            before = f", after game_over at {agent.ended_at}: return after it" * agent.has_ended
+            self._violations.add(f"game_over came before the first act of this episode{before}")
         if obs is None and self._play_frame is not None and agent.is_playing:
             lost = agent.score_variables.lost_points(self._play_frame, agent.last_score)
             where = f" ({self._violations.line})"
@@ -291,7 +292,7 @@ class DirectPlay:
         agent.num_steps = 0
         agent.is_playing = False
         self._is_seed_read = False
-        agent.has_ended = True
+        agent.has_ended, agent.ended_at = True, self._violations.line
         end_episode(agent, () if self._game.respawns else self._agents)
         if self._is_enough(self.num_whole_episodes):
             self._is_closed = True
@@ -535,6 +536,8 @@ class _CheckAgent:
         """Whether its last `act_async` still waits for `get`."""
         self.has_ended = False
         """Whether it has ended an episode since the last call of `play`."""
+        self.ended_at = ""
+        """The game's line of its last `game_over`."""
         self.first_line = ""
         """The game's line of the first request in this episode."""
         self.last_score = 0.0

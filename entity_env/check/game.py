@@ -99,7 +99,7 @@ def check_game(
         first, again = _play_here(plan, outer, clock, stop_s)
         most = first if len(violations) else _look_for_rewards(first, stop_s)
     if not len(violations):
-        add_irreproducible(again, first.known_cause, new_process=new_process)
+        add_irreproducible(again, first.known_cause, read=outer.read, new_process=new_process)
     _check_program(plan, max_time_s)
     violations.extend(missing_choices(game.schema))
     violations.raise_if_any()

@@ -40,6 +40,11 @@ class OuterState:
         self.clock = ""
         """The first read of a clock, as a sentence, or ""."""
 
+    @property
+    def read(self) -> str:
+        """`draw` or `clock`."""
+        return self.draw or self.clock
+
     def look(self, line: str) -> None:
         """Sets `draw` if a global generator has changed; `line` is the current line of the game."""
         if self.draw:
@@ -61,8 +66,8 @@ class OuterState:
 
     def known_cause(self, how: str = _LEFT_OVER) -> str:
         """`cause` without guesses; may be empty."""
-        if self.draw or self.clock:
-            return f"; {self.draw or self.clock}"
+        if self.read:
+            return f"; {self.read}"
         now = _digests(self._game)
         changed = [name for name, digest in now.items() if self._before.get(name) != digest]
         if not changed:

@@ -29,10 +29,14 @@ _SLOWER: Final = 10
 """Allowed factor between playing in another process and in this one."""
 
 
-def add_irreproducible(plan: CheckPlan, cause: Callable[[], str], *, new_process: bool) -> None:
+def add_irreproducible(
+    plan: CheckPlan, cause: Callable[[], str], *, read: str, new_process: bool
+) -> None:
     """Adds a violation if an episode differs when played alone, or in another process.
 
-    `cause` returns the reason, as text to append to a sentence.
+    Args:
+        cause: returns the reason, as text to append to a sentence.
+        read: a sentence about a generator or clock that the game reads; "" if it reads none.
     """
     game, violations, step_timeout_s = plan.game, plan.violations, plan.step_timeout_s
     violations.place = violations.line = ""
@@ -79,10 +83,10 @@ def add_irreproducible(plan: CheckPlan, cause: Callable[[], str], *, new_process
         return
     for number, (found, replay) in enumerate(zip(results, replays, strict=True)):
         if found is not None:
+            cure = read or "sort the items of sets, and let only the seed decide"
             violations.add(
                 "not reproducible in another process with another PYTHONHASHSEED: "
-                f"{_place(number, replay)}, {found}; sort the items of sets, and let only the "
-                "seed decide"
+                f"{_place(number, replay)}, {found}; {cure}"
             )
             return
 

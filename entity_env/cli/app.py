@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from entity_env.authoring.game_traceback import notes_of
+from entity_env.authoring.game_traceback import exit_error, notes_of
 from entity_env.authoring.load_module import nearest
 from entity_env.cli.command import CommandParser, parser_of
 from entity_env.cli.display.console import echo
@@ -112,8 +112,13 @@ class _Program(click.Group):
         except GameFailed as error:
             echo(*error.trace.rstrip().split("\n"), *notes_of(error), err=True)
             return _FAILED
-        except (click.Abort, KeyboardInterrupt):
-            return INTERRUPTED
+        except (click.Abort, KeyboardInterrupt) as error:
+            found = exit_error(error)
+            return INTERRUPTED if found is None else _refuse(str(found))
+        except SystemExit as error:
+            if (found := exit_error(error)) is None:
+                raise
+            return _refuse(f"{found}{_notes(error)}")
         except OSError as error:
             _drop_output()
             place = f": {error.filename}" if error.filename else ""

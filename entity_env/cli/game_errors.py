@@ -19,6 +19,7 @@ from entity_env.authoring.game import Game
 from entity_env.authoring.game_traceback import (
     SEATS,
     add_note,
+    exit_error,
     is_a,
     line_of_error,
     mistake_of,
@@ -59,7 +60,8 @@ def game_errors(game: Game, callbacks: Iterable[type] = ()) -> Iterator[None]:
 
     Also for every `WorkerError`, and for errors of bots, whose traceback starts in the bot. Errors
     in a command or file, illegal answers of bots, and errors without a frame in those files pass
-    unchanged. Raises `UsageError` if the game calls `sys.exit`.
+    unchanged. Raises `UsageError` if code of a user
+    ends the program.
     """
     try:
         yield
@@ -82,11 +84,10 @@ def game_errors(game: Game, callbacks: Iterable[type] = ()) -> Iterator[None]:
         if trace is None:
             raise
         raise GameFailed(trace) from error
-    except SystemExit as error:
-        if type(error) is not SystemExit or _first_frame(error, _file_of(game)) is None:
+    except BaseException as error:
+        if (found := exit_error(error)) is None:
             raise
-        text = f"sys.exit() was called at {line_of_error(error)}: it ends the program"
-        raise UsageError(text) from error
+        raise found from error
 
 
 @contextmanager

@@ -211,6 +211,10 @@ def found_game(name: str) -> Game:
     )
     if not is_there and (program := _program_in(name)):
         raise UsageError(f'no game {name!r}; did you mean "{program}"?')
+    if not is_there and Path(name).is_file():
+        raise UsageError(
+            f"{name} is not a game: expected a Python file, *.py, or a program, exec:COMMAND"
+        )
     if isinstance(place, Path):
         where = name.removesuffix(f":{wanted}") if wanted else name
         return _game_in(_load_file(place), where, wanted)

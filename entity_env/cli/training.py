@@ -29,7 +29,7 @@ from entity_env.agents.training.tracking.recorders import RECORDERS
 from entity_env.agents.training.tracking.runs import RUN_FILE, read_run
 from entity_env.agents.training.tracking.time_limit import TIME_FRACTION
 from entity_env.authoring.game import Game
-from entity_env.authoring.game_traceback import summary_of
+from entity_env.authoring.game_traceback import no_exits, summary_of
 from entity_env.authoring.load_module import load_module, split_file_name
 from entity_env.cli.command import CliOption
 from entity_env.cli.display.console import Console
@@ -136,7 +136,10 @@ class _TimeOf(Callback):
 
 def _made(callback: type[Callback]) -> Callback:
     try:
-        return callback()
+        with no_exits(f"--callback {callback.__name__}: its constructor"):
+            return callback()
+    except UsageError:
+        raise
     except Exception as error:
         raise UsageError(
             f"--callback {callback.__name__}: its constructor, called with nothing, raised "

@@ -16,7 +16,7 @@ from typing import Final
 
 from entity_env.authoring.entity_type import declared_fields
 from entity_env.authoring.game import Game
-from entity_env.authoring.game_traceback import file_of_error
+from entity_env.authoring.game_traceback import file_of_error, require_error
 from entity_env.authoring.load_module import import_named, load_module, split_file_name, where_tried
 from entity_env.authoring.schema import Schema
 from entity_env.core.spaces import GLOBAL_ENTITY, EntityName
@@ -154,7 +154,8 @@ def named_look(name: str, load: Callable[[str], ModuleType] = import_named) -> L
     except EntityEnvError as error:
         expected = "" if file_of_error(error) else "expected FILE.py, FILE.py:name or module:name: "
         raise UsageError(f"look {name}: {expected}{error}") from error
-    except Exception as error:
+    except BaseException as error:
+        require_error(error, f"look {name}")
         raise UsageError(f"look {name}: {type(error).__name__}: {error}") from error
     return _look_in(found, wanted, name)
 
@@ -189,7 +190,8 @@ def _load(path: Path) -> ModuleType:
         raise UsageError(f"look {path}: there is no such file")
     try:
         return load_module(path)
-    except Exception as error:
+    except BaseException as error:
+        require_error(error, f"look {path}")
         where = where_tried(error, path) if isinstance(error, ImportError) else ""
         words = f"{type(error).__name__}: {error}{where}"
         raise UsageError(f"look {path}{line_of(error, os.path.realpath(path))}: {words}") from error

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
+from entity_env.authoring.game_traceback import require_error
 from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, EntityName, ObsSpace
 from entity_env.errors import EntityEnvError, SchemaError, UsageError, shown
 from entity_env.views.scene import Scene, is_color, is_data_uri
@@ -246,7 +247,8 @@ class Look:
         """Calls one of the look's functions; if it raises, UsageError with the line of its file."""
         try:
             return getattr(self, name)(*args)
-        except Exception as error:
+        except BaseException as error:
+            require_error(error, f"look {self.name}: {name}")
             trace = error.__traceback__ and error.__traceback__.tb_next
             file = trace.tb_frame.f_code.co_filename if trace is not None else ""
             words = str(error).removeprefix(f"{self.name}: ")

@@ -415,6 +415,7 @@ def test_a_file_is_executed_once(folder: Path) -> None:
         ("some_bots.py:answer", "some_bots.py:answer is not a bot: expected a subclass of"),
         ("some_bots.py:Unfinished", "some_bots.py:Unfinished is not a bot"),
         ("some_bots.py:Raising", "line 23: its constructor, called with no arguments, raised Key"),
+        ("leaving.py:A", "leaving.py:A: its constructor: sys.exit(3) was called at "),
         ("some_bots.py:Demanding", "missing 1 required positional argument: 'level'"),
         ("some_bots.py", "some_bots.py has 5 bots: choose one, some_bots.py:Last, "),
         ("empty.py", "empty.py has no class with choose or act"),
@@ -425,6 +426,10 @@ def test_a_file_is_executed_once(folder: Path) -> None:
 def test_says_what_is_wrong_with_a_name(name: str, message: str, folder: Path) -> None:
     (folder / "empty.py").write_text("")
     (folder / "broken.py").write_text("x = 1\ny = \n")
+    (folder / "leaving.py").write_text(
+        "import sys\nclass A:\n    def __init__(self): sys.exit(3)\n"
+        "    def choose(self, obs): ...\n"
+    )
     with pytest.raises(UsageError) as error:
         load_agent(name)
     assert message in str(error.value)

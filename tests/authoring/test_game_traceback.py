@@ -269,7 +269,7 @@ def error_of(call: Callable[[], object]) -> Exception:
         (misspelled_name, ". Did you mean: 'observation'?"),
         (
             lambda: untyped(RandomAgent(1)).ask(OBS),
-            ". Did you mean: 'act, act_async, game_over, seed'?",
+            ". An agent has act, act_async, game_over and seed",
         ),
         (lambda: untyped(Game)(print, entites=()), ". Did you mean: 'entities'?"),
         (lambda: untyped(OBS).mask(action=1, masks=[]), ". Did you mean: 'mask'?"),

@@ -336,6 +336,13 @@ def ends_before_it_began(agent: Agent, *, seed: int) -> None:
     agent.game_over()
 
 
+def ends_twice(agent: Agent, *, seed: int) -> None:
+    if ask(agent) is None:
+        return
+    agent.game_over()
+    agent.game_over()
+
+
 def ignores_none(agent: Agent, *, seed: int) -> None:
     while True:
         for _ in range(3):
@@ -465,7 +472,12 @@ BROKEN_GAMES: list[tuple[Play, str]] = [
     (mistypes, "has no attribute 'entity'. Did you mean: 'entities'?"),
     (does_nothing, "play returns again and again without calling act"),
     (never_ends, "no game_over within 50 steps: end the episode"),
-    (ends_before_it_began, "game_over came before the first act of this episode"),
+    (ends_before_it_began, r"game_over came before the first act of this episode \("),
+    (
+        ends_twice,
+        r"game_over came before the first act of this episode, after game_over at .*:\d+ in "
+        r"ends_twice: return after it \(.*:\d+ in ends_twice\)",
+    ),
     (ignores_none, "play continues after act returned None: return from play"),
     (only_says_game_over, "play continues after act returned None"),
     (

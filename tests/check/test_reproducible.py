@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 import re
 import threading
@@ -55,6 +56,11 @@ def set_order(rng: random.Random, episode: int) -> int:
     return int(next(iter({f"{rng.random()}" for _ in range(9)}))[-1])
 
 
+def slow_clock(rng: random.Random, episode: int) -> int:
+    """Differs in another process, as a clock that rarely changes."""
+    return int(time.time() * 0) + os.getpid() % 1000
+
+
 def one_rng_for_all_episodes(agent: Agent, *, seed: int) -> None:
     rng = random.Random(seed)
     while True:
@@ -89,6 +95,11 @@ FAULTS = [
     # Equal in every run of three episodes, so no run reveals it.
     (dots("module state again", lambda rng, episode: 9 * (episode % 3 == 0)), COPIES),
     (dots("set order", set_order), PROCESS),
+    (
+        dots("slow clock", slow_clock),
+        PROCESS.partition("sort the items")[0]
+        + r"play reads time.time \(.*, which no seed repeats",
+    ),
     (
         Game(one_rng_for_all_episodes, entities=(Dot,), actions=(Go,)),
         ALONE.format("1", r"\d+", r"\d+").replace(

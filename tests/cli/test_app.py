@@ -255,6 +255,29 @@ def test_check_lists_what_is_wrong_with_a_game(
     assert result.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("sys.exit(0)", "sys.exit(0) was called at "),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt was raised at "),
+    ],
+)
+@pytest.mark.parametrize(
+    "command", [("play",), ("eval", "--episodes=1"), ("record", "--out=a.replay")]
+)
+def test_a_bot_that_ends_the_program_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Sequence[str], how: str, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("leaving_bot.py").write_text(
+        f"import sys\n\nclass Leaves:\n    def choose(self, obs, *actions):\n        {how}\n"
+    )
+    result = run(command[0], "snake", "--agent", "leaving_bot.py:Leaves", *command[1:])
+    assert result.exit_code == 2
+    file = tmp_path / "leaving_bot.py"
+    assert f"entity-env: {words}{file}:5 in choose: it ends the program" in result.stderr
+
+
 def test_check_shows_the_lines_of_a_game_that_raises(tmp_path: Path) -> None:
     file = tmp_path / "broken_game.py"
     file.write_text(BROKEN)

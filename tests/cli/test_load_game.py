@@ -141,6 +141,9 @@ def test_a_file_hides_no_module(folder: Path) -> None:
         ("walking.mjs", "no game 'walking.mjs'; did you mean \"exec:node walking.mjs\"?"),
         ("walking.lua", 'did you mean "exec+stdio:lua5.4 walking.lua"?'),
         ("./walker", "no game './walker'; did you mean \"exec:./walker\"?"),
+        ("notes.txt", "notes.txt is not a game: expected a Python file, *.py, or a program, exec"),
+        ("./notes.txt", "./notes.txt is not a game: expected a Python file, *.py, or a program"),
+        ("notes.md", "no game 'notes.md': there is no module 'notes'"),
         ("walkign.py", "no file walkign.py; did you mean walking.py?"),
         ("nowhere/walking.py", "no file nowhere/walking.py"),
         ("walking.py:rum", "walking.py holds no game 'rum'; did you mean run?"),
@@ -156,6 +159,7 @@ def test_says_what_there_is_instead(folder: Path, name: str, message: str) -> No
     (folder / "walking.py").write_text(TWO)
     for name_of_program in ("walking.mjs", "walking.lua", "walker"):
         (folder / name_of_program).touch(0o755)
+    (folder / "notes.txt").write_text("hello\n")
     (folder / "nothing.py").write_text("x = 1\n")
     (folder / "typo.py").write_text("x = 1\ndef play(:\n")
     (folder / "leaving.py").write_text("import sys\nsys.exit(3)\n")

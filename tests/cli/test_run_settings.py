@@ -305,6 +305,9 @@ def test_what_a_callback_of_a_file_raises_is_told_from_the_file_on(
         "class Fails(Callback):\n"
         "    def on_update(self, state):\n"
         "        raise LookupError('boom')\n"
+        "class Leaves(Callback):\n"
+        "    def on_update(self, state):\n"
+        "        raise KeyboardInterrupt\n"
         "class Lacks(Callback):\n"
         "    def __init__(self, patience):\n"
         "        pass\n"
@@ -324,6 +327,10 @@ def test_what_a_callback_of_a_file_raises_is_told_from_the_file_on(
         "raised by Fails.on_update, a callback of the run",
         f"{out / 'checkpoint'} has step 32: resume continues from it",
     ]
+    left = run(*given, f"{file}:Leaves", "--out", str(tmp_path / "left"))
+    assert left.exit_code == 2
+    line = "Leaves.on_update, a callback of the run: KeyboardInterrupt was raised at "
+    assert f"{line}{file}:7 in on_update: it ends the program (" in left.stderr
     (tmp_path / "broken.py").write_text("import nothing_such")
     other = str(tmp_path / "other")
     failed = run("snake", "--out", other, "--callback", f"{tmp_path / 'broken.py'}:Fails")

@@ -195,6 +195,11 @@ def test_mistakes_are_named(
         ("scene.circle(0, 0, 1, 'red')", r"line 2: draw: Scene\.circle: fill must be a color"),
         ("seen['Ball'][0].helth", "line 2: draw: AttributeError: Ball has no feature 'helth'"),
         ("seen['Bal']", "line 2: draw: KeyError: .there is no entity type 'Bal'; .* Ball"),
+        (
+            "raise SystemExit(3)",
+            r": draw: sys\.exit\(3\) was called at .*bad.py:2 in draw: it ends",
+        ),
+        ("raise GeneratorExit", r": draw: GeneratorExit was raised at .*bad.py:2 in draw: it ends"),
     ],
 )
 def test_an_error_in_a_function_names_its_line(
@@ -204,8 +209,16 @@ def test_an_error_in_a_function_names_its_line(
     look = find_look(pong, str(tmp_path / "bad.py"))
     observation = Observation(features={"Ball": [[0, 0]]}, global_features=[0, 0], reward=0.0)
     drawing = Drawing(look, pong.obs_space())
-    with pytest.raises(UsageError, match=rf"^look .*bad\.py, {message}"):
+    with pytest.raises(UsageError, match=rf"^look .*bad\.py(, )?{message}"):
         drawing.draw(SeenObservation(observation, pong.obs_space()))
+
+
+def test_a_look_that_ends_the_program_when_it_is_loaded_is_named(
+    pong: Game, tmp_path: Path
+) -> None:
+    (tmp_path / "leaves.py").write_text("import sys\nsys.exit()\n")
+    with pytest.raises(UsageError, match=r"^look .*leaves\.py: sys\.exit\(\) was called at .*:2"):
+        find_look(pong, str(tmp_path / "leaves.py"))
 
 
 def test_a_function_with_other_arguments_is_named_without_a_line() -> None:

@@ -55,7 +55,12 @@ from entity_env.agents.training.tracking.run_writer import (
 )
 from entity_env.agents.training.tracking.runs import TrainingRun
 from entity_env.agents.training.tracking.time_limit import TIME_FRACTION, TimeLimit
-from entity_env.authoring.game_traceback import add_note, text_of
+from entity_env.authoring.game_traceback import (
+    add_note,
+    exit_error,
+    require_error,
+    text_of,
+)
 from entity_env.authoring.identity import known_game
 from entity_env.core.spaces import briefly, differences, spaces_to_json
 from entity_env.core.validation import metric_problem
@@ -204,7 +209,9 @@ class Run(TrainState):
         """Calls a function; a Ctrl-C in it requests a stop, so all ranks end together."""
         try:
             function(*args)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
+            if exit_error(error) is not None:
+                raise
             self.is_stopping = True
 
     def take_recorded(self) -> dict[str, float]:
@@ -531,10 +538,12 @@ class Run(TrainState):
 @contextmanager
 def _naming(callback: Callback, method: str) -> Iterator[None]:
     """Context in which errors get a note with the name of the callback."""
+    name = f"{type(callback).__name__}.{method}, a callback of the run"
     try:
         yield
-    except Exception as error:
-        add_note(error, f"raised by {type(callback).__name__}.{method}, a callback of the run")
+    except BaseException as error:
+        require_error(error, name)
+        add_note(error, f"raised by {name}")
         raise
 
 

@@ -24,7 +24,7 @@ from entity_env.agents.training.process import freeze_gc, tune_malloc
 from entity_env.agents.training.run_folder import require_new_run, run_folder
 from entity_env.agents.training.tracking.progress import TrainProgress, TrainResult
 from entity_env.agents.training.tracking.recorders import Recorder
-from entity_env.authoring.game_traceback import is_a
+from entity_env.authoring.game_traceback import is_a, no_exits
 from entity_env.core.vec_env_base import require_vec_env
 from entity_env.core.vec_obs import VecEnvironment
 from entity_env.errors import TrainingDivergedError, UsageError
@@ -124,7 +124,8 @@ def _train(
                         run.call("on_update")
                         write_curves(run.progress, run.episodes.metrics, run.take_recorded())
                         if on_update is not None:
-                            run.stopping_call(on_update, run.progress)
+                            with no_exits("on_update"):
+                                run.stopping_call(on_update, run.progress)
                         run.save_if_due(collector)
                     run.require_sound(collector)
                 except KeyboardInterrupt:

@@ -169,9 +169,10 @@ class Callback:
 
     Pass instances to `train(callbacks=[...])`. Each process (rank) calls the methods of its own
     callbacks, with one state object per process. An exception ends the run after a checkpoint, and
-    gets a note that names the callback. A first Ctrl-C does not interrupt a method: check
-    `is_interrupted`. A second one, or one in `on_end` after a signal, raises KeyboardInterrupt in
-    the method. The run does not use the global generators of torch and numpy, so callbacks may.
+    gets a note that names the callback; `sys.exit()` becomes a `UsageError`: call `state.stop`. A
+    first Ctrl-C does not interrupt a method: check `is_interrupted`. A second one, or one in
+    `on_end` after a signal, raises KeyboardInterrupt in the method. The run does not use the global
+    generators of torch and numpy, so callbacks may.
 
     Example:
         >>> from entity_env.agents.ppo import Callback, PPOConfig, train

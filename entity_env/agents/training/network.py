@@ -12,6 +12,7 @@ from torch import nn
 from entity_env.agents.rogue_net.config import NetConfig
 from entity_env.agents.rogue_net.torch_net.mlp import make_policy
 from entity_env.agents.rogue_net.torch_net.policy import Policy
+from entity_env.authoring.game_traceback import no_exits
 from entity_env.core.spaces import (
     ActionName,
     ActionSpace,
@@ -40,7 +41,8 @@ def new_policy(
         if policy is None:
             return make_policy(*spaces, size)
         is_made = isinstance(policy, nn.Module) or not callable(policy)
-        return _checked(policy if is_made else policy(*spaces), spaces)
+        with no_exits("policy"):
+            return _checked(policy if is_made else policy(*spaces), spaces)
 
 
 def _checked(net: object, spaces: Spaces) -> Policy:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from entity_env.authoring.game import Game
 from entity_env.authoring.obs import Obs
 from entity_env.core.validation import num_positional
 from entity_env.errors import UsageError
-from entity_env.interop.kaggle.game import KaggleAdapter, KaggleObs, kaggle_env
+from entity_env.interop.kaggle.game import KaggleAdapter, KaggleObs, OwnRandom, kaggle_env
 
 
 class KaggleBot(ScriptedAgent):
@@ -20,7 +19,7 @@ class KaggleBot(ScriptedAgent):
 
     Args:
         function: `bot(observation, configuration)`, or without the configuration.
-        seed: of the random numbers that it draws with Python's `random`.
+        seed: of the random numbers that it draws from `random` and `numpy.random`.
     """
 
     def __init__(self, function: Any, seed: int) -> None:  # noqa: ANN401 - untyped library
@@ -29,19 +28,14 @@ class KaggleBot(ScriptedAgent):
         self._seen: Callable[..., Any] = Struct  # a dict whose items are attributes, too
         self._function = function
         self._takes = num_positional(function, 2)
-        self._state = random.Random(seed).getstate()
+        self._random = OwnRandom(seed)
 
     def choose(self, obs: Obs, *actions: ActionKey) -> object:
         if not isinstance(obs, KaggleObs):
             raise UsageError("bots of kaggle-environments play only its games")
-        before = random.getstate()
-        random.setstate(self._state)
-        try:
-            seen = self._seen(**obs.raw)
+        seen = self._seen(**obs.raw)
+        with self._random:
             moves = self._function(*(seen, obs.seats.configuration)[: self._takes])
-        finally:
-            self._state = random.getstate()
-            random.setstate(before)
         return obs.seats.answer(moves, obs.player)
 
 

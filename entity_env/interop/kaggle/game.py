@@ -11,13 +11,16 @@ from copy import copy, deepcopy
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
+from types import TracebackType
 from typing import Any, ClassVar, Final, TypeAlias
+
+import numpy as np
 
 from entity_env.authoring.action_type import ActionKey
 from entity_env.authoring.agent import Agent
 from entity_env.authoring.game import Game
 from entity_env.authoring.obs import Obs
-from entity_env.errors import UsageError
+from entity_env.errors import UsageError, shown
 from entity_env.interop.results import called, checked_reward
 
 Raw: TypeAlias = Mapping[str, Any]
@@ -45,10 +48,13 @@ class KaggleAdapter(ABC):
     Attributes:
         environment: name of the game in kaggle-environments.
         actions: the actions that every player is asked for.
+        is_copied: whether the rules get copies of the states, as in the runner. False is faster,
+            for rules that read no earlier state and end the episode themselves.
     """
 
     environment: ClassVar[str]
     actions: ClassVar[tuple[ActionKey, ...]]
+    is_copied: ClassVar[bool] = True
 
     def __init__(self, num_players: int, configuration: Raw) -> None:
         self.num_players = num_players
@@ -85,7 +91,10 @@ class KaggleAdapter(ABC):
         Needed for the bots of the package and for its replays. Text of any kind may be in `moves`:
         it is checked here.
         """
-        raise UsageError(f"{self.environment}: its adapter cannot convert actions of bots")
+        raise UsageError(
+            f"{self.environment}: actions of bots cannot be converted: define "
+            f"{type(self).__name__}.answer(moves, player), or choose other agents (--agent random)"
+        )
 
 
 class KaggleObs(Obs):
@@ -107,8 +116,40 @@ class KaggleObs(Obs):
         self.player = player
 
 
+class OwnRandom:
+    """Context in which `random` and `numpy.random` continue a separate sequence of numbers.
+
+    The rules of most games and their bots draw from these modules, which all copies share.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._own = (
+            random.Random(seed).getstate(),
+            np.random.RandomState(seed % 2**32).get_state(legacy=False),
+        )
+
+    def __enter__(self) -> None:
+        self._swap()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._swap()
+
+    def _swap(self) -> None:
+        others = random.getstate(), np.random.get_state(legacy=False)
+        random.setstate(self._own[0])
+        np.random.set_state(self._own[1])
+        self._own = others
+
+
 class KaggleGame(Game):
     """A game with an adapter; its settings `players` and `turns` are those of `play_kaggle`.
+
+    The number of agents is the setting `players`, and 2 if `play` has none.
 
     Args:
         play: a function `play(agents, *, seed, players, turns)` that calls `play_kaggle`.
@@ -131,15 +172,23 @@ class KaggleGame(Game):
             **settings,
         )
         self.adapter = adapter
+        self.num_agents = self._num_players()
 
     def with_settings(self, /, **settings: object) -> KaggleGame:
         """See `Game.with_settings`; `players` is the number of agents."""
         game = KaggleGame.__new__(KaggleGame)
         game.__dict__.update(super().with_settings(**settings).__dict__)
-        game.num_agents = game.settings.get("players", 2)
-        if game.num_agents < 1:
-            raise UsageError(f"{self.name}: players must be at least 1, got {game.num_agents}")
+        game.num_agents = game._num_players()
         return game
+
+    def _num_players(self) -> int:
+        parameter = self.parameters.get("players")
+        is_open = parameter is None or parameter.default is parameter.empty
+        default = 2 if is_open else self.parameters["players"].default
+        players = self.settings.get("players", default)
+        if type(players) is not int or players < 1:
+            raise UsageError(f"{self.name}: players must be at least 1, got {shown(players)}")
+        return players
 
 
 def play_kaggle(
@@ -153,8 +202,9 @@ def play_kaggle(
 ) -> None:
     """Plays one episode by calling the rules of kaggle-environments once per turn.
 
-    Skips what its runner does around them: copies and checks of every state, and time limits.
-    The final score is the reward of the runner.
+    Skips what its runner does around them: time limits, and for an adapter without `is_copied` also
+    the copies and checks of every state. The rules draw from `random` and `numpy.random` as seeded
+    by the episode. The final score is the reward of the runner.
 
     Args:
         agents: the players.
@@ -166,13 +216,11 @@ def play_kaggle(
     Raises:
         UsageError: the package is missing, or the game is not for so many players.
     """
-    env = copy(kaggle_env(adapter.environment, turns))
-    if players not in env.specification.agents or len(agents) != players:
-        allowed = " or ".join(map(str, env.specification.agents))
-        raise UsageError(f"{env.name}: players must be {allowed}, got {players}")
-    env.info, env.logs, env.configuration = {}, [], deepcopy(env.configuration)
+    env = _env_for(adapter.environment, len(agents), players, turns)
     env.configuration.seed = seed % _NUM_SEEDS
-    called(f"kaggle:{env.name}: env.reset", env.reset, players)
+    own_random, place = OwnRandom(env.configuration.seed), f"kaggle:{env.name}"
+    with own_random:
+        called(f"{place}: env.reset", env.reset, players)
     seats = adapter(players, env.configuration)
     idle = import_module("kaggle_environments.utils").default_schema(env.specification.action, None)
     while not env.done:
@@ -189,19 +237,46 @@ def play_kaggle(
         if any(answer is None for answer in answers.values()):
             return
         turn = env.state[0].observation.step
+        moves: list[Any] = []
         for player, state in enumerate(env.state):
             if orders is not None:
-                state.action = orders(turn, player)
+                moves.append(orders(turn, player))
             elif player in answers:
-                state.action = seats.moves(answers[player], player)
+                moves.append(seats.moves(answers[player], player))
             else:  # it has nothing to decide, or it is another player's turn
-                state.action = idle if state.status == "ACTIVE" else None
-        env.state = called(f"kaggle:{env.name}: env.interpreter", env.interpreter, env.state, env)
-        env.state[0].observation.step = turn + 1
+                moves.append(idle if state.status == "ACTIVE" else None)
+        with own_random:
+            _step(env, moves, place, is_copied=adapter.is_copied)
     for player, agent in enumerate(agents):
         obs = seats.show(observation(env.state, player), player)
         obs.score, obs.masks = checked_reward(env.state[player].reward or 0, env.name), None
         agent.game_over(obs)
+
+
+def _env_for(name: str, num_agents: int, players: int, turns: int) -> Any:  # noqa: ANN401
+    """An environment for one episode of so many players."""
+    env = copy(kaggle_env(name, turns))
+    if players not in env.specification.agents:
+        allowed = " or ".join(map(str, env.specification.agents))
+        raise UsageError(f"{env.name}: players must be {allowed}, got {players}")
+    if num_agents != players:
+        raise UsageError(
+            f"{env.name}: play_kaggle got {num_agents} agents for players={players}: give play "
+            f"the setting players: int = {players}, and pass it on"
+        )
+    env.info, env.logs, env.configuration = {}, [], deepcopy(env.configuration)
+    return env
+
+
+def _step(env: Any, moves: Sequence[Any], place: str, *, is_copied: bool) -> None:  # noqa: ANN401
+    if is_copied:
+        called(f"{place}: env.step", env.step, moves)
+        return
+    turn = env.state[0].observation.step
+    for state, move in zip(env.state, moves, strict=True):
+        state.action = move
+    env.state = called(f"{place}: env.interpreter", env.interpreter, env.state, env)
+    env.state[0].observation.step = turn + 1
 
 
 def adapted_game(name: str) -> KaggleGame:

@@ -320,6 +320,7 @@ class OrbitWars(KaggleAdapter):
     """Planets and fleets, turned so that every player's home is in the same quarter."""
 
     environment = "orbit_wars"
+    is_copied = False
     actions = (SEND,)
 
     def __init__(self, num_players: int, configuration: Raw) -> None:

@@ -117,6 +117,7 @@ class PlanetWars(KaggleAdapter):
     """Planets and fleets, around the middle of the map."""
 
     environment = "planet_wars"
+    is_copied = False
     actions = (SEND,)
 
     def __init__(self, num_players: int, configuration: Raw) -> None:

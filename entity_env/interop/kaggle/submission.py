@@ -29,7 +29,13 @@ from entity_env.interop.kaggle.game import KaggleAdapter, KaggleGame, Raw, has_a
 
 _PACKAGE: Final = Path(__file__).parents[2]
 _PARTS: Final = ("agents", "authoring", "batching", "core", "interop/kaggle")
-_FILES: Final = ("errors.py", "interrupts.py", "lazy_imports.py", "interop/__init__.py")
+_FILES: Final = (
+    "errors.py",
+    "interrupts.py",
+    "lazy_imports.py",
+    "interop/__init__.py",
+    "interop/results.py",
+)
 _WITHOUT: Final = frozenset(
     {"human", "imitation", "kernels", "onnx_net", "ppo", "torch_net", "tracking", "self_play"}
 )

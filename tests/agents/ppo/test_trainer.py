@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -566,10 +568,38 @@ def test_every_way_out_saves(tmp_path: Path, door: str, monkeypatch: pytest.Monk
                 raise OSError(28, "No space left on device")
 
         monkeypatch.setattr(run_writer._Lines, "write", write)
-    errors = (SystemExit, WorkerError, MemoryError, OSError)
+    errors = (UsageError, WorkerError, MemoryError, OSError)
     with nullcontext() if door == "stop" else pytest.raises(errors):
         train(vec, config, out=tmp_path, callbacks=[leaving], recorders=[leaving])
     assert load_checkpoint(tmp_path).training["update"] == 3
+
+
+@pytest.mark.parametrize("method", ["on_start", "on_step", "on_update", "on_end", "function"])
+@pytest.mark.parametrize("raised", [SystemExit(3), GeneratorExit()], ids=["exit", "other"])
+def test_an_exit_in_a_callback_is_an_error_that_names_it(
+    method: str, raised: BaseException
+) -> None:
+    def leave(*_: object) -> None:
+        raise raised
+
+    callback = type("Leaves", (Callback,), {method: leave})()
+    on_update = leave if method == "function" else None
+    name = "on_update" if method == "function" else f"Leaves.{method}, a callback of the run"
+    what = (
+        "sys.exit(3) was called" if isinstance(raised, SystemExit) else "GeneratorExit was raised"
+    )
+    line = leave.__code__.co_firstlineno + 1
+    message = f"{name}: {what} at {__file__}:{line} in leave: it ends the program"
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+        train(VecXor(), CONFIG, callbacks=[callback], on_update=on_update)
+
+
+def test_an_exit_in_the_function_that_makes_the_network_is_an_error() -> None:
+    def leave(*_: object) -> Any:  # noqa: ANN401 - never returns
+        sys.exit()
+
+    with pytest.raises(UsageError, match=r"^policy: sys\.exit\(\) was called at .* in leave"):
+        train(VecXor(), CONFIG, policy=leave)
 
 
 def test_a_trained_agent_is_not_overwritten(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from entity_env import (
     Obs,
     ObsSpace,
     Range,
+    UsageError,
     WorkerError,
 )
 from entity_env.agents import Agent, RandomAgent, random_actions
@@ -296,3 +297,20 @@ def test_in_a_batch_environment(
     assert reason in caught.value.reason
     assert __file__ in caught.value.game_traceback
     assert f"in {method}" in caught.value.game_traceback
+
+
+@pytest.mark.parametrize("num_workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("method", ["__init__", "obs_space", "action_space"])
+def test_an_exit_while_environments_are_made_is_named(num_workers: int, method: str) -> None:
+    def make(num_envs: int) -> Rules:
+        def fail(*_: object) -> Any:  # noqa: ANN401 - never returns
+            return leave()
+
+        made: Rules = type("Leaves", (Rules,), {method: fail})(num_envs)
+        return made
+
+    with pytest.raises(UsageError) as caught:
+        play_batch(make, num_workers, None)
+    text = str(caught.value)
+    assert text.startswith("while environments were made: sys.exit(3) was called at ")
+    assert f"{__file__}:{leave.__code__.co_firstlineno + 1} in leave: it ends the program" in text

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -18,9 +21,9 @@ from entity_env.check import check_game
 from entity_env.cli.load_game import AgentLoader, load_game, load_player
 from entity_env.cli.opponents import against_bots, opponent_shares
 from entity_env.errors import UsageError
-from entity_env.interop.kaggle import KaggleGame, play_kaggle
+from entity_env.interop.kaggle import KaggleAdapter, KaggleGame, play_kaggle
 from entity_env.interop.kaggle.fleets import Share
-from entity_env.interop.kaggle.game import KaggleObs, kaggle_env
+from entity_env.interop.kaggle.game import KaggleObs, OwnRandom, kaggle_env
 from entity_env.interop.kaggle.orbit_wars import OrbitWars, Send, orbit_wars
 from entity_env.interop.kaggle.planet_wars import PlanetWars, planet_wars
 from entity_env.views import SeenObservation, find_look
@@ -259,3 +262,88 @@ def test_the_adapter_of_the_tutorial_plays_with_its_bots(tmp_path: Path) -> None
     bots = [load_player(game, name, 0, AgentLoader()) for name in ("negamax", "random")]
     episodes = game.play_episode(*bots, seed=1)
     assert [each.reward for each in episodes] == [1.0, -1.0]
+
+
+class _Go(Enum):
+    NORTH = "NORTH"
+    EAST = "EAST"
+    SOUTH = "SOUTH"
+    WEST = "WEST"
+
+
+@dataclass
+class _Part:
+    at: int
+    player: int
+
+
+class _Geese(KaggleAdapter):
+    """A game whose rules read earlier states, replace observations and draw from `random`."""
+
+    environment = "hungry_geese"
+    actions = (_Go,)
+
+    def show(self, raw: Any, player: int) -> Obs:  # noqa: ANN401
+        geese = enumerate(raw["geese"])
+        return Obs().entities([_Part(at, i) for i, goose in geese for at in goose])
+
+    def moves(self, answer: Any, player: int) -> str:  # noqa: ANN401
+        return str(answer.value)
+
+
+def _play_geese(agents: Any, *, seed: int, players: int = 4, turns: int = 0) -> None:  # noqa: ANN401
+    play_kaggle(_Geese, agents, seed=seed, players=players, turns=turns)
+
+
+_GEESE: Final = KaggleGame(_play_geese, adapter=_Geese, entities=(_Part,), name="geese")
+
+
+@pytest.mark.parametrize("players", [None, 2, 8])
+def test_an_own_adapter_plays_any_game_with_the_players_of_its_setting(players: int | None) -> None:
+    game = _GEESE.with_settings(**({} if players is None else {"players": players}))
+    assert game.num_agents == (players or 4)
+    outer = random.getstate()
+
+    def rewards() -> list[tuple[float, int]]:
+        agents = [RandomAgent(i) for i in range(game.num_agents)]
+        return [(each.reward, each.length) for each in game.play_episode(*agents, seed=3)]
+
+    first = rewards()
+    assert random.getstate() == outer
+    random.seed(7)
+    assert rewards() == first
+
+
+def test_rules_that_read_earlier_states_end_as_in_the_runner() -> None:
+    """A goose that turns around dies; turns are rewarded; a limit of turns ends the episode."""
+
+    def score(*moves: Sequence[str], turns: int) -> list[float]:
+        env = kaggle_env("hungry_geese", turns).clone()
+        env.configuration.seed = 5
+        agents = [iter(each) for each in moves]
+        with OwnRandom(5):
+            env.reset(len(moves))
+            while not env.done:
+                env.step([next(each) for each in agents])
+        return [float(each.reward or 0) for each in env.state]
+
+    class Moves(ScriptedAgent):
+        def __init__(self, moves: Sequence[str]) -> None:
+            self._moves = iter(moves)
+
+        def choose(self, obs: Obs, *actions: ActionKey) -> object:
+            return _Go(next(self._moves))
+
+    for moves in (["NORTH"] * 9, ["EAST", "WEST"] * 5):
+        both = (moves, ["SOUTH"] * 9)
+        episodes = _GEESE.play_episode(*map(Moves, both), seed=5, players=2, turns=6)
+        assert [each.reward for each in episodes] == score(*both, turns=6)
+
+
+def test_names_a_number_of_agents_that_play_does_not_pass_on() -> None:
+    def play(agents: Any, *, seed: int) -> None:  # noqa: ANN401
+        play_kaggle(_Geese, agents, seed=seed, players=4)
+
+    game = KaggleGame(play, adapter=_Geese, entities=(_Part,), name="geese")
+    with pytest.raises(UsageError, match=r"play_kaggle got 2 agents for players=4: give play the"):
+        game.run(*map(RandomAgent, range(2)))

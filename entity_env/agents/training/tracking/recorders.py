@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from entity_env.authoring.game_traceback import no_exits, require_error
 from entity_env.errors import MissingExtraError, UsageError, shown
 
 if TYPE_CHECKING:
@@ -89,6 +90,8 @@ class TensorBoardRecorder:
             self._file.flush()
         except OSError as error:
             error.filename = str(self._path)
+            with suppress(OSError):  # what is left in its buffer fails again
+                self.close()
             raise
 
     def _text(self, run: TrainingRun) -> Any:  # noqa: ANN401 - without type hints
@@ -237,7 +240,11 @@ class Recording:
             raise
 
     def write(self, step: int, points: Mapping[str, float]) -> None:
-        """Writes points; closes a recorder that fails, with a warning."""
+        """Writes points; closes a recorder that fails, with a warning.
+
+        Raises:
+            UsageError: a recorder called `sys.exit()`.
+        """
         for recorder in list(self._started):
             try:
                 recorder.write(step, points)
@@ -247,13 +254,16 @@ class Recording:
                 self._started.remove(recorder)
                 with suppress(Exception):
                     recorder.close()
+            except BaseException as error:
+                require_error(error, f"{type(recorder).__name__}.write")
 
     def close(self) -> None:
         """Closes all recorders; logs their exceptions as warnings."""
         while self._started:
             recorder = self._started.pop()
             try:
-                recorder.close()
+                with no_exits(f"{type(recorder).__name__}.close"):
+                    recorder.close()
             except Exception as error:
                 name, reason = type(recorder).__name__, _line(error)
                 _LOGGER.warning("%s did not close cleanly: %s", name, reason)
@@ -261,7 +271,8 @@ class Recording:
 
 def _start(recorder: Recorder, run: TrainingRun) -> None:
     try:
-        recorder.start(run)
+        with no_exits(f"{type(recorder).__name__}.start"):
+            recorder.start(run)
     except (UsageError, MissingExtraError):
         raise
     except Exception as error:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import pytest
 
@@ -154,15 +154,55 @@ def test_tensorboard_has_curves_and_settings(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "tensorboard").exists()
 
 
-def test_events_on_a_full_disk_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_on_a_full_disk_are_told_and_leave_no_file_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     pytest.importorskip("tensorboard")
+    opened: list[IO[bytes]] = []
 
     def full(*_: object) -> IO[bytes]:
-        return open("/dev/full", "ab")
+        opened.append(open("/dev/full", "ab"))  # noqa: SIM115 - the recorder closes it
+        return opened[-1]
 
     monkeypatch.setattr(recorders, "open", full, raising=False)
+    run = SimpleNamespace(path=tmp_path)
+    with pytest.raises(OSError, match="No space left"):
+        TensorBoardRecorder().start(cast("Any", run))
     with pytest.raises(UsageError, match=r"TensorBoardRecorder cannot record the run.*No space"):
         train(VecSigns(), CONFIG, out=tmp_path, recorders=[TensorBoardRecorder()])
+    assert [each.closed for each in opened] == [True, True]
+    assert "did not close cleanly" not in caplog.text
+
+
+class Leaves:
+    """A recorder that ends the program in one of its methods."""
+
+    def __init__(self, method: str) -> None:
+        self._method = method
+
+    def start(self, run: TrainingRun) -> None:
+        self._leave("start")
+
+    def write(self, step: int, points: Mapping[str, float]) -> None:
+        self._leave("write")
+
+    def close(self) -> None:
+        self._leave("close")
+
+    def _leave(self, method: str) -> None:
+        if method == self._method:
+            sys.exit(3)
+
+
+def test_sys_exit_in_a_recorder_is_an_error_of_the_recorder(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(UsageError, match=r"Leaves\.start: sys\.exit\(3\) was called at .*_leave"):
+        train(VecSigns(), CONFIG, out=tmp_path, recorders=[Leaves("start")])
+    with pytest.raises(UsageError, match=r"Leaves\.write: sys\.exit\(3\) was called at .*_leave"):
+        train(VecSigns(), CONFIG, out=tmp_path, recorders=[Leaves("write")])
+    train(VecSigns(), CONFIG, out=tmp_path / "close", recorders=[Leaves("close")])
+    assert "Leaves.close: sys.exit(3) was called at" in caplog.text
 
 
 # ------------------------------------------------------------------ other packages
