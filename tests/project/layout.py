@@ -107,6 +107,7 @@ class Source(NamedTuple):
     path: Path
     text: str
     tree: ast.Module
+    nodes: list[ast.AST]
 
 
 def sources(root: Path, *folders: str) -> Iterator[Source]:
@@ -119,7 +120,8 @@ def sources(root: Path, *folders: str) -> Iterator[Source]:
 @cache
 def _parsed(root: Path, path: Path, _: int) -> Source:
     text = path.read_text()
-    return Source(path.relative_to(root), text, ast.parse(text))
+    tree = ast.parse(text)
+    return Source(path.relative_to(root), text, tree, [*ast.walk(tree)])
 
 
 def floors(root: Path) -> list[str]:
@@ -194,7 +196,7 @@ def games_named(root: Path) -> list[str]:
         ]
         found += [
             f"{source.path}:{node.lineno} names the game {node.value!r}"
-            for node in ast.walk(source.tree)
+            for node in source.nodes
             if isinstance(node, ast.Constant) and node.value in names
         ]
     return found
@@ -243,7 +245,7 @@ def sizes(root: Path) -> list[str]:
     functions = [
         f"{source.path}:{node.lineno} {node.name} has {lines} lines"
         for source in sources(root, PACKAGE)
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         if (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > MAX_FUNCTION_LINES
     ]
@@ -285,7 +287,7 @@ def prints_and_asserts(root: Path) -> list[str]:
     return [
         f"{source.path}:{node.lineno} {ast.unparse(node)}"
         for source in sources(root, PACKAGE)
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Assert)
         or (
             isinstance(node, ast.Call)
