@@ -17,7 +17,7 @@ from entity_env.authoring.obs import (
     obs_problem,
 )
 from entity_env.authoring.relations.relations import Relations, class_of
-from entity_env.authoring.schema import NO_ACTIONS, Schema
+from entity_env.authoring.schema import Schema, require_actions
 from entity_env.authoring.step_timeout import (
     AgentHangs,
     GameHangs,
@@ -354,9 +354,7 @@ class AgentRun:
         self._pause_game()
         if self.schema is not None:
             return list(self.schema.questions(tuple(actions)))
-        if not actions:
-            raise SchemaError(NO_ACTIONS)
-        return [each for key in actions for each in action_type(key).elements]
+        return [each for key in require_actions(actions) for each in action_type(key).elements]
 
     def schema_of(self, obs: Obs, kinds: Sequence[ActionType[Any]]) -> Schema:
         """The schema of the game, or one derived from the observation."""

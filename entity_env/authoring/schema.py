@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, TypeVar
 
 from entity_env.authoring.action_type import ActionKey, ActionType, GlobalActor, action_type
 from entity_env.authoring.entity_type import EntityType, entity_type
@@ -22,7 +22,7 @@ from entity_env.core.spaces import (
 )
 from entity_env.errors import SchemaError
 
-NO_ACTIONS: Final = "act needs at least one action to ask for: agent.act(obs, Move)"
+Keys = TypeVar("Keys", bound=Sequence[ActionKey])
 
 
 class Schema:
@@ -111,8 +111,7 @@ class Schema:
         Raises:
             SchemaError: there are none, or one was not declared.
         """
-        if not keys:
-            raise SchemaError(f"{self.game}: {NO_ACTIONS}")
+        keys = require_actions(keys, f"{self.game}: ")
         return tuple(kind for key in keys for kind in self.action(key).elements)
 
     def entity(self, cls: type) -> EntityType:
@@ -217,6 +216,13 @@ class Schema:
                     f"{self.game}: the action {kind.name} selects {actee.__name__}, which was not "
                     f"declared: add it to Game(entities=...) or Game(relations=...)"
                 )
+
+
+def require_actions(keys: Keys, where: str = "") -> Keys:
+    """The arguments of `act`; raises SchemaError if there are none."""
+    if not keys:
+        raise SchemaError(f"{where}act needs at least one action to ask for: agent.act(obs, Move)")
+    return keys
 
 
 def _names_of(kind: EntityType) -> tuple[str, str] | None:

@@ -50,6 +50,8 @@ _PAGE: Final = "#ffffff #1a1b1e"
 _ATTENTION: Final = "#cc0066 #ff66a3"
 _MAX_ENTITIES: Final = 200
 """Maximum entities described in words."""
+_NUMBER: Final = 2
+"""In a page, 0 or 1 for a choice that is not chosen or chosen, 2 for a number."""
 
 
 @dataclass(frozen=True)
@@ -350,7 +352,9 @@ def _frame(
 
     def bar_fields(bar: Bar) -> list[Any]:
         mark = marks.setdefault(tuple(bar.path), len(marks)) if bar.path else -1
-        return [index(bar.label), bar.share if bar.is_allowed else -1, int(bar.is_chosen), mark]
+        share = bar.share if bar.is_allowed else -1
+        kind = _NUMBER if bar.is_number else int(bar.is_chosen)
+        return [index(bar.label), share, kind, mark]
 
     bars = [
         [index(actor.title), [bar_fields(bar) for bar in actor.bars]]
@@ -377,7 +381,7 @@ def _panel_lines(still: Still) -> Iterator[Bar]:
     """Panel lines; plain text is a bar without a share."""
     actors = [each for each in still.actors if any(bar.share is not None for bar in each.bars)]
     if still.value is not None:
-        yield Bar(f"value {describe_number(round(still.value, 2))}", None, is_chosen=False)
+        yield Bar(f"value {describe_number(still.value)}", None, is_chosen=False)
     for actor in _first_of_each_action(actors, _MAX_PANEL_ACTORS):
         yield Bar(actor.title, None, is_chosen=False)
         # The chosen and the most probable, in space order.

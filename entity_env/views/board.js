@@ -15,9 +15,22 @@ function make(tag, text, name) {
   return element;
 }
 
-// A number as people write it: 3 digits, no zeros at the end.
+// A number as `describe_number` in describe.py writes it: 3 digits, no zeros at the end; large ones
+// with one decimal. Ties are rounded to even digits, as in Python.
 function number(value) {
-  return String(Number.isInteger(value) || Math.abs(value) >= 1000 ? Math.round(value) : +value.toPrecision(3));
+  if (Number.isInteger(value)) return String(BigInt(value));
+  const [digits, exponent] = value.toExponential(2).split("e"), size = Math.abs(value);
+  if (size < 9.995e-5) return +digits + "e-" + exponent.slice(1).padStart(2, "0");
+  const places = size >= 999.5 ? 1 : 2 - exponent, unit = 10 ** places, low = Math.floor(size * unit);
+  const isTie = size * 2 ** (places + 1) % 2 == 1;
+  const text = (isTie ? Math.sign(value) * (low + low % 2) / unit : value).toFixed(places);
+  return size >= 999.5 ? text : String(+text);
+}
+
+// A probability as `percent` in describe.py writes it.
+function percent(share) {
+  const whole = Math.floor(100 * share + 0.5);
+  return whole || !share ? whole + "%" : "<1%";
 }
 
 // ---------------------------------------------------------------- colors
@@ -292,9 +305,26 @@ function showTip(tip, words, event) {
   tip.style.top = (above < 6 ? event.clientY + 22 : above) + "px";
 }
 
-// ---------------------------------------------------------------- the past
+// ---------------------------------------------------------------- thoughts
 
-const percent = share => share > 0 && share < 0.001 ? "<0.1%" : +(100 * share).toPrecision(2) + "%";
+// The choices of one actor, each [words, share, kind]: the share is null if it is unknown, and -1 if
+// the choice is not allowed; the kind is 1 for the chosen one, 2 for a number between its bounds.
+function barsOf(title, choices, more) {
+  const bars = choices.map(([words, share, kind]) => {
+    const row = make("div", null, kind ? "bar hit" : "bar"), name = make("span", (kind ? "● " : "") + words);
+    row.append(name);
+    if (share == null) name.style.gridColumn = "1 / -1";
+    else if (share < 0) row.append(make("em", "not allowed", "dim"));
+    else {
+      const room = make("div"), bar = make("i");
+      bar.style.width = 100 * share + "%";
+      room.append(bar);
+      row.append(room, make("em", kind == 2 ? "" : percent(share)));
+    }
+    return row;
+  });
+  return [make("h2", title), ...bars, ...more ? [make("div", "and " + more + " more", "dim")] : []];
+}
 
 // A bar for each earlier step that a network remembers, from `past_fields` of bars.py, and words on one
 // of them: the highest, or that under the pointer. A click calls `go` with the step.
@@ -302,7 +332,7 @@ function pastOf([last, changes, values], go) {
   const most = Math.max(...changes), strip = make("div", null, "past"), words = make("div", null, "dim");
   const stepOf = i => i || !last ? "step " + (last + i) : "steps 0 to " + last;
   const tell = i => {
-    const value = values ? ", value " + number(+values[i].toFixed(2)) : "";
+    const value = values ? ", value " + number(values[i]) : "";
     words.textContent = `without ${stepOf(i)}, ${percent(changes[i])} of the choice moves${value}`;
   };
   const tellHighest = () => {

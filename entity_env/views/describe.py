@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -45,6 +46,15 @@ def describe_number(value: float) -> str:
         return str(int(value))
     # 999.5 or more with three digits would be 1e+03.
     return f"{value:.1f}" if abs(value) >= 999.5 else f"{value:.3g}"
+
+
+def percent(share: float) -> str:
+    """A probability in whole percents, or `<1%`; as `percent` in `board.js`."""
+    if not math.isfinite(share):
+        return "?"
+    share = round(float(share), 4)
+    whole = math.floor(100 * share + 0.5)
+    return f"{whole}%" if whole or not share else "<1%"
 
 
 def describe_features(names: Sequence[str], values: Sequence[float] | NDArray[Any]) -> str:
@@ -246,7 +256,7 @@ def _describe_action(
 ) -> str:
     match action:
         case GlobalCategoricalAction():
-            sure = "" if action.probs is None else f" {action.probs[action.index]:.0%}"
+            sure = "" if action.probs is None else f" {percent(action.probs[action.index])}"
             chosen = [label_of(name, action.label, look) + sure]
         case CategoricalAction():
             chosen = [label_of(name, label, look) for label in action.labels]

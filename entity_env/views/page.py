@@ -239,13 +239,13 @@ def shape_fields(shape: Shape) -> list[Any]:
 
 
 def _rounded(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """At most four decimals, and None for numbers that are not finite, or 1e15 and beyond."""
+    """At most four decimals, or eight below 0.01; None if not finite, or 1e15 and beyond."""
     if type(value) in _AS_THEY_ARE:
         return value
     if isinstance(value, float):
         if not -1e15 < value < 1e15:
             return None
-        value = round(value, 4)
+        value = round(value, 4 if abs(value) >= 0.01 else 8)
         return int(value) if value.is_integer() else value
     if isinstance(value, dict):
         return {key: _rounded(each) for key, each in value.items()}

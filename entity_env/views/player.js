@@ -104,7 +104,7 @@ function showState() {
     data.agents > 1 && nameOf(frame.g),
     "step " + frame.t,
     "score " + number(frame.s),
-    frame.v != null && "value " + number(+frame.v.toFixed(2)),
+    frame.v != null && "value " + number(frame.v),
   ];
   state.textContent = facts.filter(Boolean).join(" · ");
   if (data.agents > 1) {
@@ -120,31 +120,10 @@ function showState() {
 }
 
 function showBars() {
-  const out = [];
-  for (const [title, rows, more] of frames[now].b || []) {
-    out.push(make("h2", data.words[title]));
-    // All are chosen: these are numbers, whose bars show where they are between their bounds.
-    const areNumbers = rows.every(row => row[2]);
-    for (const row of rows) out.push(barOf(row, areNumbers));
-    if (more) out.push(make("div", "and " + more + " more", "dim"));
-  }
+  const out = (frames[now].b || []).flatMap(([title, rows, more]) =>
+    barsOf(data.words[title], rows.map(([label, share, kind]) => [data.words[label], share, kind]), more));
   if (frames[now].p) out.push(...pastOf(frames[now].p, goToStep));
   $("bars").replaceChildren(...out);
-}
-
-function barOf([label, share, isChosen], isNumber) {
-  const row = make("div", null, isChosen ? "row hit" : "row");
-  const name = make("span", (isChosen ? "● " : "") + data.words[label]);
-  row.append(name);
-  if (share == null) name.style.gridColumn = "1 / -1";
-  else if (share < 0) row.append(make("em", "not allowed", "dim"));
-  else {
-    const room = make("div"), bar = make("i");
-    bar.style.width = 100 * share + "%";
-    room.append(bar);
-    row.append(room, make("em", isNumber ? "" : percent(share)));
-  }
-  return row;
 }
 
 // Up to 200 items, made only while they are visible.

@@ -6,14 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice, zip_longest
+from itertools import zip_longest
 from typing import Final
 
 import numpy as np
 from rich.text import Text
 
 from entity_env.authoring.local_run import PastStep, Turn
-from entity_env.core.action_request import Question, chosen_values, questions
+from entity_env.core.action_request import Question
 from entity_env.core.spaces import (
     GLOBAL_ENTITY,
     ActionName,
@@ -22,17 +22,23 @@ from entity_env.core.spaces import (
     ObsSpace,
     SelectEntityActionSpace,
 )
-from entity_env.errors import SchemaError
 from entity_env.views.describe import (
     action_words,
     describe_number,
     entity_tables,
     label_of,
+    percent,
     table_columns,
     words_of,
 )
 from entity_env.views.look import Look
-from entity_env.views.parts.bars import highest, legal_choices, past_that_matters, share_text
+from entity_env.views.parts.bars import (
+    NOT_ALLOWED,
+    ActorShares,
+    highest,
+    past_that_matters,
+    shares_of,
+)
 from entity_env.views.scene import one_line
 from entity_env.views.seen import SeenEntity, SeenObservation
 from entity_env.views.text_style import EMPTY, FLAGGED, EntityStyle
@@ -345,35 +351,31 @@ def thoughts_of(
         return
     if turn.thoughts.value is not None:
         yield Text.assemble("value ", (describe_number(turn.thoughts.value), "bold"))
-    try:
-        asked = questions(turn.observation, obs_space, action_space)
-    except SchemaError:
-        return  # a final observation may request nothing
-    full = "#" if ascii_only else "█"
-    values = chosen_values(asked, turn.actions) if turn.actions else {}
-    legal = legal_choices(turn, obs_space, action_space)
-    for question in asked:
-        given = turn.thoughts.probabilities.get(question.name)
-        if given is None:
-            continue
-        words = _choices(question, turn, obs_space, look)
-        chosen = values.get(question.name, [])
-        for actor, row in islice(enumerate(np.asarray(given)), _MAX_ACTORS):
-            allowed = legal[question.name][actor] if question.name in legal else range(len(row))
-            ranked = sorted(range(len(row)), key=lambda i: (i not in allowed, -row[i]))
-            if len(question.actors) > 1:
-                name = one_line(action_words(question.name))
-                yield Text(f"{name} {actor + 1} of {len(question.actors)}", style="dim")
-            for choice in ranked[:_MAX_CHOICES]:
-                style = "bold cyan" if chosen[actor : actor + 1] == [choice] else ""
-                bar = (full * round(float(row[choice]) * _BAR)).ljust(_BAR)
-                share = f"{share_text(row[choice], True):>4} {bar}"
-                if choice not in allowed:
-                    share, style = share_text(None, False).ljust(_BAR + 5), "dim"
-                yield Text(f"{share} {words[choice]}", style=style)
-            if (left := len(row) - _MAX_CHOICES) > 0:
-                yield Text(f"and {left} more", style="dim")
+    for rows in shares_of(turn, obs_space, action_space).values():
+        known = [each for each in rows[:_MAX_ACTORS] if each.shares is not None]
+        words = _choices(known[0].question, turn, obs_space, look) if known else ()
+        for each in known:
+            yield from _shares(each, words, "#" if ascii_only else "█")
     yield from _past(turn.thoughts.past, ascii_only=ascii_only)
+
+
+def _shares(actor: ActorShares, words: Sequence[str], full: str) -> Iterator[Text]:
+    """The most probable choices of one actor, and how many are left out."""
+    name, num_actors = one_line(action_words(actor.question.name)), len(actor.question.actors)
+    if num_actors > 1:
+        yield Text(f"{name} {actor.actor + 1} of {num_actors}", style="dim")
+    shares, legal = actor.shares or (), actor.legal
+    shown = actor.most_probable(_MAX_CHOICES)
+    for choice in sorted(shown, key=lambda i: (i not in legal, -shares[i])):
+        bar = (full * round(shares[choice] * _BAR)).ljust(_BAR)
+        share, style = f"{percent(shares[choice]):>4} {bar}", ""
+        if choice not in legal:
+            share, style = NOT_ALLOWED.ljust(_BAR + 5), "dim"
+        if choice == actor.chosen:
+            style = "bold cyan"
+        yield Text(f"{share} {words[choice]}", style=style)
+    if left := len(shares) - len(shown):
+        yield Text(f"and {left} more", style="dim")
 
 
 def _past(past: Sequence[PastStep], *, ascii_only: bool) -> Iterator[Text]:
@@ -389,7 +391,7 @@ def _past(past: Sequence[PastStep], *, ascii_only: bool) -> Iterator[Text]:
     yield Text(f"past {line}" if found else f"past {line} no step matters")
     for step in found:
         bar = ("#" if ascii_only else "█") * round(step.change * _BAR)
-        yield Text(f"{step.change:4.0%} {bar:{_BAR}} moves without {step.words}")
+        yield Text(f"{percent(step.change):>4} {bar:{_BAR}} moves without {step.words}")
 
 
 def _choices(

@@ -65,8 +65,13 @@ def run(line: str) -> Result:
         "eval bug.py:alone --num-workers 1 --step-timeout 20",
         "eval bug.py:pair --agent random --greedy",
         "eval bug.py:pair --agents random,random",
-        "train bug.py:alone --num-envs 4 --num-workers 0 --steps 4096 --eval-interval 0",
-        "train bug.py:pair --num-envs 4 --num-workers 1 --steps 4096 --opponent none",
+        *(
+            pytest.param(line, marks=pytest.mark.slow)
+            for line in (
+                "train bug.py:alone --num-envs 4 --num-workers 0 --steps 4096 --eval-interval 0",
+                "train bug.py:pair --num-envs 4 --num-workers 1 --steps 4096 --opponent none",
+            )
+        ),
         "check bug.py:alone --episodes 100",
         "check bug.py:pair --episodes 100",
         "record bug.py:alone --episode-seed 10",

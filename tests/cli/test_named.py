@@ -1,5 +1,6 @@
 """Files are data: names in them are not imported or opened unless the user has named them."""
 
+import functools
 import gzip
 import json
 import os
@@ -34,6 +35,8 @@ CANARY = "open(__file__ + '.ran', 'w').close()\n"
 CALLBACK = f"{CANARY}from entity_env.agents.ppo import Callback\nclass C(Callback): pass\n"
 BOT = f"{CANARY}class Bot:\n    def choose(self, *args): return None\n"
 SMALL = ("--steps=64", "--num-envs=4", "--num-workers=0", "--eval-interval=0")
+# More cases of a rule that a fast case covers; each verifies a replay in a new process.
+also = functools.partial(pytest.param, marks=pytest.mark.slow)
 
 
 def run(*args: str | Path) -> Result:
@@ -260,7 +263,7 @@ class TestReplays:
         (package / "rules.py").write_text(GAME + "\n")
         assert run("verify", "x.replay").exit_code == 0
 
-    @pytest.mark.parametrize("file", ["__init__.py", "__init__.pyc"])
+    @pytest.mark.parametrize("file", [also("__init__.py"), "__init__.pyc"])
     def test_an_installed_module_that_was_named_is_not_hidden_by_another_one(
         self, here: Path, monkeypatch: pytest.MonkeyPatch, file: str
     ) -> None:
@@ -315,7 +318,7 @@ class TestReplays:
         assert has_run(here) == []
 
     @pytest.mark.parametrize("command", [("verify",), ("draw", "--out=r.html"), ("replay",)])
-    @pytest.mark.parametrize("name", ["rom", "goal"])
+    @pytest.mark.parametrize("name", ["goal", also("rom")])
     def test_settings_open_no_path(self, here: Path, command: tuple[str, ...], name: str) -> None:
         pytest.importorskip("torch")
         (here / "evil.gb").write_bytes(bytes(1 << 15))
@@ -545,7 +548,7 @@ class TestFiles:
         assert result.exit_code == 0, result.output
         return path
 
-    @pytest.mark.parametrize("file", ["mine.py", "lib_helper.py", "fractions.py"])
+    @pytest.mark.parametrize("file", [also("mine.py"), also("lib_helper.py"), "fractions.py"])
     def test_bytecode_beside_a_source_does_not_run(
         self, here: Path, replay: Path, file: str
     ) -> None:
@@ -562,7 +565,9 @@ class TestFiles:
         assert run("verify", replay).exit_code == 0
         assert has_run(here) == []
 
-    @pytest.mark.parametrize("file", ["lib_helper.py", "fractions.py", "lib_helper/__init__.py"])
+    @pytest.mark.parametrize(
+        "file", [also("lib_helper.py"), "fractions.py", also("lib_helper/__init__.py")]
+    )
     def test_new_and_changed_modules_do_not_run(self, here: Path, replay: Path, file: str) -> None:
         path = here / "lib" / file
         path.parent.mkdir(exist_ok=True)
@@ -572,7 +577,7 @@ class TestFiles:
         assert f"{file} is new or has changed since you named" in refusal.output
         assert has_run(here) == []
 
-    @pytest.mark.parametrize("kind", ["pyc", "so"])
+    @pytest.mark.parametrize("kind", ["pyc", also("so")])
     def test_nor_compiled_ones(self, here: Path, replay: Path, kind: str) -> None:
         path = here / "lib" / "lib_helper.so"
         path.write_bytes(b"\x7fELF")

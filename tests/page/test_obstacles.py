@@ -292,6 +292,7 @@ def test_every_obstacle_is_listed_with_its_line(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.slow
 def test_only_what_is_needed_is_listed(tmp_path: Path) -> None:
     found = check(
         written(
@@ -439,6 +440,7 @@ def test_games_of_the_package(name: str) -> None:
     assert (not found.obstacles) == (name in PLAIN), found.obstacles
 
 
+@pytest.mark.slow
 def test_the_command_fails_and_writes_nothing_if_there_is_an_obstacle(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -308,7 +308,8 @@ def test_actors_that_select_and_that_choose_numbers() -> None:
         Bar("A x=1 y=1", 1.0, True, (here, there)),
     ]
     assert [bar.is_chosen for bar in second.bars] == [True, False]
-    assert (push.title, push.bars) == ("Push: A x=1 y=1", [Bar("gas 0.5", 0.75, True)])
+    gas = Bar("gas 0.5", 0.75, True, is_number=True)
+    assert (push.title, push.bars) == ("Push: A x=1 y=1", [gas])
 
 
 def test_an_action_without_actors_is_not_shown() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, RogueNetConfig, stored_net
 from entity_env.agents.training.presets import GameFigures, named_preset, preset_for
-from entity_env.agents.training.schedule import Schedule, reached_step
+from entity_env.agents.training.schedule import Schedule, reached_fraction, reached_step
 from entity_env.agents.training.tracking.settings_file import read_settings
 from entity_env.core.validation import OneOf, Range, check_settings, settings_of
 from entity_env.core.vec_env_base import require_vec_env
@@ -196,19 +196,19 @@ class PPOConfig:
             time_fraction: elapsed fraction of the run's time before its rollout, see
                 `TrainProgress`. Schedules follow the larger of this and the fraction of steps.
         """
-        reached = reached_step(step, self.total_steps, time_fraction)
-        left = 1 - reached / self.total_steps
+        run = step, self.total_steps, time_fraction
+        reached, fraction = reached_step(*run), reached_fraction(*run)
         found = {each.name: getattr(self, each.name) for each in fields(self)}
         for name in SCHEDULED:
             if isinstance(value := found[name], Schedule):
-                number = value.at(1 - left)
+                number = value.at(fraction)
                 is_integer = int in settings_of(PPOConfig)[name].kinds
                 found[name] = round(number) if is_integer else number
         if not isinstance(self.learning_rate, Schedule):
             rise = (step + num_decisions) / self.warmup_steps if step < self.warmup_steps else 1.0
             found["learning_rate"] = self._step_size(self.learning_rate, rise, reached)
         if not isinstance(self.ent_coef, Schedule):
-            found["ent_coef"] = self.ent_coef * (left if self.anneal_entropy else 1)
+            found["ent_coef"] = self.ent_coef * (1 - fraction if self.anneal_entropy else 1)
         found |= {"anneal_learning_rate": False, "warmup_steps": 0, "anneal_entropy": False}
         return CurrentConfig(**found)
 

@@ -32,7 +32,7 @@ from entity_env.agents.training.network import MakePolicy
 from entity_env.agents.training.peers import Peers, require_same_run
 from entity_env.agents.training.process import HeldInterrupt
 from entity_env.agents.training.rollout_buffer import Rollout
-from entity_env.agents.training.schedule import Schedule, reached_step
+from entity_env.agents.training.schedule import Schedule, reached_fraction
 from entity_env.agents.training.tracking.progress import (
     EpisodeFigures,
     EpisodeMeter,
@@ -365,8 +365,8 @@ class Run(TrainState):
     def _awaits_teacher(self, time_fraction: float) -> bool:
         """True if the policy stays close to the teacher later in the run, which must remember."""
         weight, total = self.config.stay_close, self.config.total_steps
-        reached = reached_step(self.learner.step, total, time_fraction)
-        return isinstance(weight, Schedule) and not weight.is_zero_after(reached / total)
+        reached = reached_fraction(self.learner.step, total, time_fraction)
+        return isinstance(weight, Schedule) and not weight.is_zero_after(reached)
 
     def _now(self, num_decisions: int, time_fraction: float) -> CurrentConfig:
         """Settings of an update; `norm_entropy` divides `ent_coef` by random play's entropy."""

@@ -35,6 +35,7 @@ from entity_env.agents.rogue_net.changes import (
 )
 from entity_env.agents.rogue_net.config import CNNConfig, MLPConfig, RogueNetConfig, state_width
 from entity_env.agents.rogue_net.features import DISTANCE_FEATURE, Inputs
+from entity_env.agents.rogue_net.numpy_net.distributions import middle_and_half
 from entity_env.agents.rogue_net.operations import (
     RELATIONS,
     RELPOS,
@@ -456,18 +457,14 @@ def _numbers(
     for i, at in enumerate(labels.source):
         if at < 0:
             continue
-        (middle, half), (theirs, their_half) = _range(new, i), _range(old, at)
+        middle, half = middle_and_half(float(new.low[i]), float(new.high[i]))
+        theirs, their_half = middle_and_half(float(old.low[at]), float(old.high[at]))
         is_same = (middle, half) == (theirs, their_half)
         scale, shift = (1.0, 0.0) if is_same else (their_half / half, (theirs - middle) / half)
         tensors["proj.weight"][i] = before["proj.weight"][at] * scale
         tensors["proj.bias"][i] = before["proj.bias"][at] * scale + shift
         tensors["log_std"][i] = before["log_std"][at] + np.log(scale)
     return tensors
-
-
-def _range(space: ContinuousActionSpace, at: int) -> tuple[float, float]:
-    low, high = float(space.low[at]), float(space.high[at])
-    return (low + high) / 2, (high - low) / 2
 
 
 # ------------------------------------------------------------------ MLP and CNN

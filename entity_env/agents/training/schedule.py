@@ -25,6 +25,11 @@ def reached_step(step: int, total: int, time_fraction: float = 0.0) -> float:
     return max(step, time_fraction * total)
 
 
+def reached_fraction(step: int, total: int, time_fraction: float = 0.0) -> float:
+    """Fraction of the run at `reached_step`, for `Schedule.at`."""
+    return reached_step(step, total, time_fraction) / total
+
+
 @dataclass(frozen=True)
 class Schedule:
     """A number that changes over a run, given by points and an interpolation.

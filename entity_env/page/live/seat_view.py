@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import Final, TypeAlias
@@ -28,7 +28,7 @@ from entity_env.views.describe import (
 from entity_env.views.drawing import Drawing
 from entity_env.views.look import Look
 from entity_env.views.page import shapes_as_json
-from entity_env.views.parts.bars import most_probable, number_rows, past_fields
+from entity_env.views.parts.bars import past_fields, shares_of
 from entity_env.views.parts.spots import Pointer
 from entity_env.views.scene import Point, clipped, one_line
 from entity_env.views.seen import SeenEntity, SeenObservation, seen_entities
@@ -84,7 +84,7 @@ class ShownObservation:
     """
 
     def __init__(self, turn: Turn, drawing: Drawing, page: ShownGame) -> None:
-        self.observation = turn.observation
+        self.observation, self._turn = turn.observation, turn
         self._game, self._drawing, self._look = page.game, drawing, page.look
         self._seen = SeenObservation(
             turn.observation,
@@ -219,34 +219,27 @@ class ShownObservation:
         """Probabilities of an agent's network for the choices here; None without a network.
 
         Per action and actor `[title, [[choice, probability, 1 if chosen], ...], number of other
-        choices]`; first the value that it predicts, without choices; last, without choices but with
-        a fourth item, the steps that it remembers, see `past_fields`. Without an action, the most
-        probable choice counts as chosen.
+        choices]` for those that are legal, see `shares_of`; first the value that it predicts,
+        without choices; last, without choices but with a fourth item, the steps that it remembers,
+        see `past_fields`.
         """
         thoughts = thoughts_to_show(agent, self.observation)
         if thoughts is None:
             return None
         found: list[Json] = []
         if thoughts.value is not None:
-            found.append([f"value {describe_number(round(float(thoughts.value), 2))}", [], 0])
-        values = chosen_values(self.questions, actions) if actions else {}
-        for question in self.questions:
-            shares = thoughts.probabilities.get(question.name)
-            if shares is None:
-                continue
-            is_known = values.keys() >= {*question.space.given}
-            asked, rows = question.after(values) if is_known else question, number_rows(shares)
-            legal = [asked.legal(actor) for actor in range(len(rows))]
-            best = values.setdefault(
-                question.name,
-                [max(each, key=row.__getitem__) for each, row in zip(legal, rows, strict=True)],
-            )
-            labels = self.labels(question)
-            for actor, row in enumerate(rows[:_MAX_ACTORS]):
-                at, kept = legal[actor].index(best[actor]), [row[i] for i in legal[actor]]
-                shown = [legal[actor][i] for i in most_probable(kept, None, at, _MAX_BARS)]
-                bars = [[labels[i], round(float(row[i]), 4), int(i == best[actor])] for i in shown]
-                found.append([self.title(question, actor), bars, len(legal[actor]) - len(shown)])
+            found.append([f"value {describe_number(thoughts.value)}", [], 0])
+        turn = replace(self._turn, actions=actions, thoughts=thoughts)
+        spaces = self._drawing.obs_space, self._game.action_space()
+        for rows in shares_of(turn, *spaces).values():
+            known = [each for each in rows[:_MAX_ACTORS] if each.shares is not None]
+            labels = self.labels(known[0].question) if known else []
+            for each in known:
+                shares, legal = each.shares or (), each.legal
+                shown = [i for i in each.most_probable(_MAX_BARS) if i in legal]
+                bars = [[labels[i], shares[i], int(i == each.chosen)] for i in shown]
+                title = self.title(each.question, each.actor)
+                found.append([title, bars, len(legal) - len(shown)])
         if thoughts.past:
             found.append(["", [], 0, past_fields(thoughts.past)])
         return found

@@ -325,17 +325,8 @@ function showSeats() {
 
 function showThoughts(groups) {
   $("think").hidden = !groups;
-  $("think").replaceChildren(...(groups ?? []).flatMap(([title, bars, more, past]) => past ? pastOf(past) : [
-    make("h2", title),
-    ...bars.map(([label, share, isChosen]) => {
-      const row = make("div", null, isChosen ? "bar hit" : "bar"), space = make("div"), bar = make("i");
-      bar.style.width = 100 * share + "%";
-      space.append(bar);
-      row.append(make("span", (isChosen ? "● " : "") + label), space, make("em", Math.round(100 * share) + "%"));
-      return row;
-    }),
-    ...more ? [make("div", `and ${more} more`, "dim")] : [],
-  ]));
+  $("think").replaceChildren(...(groups ?? []).flatMap(([title, bars, more, past]) =>
+    past ? pastOf(past) : barsOf(title, bars, more)));
 }
 
 function showRules(lines) {

@@ -1,13 +1,14 @@
-"""`ActorBars`: the choices of one actor with their probabilities."""
+"""Choices of actors with their probabilities: `ActorShares`, and `ActorBars` on a picture."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from entity_env.authoring.local_run import PastStep, Turn
-from entity_env.core.action_request import chosen_values, questions
+from entity_env.core.action_request import Question, chosen_values, questions
 from entity_env.core.observation import (
     Action,
     CategoricalAction,
@@ -18,7 +19,7 @@ from entity_env.core.observation import (
 from entity_env.core.spaces import ActionName, ActionSpace, ContinuousActionSpace, ObsSpace
 from entity_env.errors import SchemaError
 from entity_env.lazy_imports import is_array
-from entity_env.views.describe import action_words, describe_number, label_of, words_of
+from entity_env.views.describe import action_words, describe_number, label_of, percent, words_of
 from entity_env.views.parts.spots import Pointer
 from entity_env.views.scene import Point, clipped
 from entity_env.views.seen import SeenEntity, SeenObservation
@@ -30,6 +31,7 @@ _MATTERS: Final = 0.005
 NOT_ALLOWED: Final = "not allowed"
 _LEAST_HEIGHT: Final = 0.05
 _DIGITS: Final = 3
+_SHARE_DIGITS: Final = 4
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Bar:
         share: its probability; for a number, its position between the bounds; None = unknown.
         path: where it points, in units of the picture: a place, or several for an arrow.
         is_allowed: False if the game forbids it.
+        is_number: it is one of the numbers of a continuous action.
     """
 
     label: str
@@ -48,18 +51,44 @@ class Bar:
     is_chosen: bool
     path: Sequence[Point] = ()
     is_allowed: bool = True
+    is_number: bool = False
 
     @property
     def share_text(self) -> str:
-        """`93%`, "not allowed", or "" if the share is unknown."""
-        return share_text(self.share, self.is_allowed)
+        """`93%`, "not allowed", or "" for a number or an unknown share; `barsOf` in `board.js`."""
+        if not self.is_allowed:
+            return NOT_ALLOWED
+        return "" if self.share is None or self.is_number else percent(self.share)
 
 
-def share_text(share: float | None, is_allowed: bool) -> str:
-    """See `Bar.share_text`; also in `player.js`."""
-    if not is_allowed:
-        return NOT_ALLOWED
-    return "" if share is None else f"{share:.0%}"
+@dataclass(frozen=True)
+class ActorShares:
+    """The probabilities of one actor's choices, and which of them is chosen.
+
+    Args:
+        actor: its position among the actors of the question.
+        shares: by choice, in the order of the space, with four decimals.
+        legal: indices of the choices that are legal after those of earlier actions.
+        chosen: index of the choice, or of the most probable legal one if nothing is chosen yet;
+            None if that is unknown.
+    """
+
+    question: Question
+    actor: int
+    shares: Sequence[float] | None
+    legal: Sequence[int]
+    chosen: int | None
+
+    def most_probable(self, most: int) -> list[int]:
+        """Indices of at most `most` choices in their order: `chosen`, and the most probable ones.
+
+        The legal choices come first. Only `chosen` if the probabilities are unknown.
+        """
+        legal, shares = {*self.legal}, self.shares or ()
+        ranked = sorted(range(len(shares)), key=lambda i: (i not in legal, -shares[i]))[:most]
+        if self.chosen is None or self.chosen in ranked:
+            return sorted(ranked)
+        return sorted([*ranked[: most - 1], self.chosen])
 
 
 @dataclass(frozen=True)
@@ -84,10 +113,9 @@ def actors_of(
     Args:
         pointer: finds where they point, in the drawn observation of the turn.
     """
-    thoughts = {} if turn.thoughts is None else turn.thoughts.probabilities
     seen, look = pointer.seen, pointer.look
     at = {entity.index: entity for entity in seen.entities}
-    legal = legal_choices(turn, seen.obs_space, action_space)
+    shares = shares_of(turn, seen.obs_space, action_space)
     for name, action in turn.actions.items():
         ids = [None] if isinstance(action, GlobalCategoricalAction) else list(action.actors)
         index_of = {} if ids == [None] else turn.observation.index_of_ids(seen.obs_space)
@@ -105,35 +133,60 @@ def actors_of(
                 yield ActorBars(f"{title}{words}", bars)
                 continue
             choices = _choices_of(name, action, space, seen, at)
-            probs = _row_of(thoughts.get(name, action.probs), row, len(choices))
-            allowed = legal[name][row] if row < len(legal.get(name, ())) else None
-            chosen = _chosen_in(action, row, choices)
-            bars = _choice_bars(name, entity, choices, chosen, probs, allowed, pointer)
-            yield ActorBars(
-                f"{title}{words}", bars, 0 if probs is None else len(choices) - len(bars)
+            found = shares[name][row] if name in shares else None
+            bars = _choice_bars(
+                name, entity, choices, _chosen_in(action, row, choices), found, pointer
             )
+            num_more = 0 if found is None or found.shares is None else len(choices) - len(bars)
+            yield ActorBars(f"{title}{words}", bars, num_more)
         if len(ids) > _MAX_ACTORS:
             yield ActorBars(f"{title}: more actors", (), len(ids) - _MAX_ACTORS)
 
 
-def legal_choices(
+def shares_of(
     turn: Turn, obs_space: ObsSpace, action_space: Mapping[ActionName, ActionSpace]
-) -> dict[ActionName, list[list[int]]]:
-    """By action and actor, the indices of the choices that were legal after those made before.
+) -> dict[ActionName, list[ActorShares]]:
+    """The shares of every actor, by action in action space order, without continuous actions.
 
-    Empty for an observation whose masks cannot be read.
+    They are the thoughts of the turn, else the probabilities of its actions. Empty if the
+    observation requests nothing, as at the end of some episodes, or not these actions.
     """
     try:
         asked = questions(turn.observation, obs_space, action_space)
         values = chosen_values(asked, turn.actions) if turn.actions else {}
     except SchemaError:
         return {}
-    asked = [question.after(values) if values else question for question in asked]
-    return {
-        question.name: [question.legal(i) for i in range(len(question.actors))]
-        for question in asked
-        if not isinstance(question.space, ContinuousActionSpace)
-    }
+    thoughts = {} if turn.thoughts is None else turn.thoughts.probabilities
+    found: dict[ActionName, list[ActorShares]] = {}
+    for question in asked:
+        if isinstance(question.space, ContinuousActionSpace):
+            continue
+        name = question.name
+        after = question.after(values) if values.keys() >= {*question.space.given} else question
+        given = thoughts.get(name, getattr(turn.actions.get(name), "probs", None))
+        rows = [] if given is None else number_rows(given)
+        legal = [after.legal(actor) for actor in range(len(question.actors))]
+        known = [_known_shares(rows, actor, question) for actor in range(len(legal))]
+        rows_known = [row for row in known if row is not None]
+        if name not in values and len(rows_known) == len(legal):
+            pairs = zip(legal, rows_known, strict=True)
+            values[name] = [max(choices, key=row.__getitem__) for choices, row in pairs]
+        chosen = values.get(name, [None] * len(legal))
+        found[name] = [
+            ActorShares(question, actor, *each)
+            for actor, each in enumerate(zip(known, legal, chosen, strict=True))
+        ]
+    return found
+
+
+def _known_shares(
+    rows: Sequence[Sequence[float]], actor: int, question: Question
+) -> list[float] | None:
+    """One actor's row, if there is one that fits the choices."""
+    row = rows[actor] if actor < len(rows) else ()
+    if len(row) != len(question.choices) or not all(map(math.isfinite, row)):
+        return None
+    return [round(float(share), _SHARE_DIGITS) for share in row]
 
 
 def past_that_matters(past: Sequence[PastStep]) -> list[PastStep]:
@@ -162,9 +215,16 @@ def _number_bars(action: ContinuousAction, space: ActionSpace, row: int) -> list
     values = [float(value) for value in action.values[row][:_MAX_CHOICES]]
     columns = (space.labels, values, space.low, space.high)
     return [
-        Bar(f"{label} {describe_number(value)}", (value - low) / (high - low), True)
+        Bar(f"{label} {describe_number(value)}", _position(value, low, high), True, is_number=True)
         for label, value, low, high in zip(*columns, strict=False)
     ]
+
+
+def _position(value: float, low: float, high: float) -> float:
+    """Where a number is between its bounds, 0 to 1; as a float32, it may be just outside."""
+    if math.isinf(high - low):
+        value, low, high = value / 2, low / 2, high / 2
+    return round(min(max((value - low) / (high - low), 0.0), 1.0), _SHARE_DIGITS)
 
 
 def _choices_of(
@@ -194,33 +254,10 @@ def _chosen_in(action: Action, row: int, choices: Sequence[str | SeenEntity]) ->
     return -1
 
 
-def _row_of(
-    rows: Any,  # noqa: ANN401 - an array or lists, or None
-    row: int,
-    num_choices: int,
-) -> list[float] | None:
-    """One actor's row, if there is one that fits the choices."""
-    found = [] if rows is None else number_rows(rows)
-    return found[row] if row < len(found) and len(found[row]) == num_choices else None
-
-
 def number_rows(values: Any) -> list[list[float]]:  # noqa: ANN401 - an array, or nested lists
     """The rows of numbers for several actors; a single row if there is only one dimension."""
     listed: list[Any] = values.tolist() if is_array(values) else list(values)
     return [listed] if listed and not isinstance(listed[0], Sequence) else listed
-
-
-def most_probable(
-    probs: Sequence[float], allowed: Sequence[int] | None, chosen: int, most: int
-) -> list[int]:
-    """Indices of the most probable choices in their order, at most `most`, always with `chosen`.
-
-    Args:
-        allowed: indices of the legal choices, which come first; None = all.
-    """
-    key = [-each if allowed is None or i in allowed else 1.0 for i, each in enumerate(probs)]
-    likely = sorted(range(len(key)), key=key.__getitem__)[:most]
-    return sorted(likely if chosen in likely else {*likely[: most - 1], chosen})
 
 
 def _choice_bars(
@@ -228,20 +265,15 @@ def _choice_bars(
     actor: SeenEntity | None,
     choices: Sequence[str | SeenEntity],
     chosen: int,
-    probs: Sequence[float] | None,
-    allowed: Sequence[int] | None,
+    found: ActorShares | None,
     pointer: Pointer,
 ) -> list[Bar]:
-    shown = [chosen]
-    if probs is not None:
-        shown = most_probable(probs, allowed, chosen, _MAX_CHOICES)
     look = pointer.look
     bars = []
-    for i in shown:
+    for i in [chosen] if found is None else found.most_probable(_MAX_CHOICES):
         choice = choices[i]
         words = label_of(name, choice, look) if isinstance(choice, str) else words_of(choice, look)
         path = tuple((spot.x, spot.y) for spot in pointer.path(name, actor, choice))
-        is_allowed = allowed is None or i in allowed
-        share = None if probs is None else float(probs[i])
-        bars.append(Bar(words, share, i == chosen, path, is_allowed))
+        share = None if found is None or found.shares is None else found.shares[i]
+        bars.append(Bar(words, share, i == chosen, path, found is None or i in found.legal))
     return bars

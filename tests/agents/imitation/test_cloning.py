@@ -24,7 +24,7 @@ from entity_env.agents.ppo import MLPPolicy, Policy, PPOConfig, TrainProgress, t
 from entity_env.agents.rogue_net import RogueNetConfig
 from entity_env.agents.rogue_net.config import MLPConfig
 from entity_env.agents.rogue_net.torch_net.agent import NeuralAgent
-from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint
+from entity_env.agents.rogue_net.torch_net.checkpoint import load_checkpoint, save_checkpoint
 from entity_env.agents.rogue_net.torch_net.distributions import ActionDistribution
 from entity_env.agents.training.tracking.runs import read_run
 from entity_env.core.observation import Action
@@ -191,6 +191,15 @@ def test_ctrl_c_in_the_first_epoch_leaves_a_network(tmp_path: Path) -> None:
     assert result.progress.update == 0
     assert result.held_out.nll > 0
     assert (tmp_path / "checkpoint").is_dir()
+
+
+def test_a_clone_replaces_no_trained_agent(tmp_path: Path) -> None:
+    dataset, path = dots_dataset(3), tmp_path / "checkpoint"
+    save_checkpoint(path, Table(*dataset.spaces))
+    kept = {each: each.read_bytes() for each in path.iterdir()}
+    with pytest.raises(UsageError, match="holds a trained agent: choose another folder"):
+        clone(dataset, replace(QUICK, epochs=1), policy=Table, out=tmp_path)
+    assert {each: each.read_bytes() for each in path.iterdir()} == kept
 
 
 @pytest.mark.slow

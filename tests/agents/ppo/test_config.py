@@ -117,6 +117,13 @@ def test_settings_at_a_moment_are_numbers() -> None:
     assert "learning_rate 0:0.5 1:0" in config.summary()
 
 
+def test_a_schedule_jumps_at_the_step_of_its_fraction() -> None:
+    for step in range(1, 100):
+        jump = Schedule([(0, 1.0), (step / 100, 1.0), (step / 100, 0.0)])
+        config = PPOConfig(total_steps=100, gamma=jump)
+        assert [config.at(step + i).gamma for i in (-1, 0)] == [1.0, 0.0]
+
+
 @given(st.integers(0, 999), st.integers(1, 1000))
 def test_the_shorthands_are_schedules(step: int, warmup: int) -> None:
     """`anneal_...` and `warmup_steps` equal schedules with two and three points."""

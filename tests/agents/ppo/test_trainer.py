@@ -423,8 +423,9 @@ def test_observations_that_are_too_large_end_the_run(tmp_path: Path) -> None:
         train(Large(), dataclasses.replace(CONFIG, total_steps=4096), out=tmp_path)
 
 
-@pytest.mark.parametrize("learning_rate", [1e12, 1e30, 1e300])
-@pytest.mark.parametrize("minibatch_size", [16, 1024])
+@pytest.mark.parametrize(
+    ("learning_rate", "minibatch_size"), [(1e12, 16), (1e30, 1024), (1e300, 16), (1e300, 1024)]
+)
 def test_a_network_that_diverges_replaces_no_checkpoint(
     tmp_path: Path, learning_rate: float, minibatch_size: int
 ) -> None:
@@ -640,7 +641,13 @@ def test_a_run_whose_time_is_over_at_once_says_how_long_it_took() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step_s", "limit_s", "num_steps"), [(30, 59, 2), (60, 59, 0), (6, 100, 17), (6, 80, 10)]
+    ("step_s", "limit_s", "num_steps"),
+    [
+        (30, 59, 2),
+        (60, 59, 0),
+        pytest.param(6, 100, 17, marks=pytest.mark.slow),
+        pytest.param(6, 80, 10, marks=pytest.mark.slow),
+    ],
 )
 def test_a_run_learns_from_what_fits_in_its_time(
     monkeypatch: pytest.MonkeyPatch, step_s: int, limit_s: int, num_steps: int

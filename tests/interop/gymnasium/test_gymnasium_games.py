@@ -90,7 +90,7 @@ def test_gymnasium_finds_nothing_wrong_with_what_make_makes(snake_id: str) -> No
 @pytest.mark.parametrize(
     ("name", "mode"),
     [
-        (name, mode)
+        pytest.param(name, mode, marks=[pytest.mark.slow] * (name == "chaos"))
         for name in GAMES
         for mode in AutoresetMode
         if (name, mode) != ("chaos", AutoresetMode.NEXT_STEP)  # see the next test

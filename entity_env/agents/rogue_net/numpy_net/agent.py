@@ -20,6 +20,7 @@ from entity_env.agents.rogue_net.numpy_net.distributions import (
     bounds,
     choose_label,
     deviations,
+    middle_and_half,
     require_usable,
 )
 from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
@@ -86,7 +87,8 @@ class NumpyAgent(TrainedAgent):
         """Bounds and deviations of continuous actions, in the units of their spaces."""
         for name, space in action_space.items():
             if isinstance(space, ContinuousActionSpace):
-                low, high, half = bounds(space)
+                low, high = bounds(space)
+                _, half = middle_and_half(low, high)
                 deviation = deviations(weights.tensors[f"action_heads.{name}.log_std"])
                 spread = np.float32(math.sqrt(temperature))
                 self._gaussians[name] = low, high, spread * half * deviation

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -171,11 +171,10 @@ class GaussianArrays:
 
     def actions(self, samples: Floats) -> Floats:
         """Samples in the units of the space, within its bounds."""
-        # Halve before adding: the sum of two float32 can overflow.
-        low, high = np.float32(0.5) * self.low, np.float32(0.5) * self.high
+        middle, half = middle_and_half(self.low, self.high)
         # Samples beyond the bounds, even infinite ones, become exactly the bounds below.
         within = np.clip(samples, -1.0, 1.0)
-        inside = np.clip(low + high + (high - low) * within, self.low, self.high)
+        inside = np.clip(middle + half * within, self.low, self.high)
         above = np.where(samples >= 1.0, self.high, inside)
         actions: Floats = np.where(samples <= -1.0, self.low, above)
         return actions
@@ -193,8 +192,8 @@ class GaussianArrays:
 
     def units(self, actions: Floats) -> Floats:
         """Inverse of `actions`, from -1 to 1; 0 where float32 cannot tell the bounds apart."""
-        low, half = self.low, np.float32(0.5) * self.high - np.float32(0.5) * self.low
-        place = (actions - low) / np.where(half > 0, half, np.float32(1))
+        _, half = middle_and_half(self.low, self.high)
+        place = (actions - self.low) / np.where(half > 0, half, np.float32(1))
         return np.where(half > 0, np.clip(place - np.float32(1.0), -1.0, 1.0), np.float32(0))
 
 
@@ -267,10 +266,18 @@ def first_of_best(probs: Floats) -> NDArray[np.int64]:
     return best
 
 
-def bounds(space: ContinuousActionSpace) -> tuple[Floats, Floats, Floats]:
-    """`low`, `high` and half the range, `(num_labels,)` float32 each."""
-    low, high = (np.array(each, dtype=np.float32) for each in (space.low, space.high))
-    return low, high, np.float32(0.5) * high - np.float32(0.5) * low
+def middle_and_half(
+    low: Any,  # noqa: ANN401 - numbers, arrays or tensors
+    high: Any,  # noqa: ANN401
+) -> tuple[Any, Any]:
+    """The middle and half the length of the range between bounds, of the same type as these."""
+    low, high = 0.5 * low, 0.5 * high  # the sum of two float32 can overflow
+    return low + high, high - low
+
+
+def bounds(space: ContinuousActionSpace) -> tuple[Floats, Floats]:
+    """`low` and `high`, `(num_labels,)` float32 each."""
+    return np.array(space.low, dtype=np.float32), np.array(space.high, dtype=np.float32)
 
 
 def _by_row(of_actors: Floats, num_rows: int) -> Floats:

@@ -17,7 +17,12 @@ from numpy.typing import NDArray
 from entity_env.agents.rogue_net.checkpoints.agent_file import agent_bytes
 from entity_env.agents.rogue_net.features import LARGEST_INPUT, Inputs
 from entity_env.agents.rogue_net.memory import Past, recur
-from entity_env.agents.rogue_net.numpy_net.distributions import FORBIDDEN, are_usable, bounds
+from entity_env.agents.rogue_net.numpy_net.distributions import (
+    FORBIDDEN,
+    are_usable,
+    bounds,
+    middle_and_half,
+)
 from entity_env.agents.rogue_net.numpy_net.functions import (
     ACTIVATIONS,
     CLIP,
@@ -130,11 +135,10 @@ class PlainSingleNet:
             each.inputs[0]: _Linear(each.of(tensors)) for each in listed if each.kind == "linear"
         }
         self._ranges: dict[ActionName, tuple[Floats, Floats]] = {}
-        """Middle and half of the range of continuous actions."""
+        """As `middle_and_half`, of continuous actions."""
         for name, space in weights.action_space.items():
             if isinstance(space, ContinuousActionSpace):
-                low, high, half = bounds(space)
-                self._ranges[name] = np.float32(0.5) * low + np.float32(0.5) * high, half
+                self._ranges[name] = middle_and_half(*bounds(space))
 
     @staticmethod
     def fits(weights: Weights) -> bool:

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.batch_layout import Batch
 from entity_env.agents.rogue_net.checkpoints.agent_file import agent_bytes, agent_checksum
-from entity_env.agents.rogue_net.numpy_net.distributions import CategoricalArrays
+from entity_env.agents.rogue_net.numpy_net.distributions import CategoricalArrays, middle_and_half
 from entity_env.agents.rogue_net.numpy_net.net import NumpyNet
 from entity_env.agents.rogue_net.onnx_net.samples import sampled_batches
 from entity_env.agents.rogue_net.weights import Weights
@@ -248,10 +248,9 @@ def _results(net: NumpyNet, batch: Batch) -> dict[str, NDArray[Any]]:
         if isinstance(each, CategoricalArrays):
             found[f"logprobs/{action}"] = each.logprobs
             continue
-        low, high = np.float32(0.5) * each.low, np.float32(0.5) * each.high
-        found[f"mean/{action}"] = low + high + (high - low) * each.mean
-        std = (high - low) * np.exp(each.log_std)
-        found[f"std/{action}"] = np.broadcast_to(std, each.mean.shape)
+        middle, half = middle_and_half(each.low, each.high)
+        found[f"mean/{action}"] = middle + half * each.mean
+        found[f"std/{action}"] = np.broadcast_to(half * np.exp(each.log_std), each.mean.shape)
     return found
 
 

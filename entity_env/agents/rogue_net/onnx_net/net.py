@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entity_env.agents.rogue_net.config import CNNConfig, RelposEncodingConfig
-from entity_env.agents.rogue_net.numpy_net.distributions import FORBIDDEN
+from entity_env.agents.rogue_net.numpy_net.distributions import FORBIDDEN, middle_and_half
 from entity_env.agents.rogue_net.numpy_net.functions import CLIP, EPSILON, HIDDEN, input_statistics
 from entity_env.agents.rogue_net.onnx_net.graph import OnnxGraph, Value
 from entity_env.agents.rogue_net.onnx_net.inputs import OnnxInputs
@@ -238,9 +238,9 @@ class OnnxNet:
     ) -> None:
         """In units of the action, like `GaussianArrays`, but not clipped."""
         graph, op = self.graph, self.graph.op
-        bottom, top = (np.float32(0.5) * np.array(each, np.float32) for each in (low, high))
-        found = op("Add", op("Mul", mean, top - bottom), top + bottom)
-        std = ((top - bottom) * np.exp(log_std))[None]
+        middle, half = middle_and_half(*(np.array(each, np.float32) for each in (low, high)))
+        found = op("Add", op("Mul", mean, half), middle)
+        std = (half * np.exp(log_std))[None]
         num_actors: int | str = 1
         if not self._inputs.is_flat:
             num_actors = f"actors_{action}"

@@ -21,7 +21,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from entity_env.agents.policy_agent import TIE
-from entity_env.agents.rogue_net.numpy_net.distributions import LARGEST_OUTPUT, spread
+from entity_env.agents.rogue_net.numpy_net.distributions import (
+    LARGEST_OUTPUT,
+    middle_and_half,
+    spread,
+)
 from entity_env.agents.rogue_net.torch_net.tensors import as_tensor
 from entity_env.core.spaces import ActionName
 from entity_env.errors import ProtocolError
@@ -215,9 +219,8 @@ class GaussianDistribution(ActionDistribution):
         return is_near.all(dim=1)
 
     def actions(self, samples: Tensor) -> Tensor:
-        # Halve before adding: the sum of two float32 can overflow.
-        low, high = 0.5 * self.low, 0.5 * self.high
-        inside = torch.clamp(low + high + (high - low) * samples, self.low, self.high)
+        middle, half = middle_and_half(self.low, self.high)
+        inside = torch.clamp(middle + half * samples, self.low, self.high)
         # Separate: if half a range underflows to 0, infinity times it is NaN.
         above = torch.where(samples >= 1.0, self.high, inside)
         return torch.where(samples <= -1.0, self.low, above)

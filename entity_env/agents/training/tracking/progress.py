@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from entity_env.agents.training.schedule import reached_step
+from entity_env.agents.training.schedule import reached_fraction, reached_step
 from entity_env.agents.training.tracking.rewards import RandomPlay
 from entity_env.agents.training.tracking.rollout_figures import RolloutFigures
 from entity_env.core.vec_obs import Metric, VecObs, merge_metrics
@@ -107,7 +107,7 @@ class TrainProgress:
     @property
     def fraction(self) -> float:
         """Completed fraction of the run, 0 to 1: of steps or time, whichever is larger."""
-        return min(1.0, reached_step(self.step, self.total, self.time_fraction) / self.total)
+        return min(1.0, reached_fraction(self.step, self.total, self.time_fraction))
 
     @property
     def scheduled_step(self) -> int:

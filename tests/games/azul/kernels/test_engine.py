@@ -212,9 +212,9 @@ def test_machine_code_visits_the_same(
     def searched() -> tuple[int, list[list[float]]]:
         tree = Tree.empty(max_nodes)
         search = Search(state, tree, rounds, word)
-        for num_visits in (1, 24):
+        for num_visits in (1, 11):
             search.run(num_visits)
-        assert tree.visits[0] == 25
+        assert tree.visits[0] == 12
         assert int(tree.num_nodes[0]) <= max_nodes
         return search.num_moves, [array[: int(tree.num_nodes[0])].tolist() for array in tree[1:]]
 
