@@ -268,7 +268,8 @@ def test_a_game_imports_what_a_user_would(game: Game) -> None:
     """Games import from the public package; a game with several modules also imports its own."""
     path = Path(module_of(game).__file__ or "").relative_to(Path(entity_env.__file__).parents[1])
     own = ".".join(path.parent.parts)
-    source = Source(path, "", ast.parse(Path(module_of(game).__file__ or "").read_text()))
+    tree = ast.parse(Path(module_of(game).__file__ or "").read_text())
+    source = Source(path, "", tree, [*ast.walk(tree)])
     names = {name.rpartition(".")[0] for _, name in imports(source)}
     others = {name for name in names if own == FOLDER or not name.startswith(f"{own}.")}
     assert {name for name in others if name.startswith("entity_env")} == {

@@ -202,7 +202,7 @@ class Stop:
 
     def __call__(self, progress: TrainProgress) -> None:
         if progress.update == self._update:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
 
 
 @pytest.mark.slow

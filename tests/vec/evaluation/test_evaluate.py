@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import statistics
 from collections.abc import Sequence
 from enum import Enum
@@ -273,7 +274,7 @@ def test_ctrl_c_tells_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None
         def count(self, done: object = None) -> None:
             super().count(done)
             if self._num_done == 7:
-                raise KeyboardInterrupt
+                signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(eval_command, "ProgressBar", Interrupted)
     words = ["eval", "snake", "--episodes", "50", "--num-workers", "0", "--json"]
