@@ -460,7 +460,9 @@ tell("resumed", lambda: facts(train(VecXor(), longer, out=out / "run", resume=Tr
 tell("raises", lambda: facts(train(Raising(), config, out=out / "raises")))
 tell("on_update", lambda: facts(train(VecXor(), config, on_update=None if rank else stopping)))
 def stop(progress):
-    raise KeyboardInterrupt
+    import signal
+
+    signal.raise_signal(signal.SIGINT)
 
 longest = replace(config, total_steps=10**6)
 tell("stops", lambda: facts(train(VecXor(), longest, on_update=stop if rank else None)))
