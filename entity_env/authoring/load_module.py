@@ -11,7 +11,7 @@ import os
 import sys
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from importlib.machinery import (
     PathFinder,
 )
@@ -158,6 +158,17 @@ def import_installed(name: str) -> ModuleType:
     """Imports an installed module by its dotted name; raises as `import_named`."""
     with named_code().only_installed():
         return _imported(name, _located(name))
+
+
+def import_watched(name: str) -> ModuleType:
+    """Imports a module that code names, wherever Python finds it.
+
+    Raises:
+        UsageError: it runs for ever. Errors raised by its code are passed on unchanged.
+    """
+    file = None if name in sys.modules else _located(name)
+    with nullcontext() if file is None else _watched(Path(file)):
+        return importlib.import_module(name)
 
 
 def _imported(name: str, file: str | None) -> ModuleType:

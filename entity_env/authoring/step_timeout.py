@@ -12,7 +12,7 @@ from time import monotonic, sleep
 from types import FrameType, TracebackType
 from typing import Final, Protocol
 
-from entity_env.errors import UsageError
+from entity_env.errors import UsageError, shown
 
 _TICKS: Final = 4
 """Timer ticks per timeout. A process that was stopped (Ctrl-Z, a debugger) gets one tick for all
@@ -315,5 +315,5 @@ def require_timeout(timeout_s: object, name: str = "step_timeout_s") -> None:
     if is_flag or not isinstance(timeout_s, int | float) or not 0 < timeout_s <= _MAX_S:
         raise UsageError(
             f"{name} must be a number of seconds above 0, at most {_MAX_S:g}, or None: "
-            f"got {timeout_s!r}"
+            f"got {shown(timeout_s)}"
         )

@@ -134,6 +134,8 @@ class NoInput(io.TextIOBase):
     """Standard input of a game."""
 
     def readline(self, size: int | None = -1, /) -> str:  # type: ignore[override]  # never returns
+        if sys.stdout is not None:
+            sys.stdout.write("\n")  # after the prompt of `input`
         raise SchemaError(
             "play reads from the terminal: ask with agent.act(obs, ...), and a person answers with "
             "--agent human"

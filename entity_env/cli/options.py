@@ -49,9 +49,9 @@ File: TypeAlias = Annotated[Path, click.Path(dir_okay=False, path_type=Path)]
 # ------------------------------------------------------------------ single options
 
 _STEP_TIMEOUT: Final = CliOption(
-    "Time a game may take between two actions before it counts as hanging, and a bot for a "
-    "decision, unless a person plays. 0 = no limit. Without workers, only Python code that hangs "
-    "can be stopped.",
+    "Time a game may take between two actions before it counts as hanging, a bot for a decision, "
+    "unless a person plays, and a function of a look for a picture. 0 = no limit. Without workers, "
+    "only Python code that hangs can be stopped.",
     name="--step-timeout",
     metavar="SECONDS",
     make=lambda seconds: seconds or None,

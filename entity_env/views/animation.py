@@ -134,8 +134,9 @@ class Animation:
             names: names of the agents; those without a name are numbered.
 
         Raises:
-            SchemaError: the look does not match the space, or gives an invalid size or spot.
-            UsageError: no turns, or a function of the look raises, as for an invalid shape.
+            SchemaError: the look does not match the space.
+            UsageError: no turns, or a function of the look raises, as for an invalid shape, hangs,
+                or returns something else.
         """
         if not turns:
             raise UsageError("an animation needs one turn or more, got none")

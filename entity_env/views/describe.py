@@ -182,7 +182,7 @@ def words_of(entity: SeenEntity, look: Look | None = None) -> str:
     words = ""
     name = "" if entity.type == GLOBAL_ENTITY else entity.type
     if name and look is not None and look.describe is not None:
-        words = str(look.call("describe", entity) or "")
+        words = look.call("describe", entity)
     if not words:
         names, features = list(entity.names), list(entity.features)
         style = None if look is None else look.style(entity.type)

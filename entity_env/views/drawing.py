@@ -200,8 +200,7 @@ class Drawing:
         if self.look.draw is not None and self.look.size is not None:
             if self._size is None:
                 size = self.look.size
-                size = self.look.call("size", seen) if callable(size) else size
-                self._size = self.look.checked_size(size)
+                self._size = self.look.call("size", seen) if callable(size) else size
             return
         for name, rows in self._rows(seen).items():
             title = self.look.global_name if name == GLOBAL_ENTITY else name

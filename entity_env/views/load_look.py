@@ -9,16 +9,29 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass, replace
 from enum import Enum, Flag
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Final
 
 from entity_env.authoring.entity_type import declared_fields
 from entity_env.authoring.game import Game
-from entity_env.authoring.game_traceback import file_of_error, require_error
-from entity_env.authoring.load_module import import_named, load_module, split_file_name, where_tried
+from entity_env.authoring.game_traceback import (
+    file_of_error,
+    is_a,
+    line_of_error,
+    require_error,
+    summary_of,
+    text_of,
+)
+from entity_env.authoring.load_module import (
+    import_named,
+    import_watched,
+    load_module,
+    split_file_name,
+    where_tried,
+)
 from entity_env.authoring.schema import Schema
+from entity_env.authoring.step_timeout import GameHangs, StepTimeout
 from entity_env.core.spaces import GLOBAL_ENTITY, EntityName
 from entity_env.errors import EntityEnvError, UsageError
 from entity_env.lazy_imports import np
@@ -30,7 +43,7 @@ _MAX_MOVE: Final = 8
 _FUNCTIONS: Final = ("draw", "ground", "draw_text")
 
 
-def find_look(game: Game, name: str | None = None) -> Look:
+def find_look(game: Game, name: str | None = None, *, step_timeout_s: float | None = None) -> Look:
     """The look of a game, with the board defined by its settings.
 
     The first found of: the named look; `Game.look`; `NAME_look.py` next to the file of the game's
@@ -42,16 +55,19 @@ def find_look(game: Game, name: str | None = None) -> Look:
         name: `FILE.py`, `FILE.py:name`, `module` or `module:name`. Without a name after the colon,
             the look is the module's `look`, or is made from its functions `draw`, `ground` and
             `draw_text`, and its `size`.
+        step_timeout_s: as for `Look`; None = that of the look.
 
     Raises:
         UsageError: no such module, file or look, or it cannot be imported.
     """
     if name is not None or game.look is not None:
         # Code of the game names its own look, wherever it was loaded from.
-        look = named_look(name) if name is not None else named_look(game.look or "", import_module)
+        look = named_look(name) if name is not None else named_look(game.look or "", import_watched)
     else:
         beside = _beside(game)
         look = Look() if beside is None else _look_in(beside, "", beside.__name__)
+    if step_timeout_s is not None:
+        look = replace(look, step_timeout_s=step_timeout_s)
     if game.schema.globals is not None:
         own = (game.schema.globals.cls, game.schema.globals.name)
         names = {key: GLOBAL_ENTITY if key in own else key for key in look.styles}
@@ -79,7 +95,8 @@ def with_words(look: Look, schema: Schema) -> Look:
         choices = getattr(kind, "choices", ())
         named = list(zip(getattr(kind.space, "index_to_label", ()), choices, strict=True))
         if choices and _has_own_words(type(choices[0])):
-            labels[kind.name] = {label: str(choice) for label, choice in named}
+            limit = StepTimeout(look.step_timeout_s)
+            labels[kind.name] = {label: _own_word(choice, limit) for label, choice in named}
         steps = {label: _move(getattr(choice, "value", None)) for label, choice in named}
         found = {label: step for label, step in steps.items() if step is not None}
         if found and len(found) == len(steps):
@@ -91,6 +108,20 @@ def _has_own_words(cls: type) -> bool:
     """Whether a class, or a base class that is not of the standard library, has a `__str__`."""
     words = cls.__str__
     return isinstance(words, FunctionType) and words.__module__ not in ("enum", "dataclasses")
+
+
+def _own_word(choice: object, limit: StepTimeout) -> str:
+    """A choice as the `__str__` of its Enum says."""
+    try:
+        with limit:
+            return str.__str__(str(choice))
+    except BaseException as error:
+        call = f"the __str__ of {type(choice).__name__}"
+        where = f"at {line_of_error(error)}: "
+        if is_a(error, GameHangs):
+            raise UsageError(f"{call} hangs {where}{text_of(error)}") from error
+        require_error(error, call)
+        raise UsageError(f"{call} fails {where}{summary_of(error)}") from error
 
 
 def _move(value: object) -> tuple[float, float] | None:
@@ -156,7 +187,7 @@ def named_look(name: str, load: Callable[[str], ModuleType] = import_named) -> L
         raise UsageError(f"look {name}: {expected}{error}") from error
     except BaseException as error:
         require_error(error, f"look {name}")
-        raise UsageError(f"look {name}: {type(error).__name__}: {error}") from error
+        raise UsageError(f"look {name}: {summary_of(error)}") from error
     return _look_in(found, wanted, name)
 
 
@@ -182,18 +213,21 @@ def _beside(game: Game) -> ModuleType | None:
     if not path.is_file():
         return None
     package, dot, _ = play.__module__.rpartition(".")
-    return import_module(f"{package}.{path.stem}") if dot else _load(path)
+    if not dot:
+        return _load(path)
+    return _load(path, partial(import_watched, f"{package}.{path.stem}"))
 
 
-def _load(path: Path) -> ModuleType:
+def _load(path: Path, load: Callable[[], ModuleType] | None = None) -> ModuleType:
+    """The module of a file; `load` imports it, None = as `load_module` does."""
     if not path.is_file():
         raise UsageError(f"look {path}: there is no such file")
     try:
-        return load_module(path)
+        return load_module(path) if load is None else load()
     except BaseException as error:
         require_error(error, f"look {path}")
         where = where_tried(error, path) if isinstance(error, ImportError) else ""
-        words = f"{type(error).__name__}: {error}{where}"
+        words = f"{summary_of(error)}{where}"
         raise UsageError(f"look {path}{line_of(error, os.path.realpath(path))}: {words}") from error
 
 

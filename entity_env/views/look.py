@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeGuard, get_args
 
-from entity_env.authoring.game_traceback import require_error
+from entity_env.authoring.game_traceback import (
+    file_of_error,
+    is_a,
+    line_of_error,
+    name_of,
+    require_error,
+    text_of,
+)
+from entity_env.authoring.step_timeout import GameHangs, StepTimeout, require_timeout
 from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, EntityName, ObsSpace
+from entity_env.core.validation import is_number
 from entity_env.errors import EntityEnvError, SchemaError, UsageError, shown
 from entity_env.views.scene import Scene, is_color, is_data_uri
-from entity_env.views.seen import Chosen, Place, SeenEntity, SeenObservation, first_enum, member_of
+from entity_env.views.seen import (
+    Chosen,
+    Place,
+    SeenEntity,
+    SeenObservation,
+    Spot,
+    first_enum,
+    member_of,
+)
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -49,7 +68,8 @@ class Board:
 
     def __post_init__(self) -> None:
         for name, size in vars(self).items():
-            if size is not None and (not isinstance(size, int) or size < 1):
+            is_whole = isinstance(size, int) and not isinstance(size, bool)
+            if size is not None and (not is_whole or size < 1):
                 raise SchemaError(f"Board: {name} must be 1 or more, or None: got {shown(size)}")
 
 
@@ -85,20 +105,21 @@ class Style:
 
     def __post_init__(self) -> None:
         if self.shape not in get_args(StyleShape):
-            shapes = ", ".join(get_args(StyleShape))
-            raise SchemaError(f"Style: shape must be one of {shapes}: got {shown(self.shape)}")
+            raise self._error("shape", f"one of {', '.join(get_args(StyleShape))}", self.shape)
+        for name in ("color", "label", "bar", "image", "glyph"):
+            if not isinstance(text := getattr(self, name), str):
+                raise self._error(name, "a text", text)
         if self.color.startswith("#") and not is_color(self.color):
-            raise SchemaError(
-                f"Style: color must be #rrggbb or the name of a feature: got {shown(self.color)}"
-            )
-        if not isinstance(self.size, str) and not 0 < self.size < float("inf"):
-            raise SchemaError(
-                f"Style: size must be above 0 or the name of a feature: got {shown(self.size)}"
-            )
+            raise self._error("color", "#rrggbb or the name of a feature", self.color)
+        if not isinstance(self.size, str) and not (_is_number(self.size) and self.size > 0):
+            raise self._error("size", "above 0 or the name of a feature", self.size)
+        if not isinstance(self.rotate, str) and not _is_number(self.rotate):
+            raise self._error("rotate", "a number of degrees or the name of a feature", self.rotate)
         if self.image and not is_data_uri(self.image):
-            raise SchemaError(
-                f"Style: image must be as data_uri(path) returns: got {shown(self.image)}"
-            )
+            raise self._error("image", "as data_uri(path) returns", self.image)
+
+    def _error(self, name: str, expected: str, value: object) -> SchemaError:
+        return SchemaError(f"Style: {name} must be {expected}: got {shown(value)}")
 
     def features(self) -> list[str]:
         """Names of the features that the style reads."""
@@ -152,6 +173,9 @@ class Look:
         is_open: all agents may know each other's observations and actions, as in a board game: then
             every observation is drawn, and `agent_id` names its agent. Otherwise those of one agent
             are drawn, and a person does not see what others do in the same step.
+        step_timeout_s: maximum seconds of a call of one of these functions before it counts as
+            hanging; None = no limit. Commands set it. `StepTimeout` lists the hangs that can be
+            interrupted.
 
     Raises:
         SchemaError: an argument of the wrong type, or a size that is not above 0.
@@ -165,7 +189,7 @@ class Look:
     draw: Callable[[SeenObservation, Scene], None] | None = None
     ground: Callable[[Scene], None] | None = None
     draw_text: Callable[[SeenObservation, int], Text | None] | None = None
-    describe: Callable[[SeenEntity], str] | None = None
+    describe: Callable[[SeenEntity], str | None] | None = None
     is_open: bool = False
     name: str = "look"
     flags: Mapping[EntityName, Sequence[str]] = field(default_factory=dict)
@@ -177,25 +201,15 @@ class Look:
     moves: Mapping[ActionName, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
     global_name: str = "Global"
     hero: str = ""
+    step_timeout_s: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("draw", "ground", "draw_text", "describe", "spots", "legend"):
-            if (function := getattr(self, name)) is not None and not callable(function):
-                raise self._error(f"{name} must be a function", function)
-        board: object = self.board
-        if board is not None and not isinstance(board, Board):
-            raise self._error("board must be a Board(columns, rows)", board)
-        if not isinstance(self.styles, Mapping):
-            raise self._error("styles must be a dict of Style, by types of entities", self.styles)
-        styles: dict[object, object] = dict(self.styles.items())
-        for key, style in styles.items():
-            if not isinstance(key, str | type) or not isinstance(style, Style):
-                raise self._error("styles must be Style(...), by types of entities", styles)
-        at: object = self.at
-        if not isinstance(at, tuple | list) or [type(name) for name in at] != [str, str]:
-            raise self._error("at must be the names of two features", at)
-        if not callable(self.size):
-            self.checked_size(self.size)
+        for name, expected, fits in _FIELDS:
+            value = getattr(self, name)
+            if not fits(value):
+                where = "look" if name == "name" else self.name
+                raise SchemaError(f"{where}: {name} must be {expected}, got {shown(value)}")
+        require_timeout(self.step_timeout_s)
 
     def require_fits(self, obs_space: ObsSpace) -> None:
         """Raises SchemaError if the look names types or features that the space lacks."""
@@ -244,32 +258,31 @@ class Look:
         )
 
     def call(self, name: str, *args: object) -> Any:  # noqa: ANN401 - as the function returns
-        """Calls one of the look's functions; if it raises, UsageError with the line of its file."""
+        """Calls one of the functions of the look, and returns its checked result.
+
+        Raises:
+            UsageError: it raises, hangs or returns something else; with the line of its file.
+        """
         try:
-            return getattr(self, name)(*args)
+            with self._timeout:
+                found: object = getattr(self, name)(*args)
+                return _RESULTS[name](found) if name in _RESULTS else found
         except BaseException as error:
+            if is_a(error, GameHangs):
+                if self.step_timeout_s is None:  # the limit of what draws
+                    raise
+                where = f"look {self.name}: {name} hangs at {line_of_error(error)}"
+                raise UsageError(f"{where}: {error}") from error
             require_error(error, f"look {self.name}: {name}")
-            trace = error.__traceback__ and error.__traceback__.tb_next
-            file = trace.tb_frame.f_code.co_filename if trace is not None else ""
-            words = str(error).removeprefix(f"{self.name}: ")
+            words = text_of(error).removeprefix(f"{self.name}: ")
             if not isinstance(error, EntityEnvError):
-                words = f"{type(error).__name__}: {words}"
-            message = f"look {self.name}{line_of(error, file)}: {name}: {words}"
-            raise UsageError(message) from error
+                words = f"{name_of(error)}: {words}"
+            line = line_of(error, file_of_error(error) or "")
+            raise UsageError(f"look {self.name}{line}: {name}: {words}") from error
 
-    def _error(self, expected: str, value: object) -> SchemaError:
-        return SchemaError(f"{self.name}: {expected}, got {shown(value)}")
-
-    def checked_size(self, size: tuple[float, float] | None) -> tuple[float, float] | None:
-        """Returns the size; SchemaError if it is invalid."""
-        match size:
-            case None:
-                return None
-            case (float() | int() as width, float() | int() as height) if (
-                0 < width < 1e6 and 0 < height < 1e6
-            ):
-                return width, height
-        raise self._error("size must be a width and a height above 0 and below 1e6", size)
+    @cached_property
+    def _timeout(self) -> StepTimeout:
+        return StepTimeout(self.step_timeout_s)
 
     def tinted(self, kinds: Mapping[EntityName, Sequence[str]]) -> dict[EntityName, Sequence[str]]:
         """The types without a style whose first Enum chooses the color, with their features."""
@@ -287,6 +300,143 @@ class Look:
             if name == (key.__name__ if isinstance(key, type) else key):
                 return style
         return None
+
+
+def _is_number(value: object) -> bool:
+    is_one = is_number(value) and not isinstance(value, bool)
+    return is_one and math.isfinite(float(value))  # type: ignore[arg-type]  # a number
+
+
+def _texts_by(values: object, is_value: Callable[[object], bool]) -> bool:
+    """Whether these are a dict of such values, by text."""
+    return isinstance(values, Mapping) and all(
+        isinstance(key, str) and is_value(values[key]) for key in values
+    )
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _are_texts(values: object) -> bool:
+    return isinstance(values, list | tuple | set | frozenset) and all(map(_is_text, values))
+
+
+def _is_pair(value: object) -> TypeGuard[tuple[float, float]]:
+    return isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_number, value))
+
+
+def _is_size(value: object) -> TypeGuard[tuple[float, float]]:
+    return _is_pair(value) and all(0 < each < 1e6 for each in value)
+
+
+def _are_styles(values: object) -> bool:
+    return isinstance(values, Mapping) and all(
+        isinstance(key, str | type) and isinstance(values[key], Style) for key in values
+    )
+
+
+_SIZE: Final = "a width and a height above 0 and below 1e6"
+_FIELDS: Final[Sequence[tuple[str, str, Callable[[object], bool]]]] = (
+    *((name, "a text", _is_text) for name in ("name", "group", "hero", "global_name")),
+    *(
+        (name, "a function, or None", lambda value: value is None or callable(value))
+        for name in ("draw", "ground", "draw_text", "describe", "spots", "legend")
+    ),
+    (
+        "board",
+        "a Board(columns, rows), or None",
+        lambda value: value is None or isinstance(value, Board),
+    ),
+    ("styles", "a dict of Style(...), by names or classes of entity types", _are_styles),
+    (
+        "at",
+        "the names of two features",
+        lambda value: isinstance(value, list | tuple) and len(value) == 2 and _are_texts(value),
+    ),
+    (
+        "size",
+        f"{_SIZE}, a function that returns them, or None",
+        lambda value: value is None or callable(value) or _is_size(value),
+    ),
+    ("is_open", "True or False", lambda value: isinstance(value, bool)),
+    (
+        "flags",
+        "a dict of lists of features, by names of entity types",
+        lambda value: _texts_by(value, _are_texts),
+    ),
+    (
+        "labels",
+        "a dict by actions, of dicts of texts by labels",
+        lambda value: _texts_by(value, lambda each: _texts_by(each, _is_text)),
+    ),
+    (
+        "moves",
+        "a dict by actions, of dicts of pairs of numbers by labels",
+        lambda value: _texts_by(value, lambda each: _texts_by(each, _is_pair)),
+    ),
+)
+"""The fields of a look: what each must be, in words and as a function."""
+
+
+def _result(expected: str, value: object) -> UsageError:
+    return UsageError(f"expected {expected}, got {shown(value)}")
+
+
+def _text_of_terminal(value: object) -> object:
+    if value is not None:
+        from rich.text import Text  # few programs draw in a terminal
+
+        if not isinstance(value, Text):
+            raise _result("a Text of rich, or None", value)
+    return value
+
+
+def _words(value: object) -> str:
+    if value is not None and not isinstance(value, str):
+        raise _result("a text, or None for the default", value)
+    return str.__str__(str(value or ""))
+
+
+def _size(value: object) -> tuple[float, float]:
+    if not _is_size(value):
+        raise _result(_SIZE, value)
+    width, height = map(float, value)
+    return width, height
+
+
+def _samples(value: object) -> dict[str, Scene]:
+    if not _texts_by(value, lambda each: isinstance(each, Scene)):
+        raise _result("a dict of Scene(1, 1), by name", value)
+    return dict(value)  # type: ignore[call-overload, no-any-return]  # a mapping
+
+
+def _places(value: object) -> list[Place]:
+    if not isinstance(value, list | tuple):
+        raise _result(_PLACES, value)
+    return [_place(each) for each in value]
+
+
+_PLACES: Final = "a list of Spot(x, y, words), (x, y) or entities of the observation"
+
+
+def _place(value: object) -> Place:
+    if isinstance(value, SeenEntity):
+        return value
+    if isinstance(value, list | tuple) and len(value) in (2, 3) and _is_pair(value[:2]):
+        x, y, *words = value
+        return Spot(float(x), float(y), *map(str, words))
+    raise _result(_PLACES, value)
+
+
+_RESULTS: Final[Mapping[str, Callable[[object], object]]] = {
+    "size": _size,
+    "draw_text": _text_of_terminal,
+    "describe": _words,
+    "spots": _places,
+    "legend": _samples,
+}
+"""Checks of results, by function; those of `draw` and `ground` do not matter."""
 
 
 def _is_tinted_by_enum(features: Sequence[str]) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from entity_env import Game, Obs, check_game
+from entity_env import ContractError, Game, Obs, check_game
 from entity_env.agents import Agent
 from entity_env.check.game_frames import ClockWatch
 
@@ -241,3 +241,12 @@ def test_a_profiler_of_the_caller_is_left_alone() -> None:
         assert sys.getprofile() is own
     finally:
         sys.setprofile(None)
+
+
+def test_a_prompt_has_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    def play(agent: Agent, *, seed: int) -> None:
+        input("your name? ")
+
+    with pytest.raises(ContractError, match="play reads from the terminal"):
+        check_game(Game(play, entities=[Dot], actions=[], name="asks"), episodes=1)
+    assert {*capsys.readouterr().out.splitlines()} == {"your name? "}

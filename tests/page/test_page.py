@@ -191,6 +191,26 @@ def test_a_game_that_hangs_is_stopped_by_itself(site: tuple[Path, str], profile:
         page.wait_for("frame.asked")
 
 
+HANGING_LOOK = """
+def draw(seen, scene):
+    while __file__.startswith("/game/"):  # in a browser
+        pass
+"""
+
+
+def test_a_look_that_hangs_is_stopped_by_itself(tmp_path: Path, profile: Path) -> None:
+    shutil.copy(ROOT / "examples" / "my_game.py", tmp_path / "my_game.py")
+    (tmp_path / "my_game_look.py").write_text(HANGING_LOOK)
+    write(tmp_path / "site", str(tmp_path / "my_game.py"))
+    with served(tmp_path / "site") as url, Chromium(url, profile) as page:
+        page.wait_for("config")
+        page.value("config.step_timeout_s = 5")
+        page.value("document.querySelector('select').value = 'random'")
+        submit(page)
+        page.wait_for("document.getElementById('failure').textContent")
+        assert text(page, "#failure") == "The game gave no answer for 5 s and was stopped."
+
+
 HANGS = """
 def bot(obs, action):
     while __file__.startswith("/game/"):  # in a browser

@@ -115,10 +115,11 @@ def test_the_page_knows_who_must_answer_in_time(guess: Path) -> None:
         asked = [data for name, data in log if name == "limit"]
         return [each for each, _ in groupby(asked)]
 
-    loading, turn = [game, None], [game, bot]
-    for seat in ("human", "bot.py:bot"):
-        # A person is waited for, and so is the next turn while one is shown.
-        assert limits(seat) == [*loading * 2, *[*turn, None] * 3, *turn, game, None], seat
+    # What is loaded, or drawn, counts as the game; a person, and the next turn, are waited for.
+    drawn, turn = [game, None], [game, bot]
+    told = [*drawn * 2, *[*turn, None, *drawn] * 3, *turn, *drawn * 2]
+    assert limits("human") == told
+    assert limits("bot.py:bot") == [*drawn * 2, *[*turn, *drawn] * 4, *drawn]
 
 
 def test_a_page_without_a_time_limit_asks_for_none(guess: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from entity_env import Entity, Observation, ObsSpace, SchemaError
+from entity_env import Entity, Observation, ObsSpace, SchemaError, UsageError
 from entity_env.core.observation import SelectEntityActionMask
 from entity_env.views import Board, Look, Scene, SeenObservation, Style
 from entity_env.views.describe import EntityRow
@@ -376,7 +376,7 @@ def test_a_look_of_its_own() -> None:
     assert drawing.size == (9.0, 2.0)
     assert shape.center == (9.0, 1.0)
     assert len(drawing.ground().shapes) == 1
-    with pytest.raises(SchemaError, match="size must be a width and a height"):
+    with pytest.raises(UsageError, match="look look: size: expected a width and a height"):
         drawn(Look(draw=draw, size=lambda _: (0, 2)), seen([ship(1, 0)]))
 
 
@@ -395,11 +395,14 @@ def test_a_look_of_its_own() -> None:
             lambda: Drawing(Look(styles={"Ship": Style(color="hue")}), SPACE),
             "the style of Ship reads the feature 'hue'; its features are pos.x.*; a color is #",
         ),
-        (lambda: Look(styles={"Ship": "red"}), "styles must be Style"),  # type: ignore[dict-item]  # wrong
+        (lambda: Look(styles={"Ship": "red"}), "styles must be a dict of Style"),  # type: ignore[dict-item]  # wrong
         (lambda: Look(styles=[Style()]), "styles must be a dict of Style"),  # type: ignore[arg-type]  # wrong
-        (lambda: Look(board=(20, 12)), r"board must be a Board\(columns, rows\), got \(20, 12\)"),  # type: ignore[arg-type]  # wrong
+        (
+            lambda: Look(board=(20, 12)),
+            r"board must be a Board\(columns, rows\), or None, got \(20, 12\)",
+        ),  # type: ignore[arg-type]  # wrong
         (lambda: Look(at="x"), "at must be the names of two features, got 'x'"),  # type: ignore[arg-type]  # wrong
-        (lambda: Look(draw=5), "draw must be a function, got 5"),  # type: ignore[arg-type]  # wrong
+        (lambda: Look(draw=5), "draw must be a function, or None, got 5"),  # type: ignore[arg-type]  # wrong
         (lambda: Drawing(Look(at=("a", "b")), SPACE), "no entity has the feature 'a' of at"),
         (lambda: Drawing(Look(group="team"), SPACE), "no entity has the feature 'team' of group"),
     ],

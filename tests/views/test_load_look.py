@@ -221,6 +221,59 @@ def test_a_look_that_ends_the_program_when_it_is_loaded_is_named(
         find_look(pong, str(tmp_path / "leaves.py"))
 
 
+class Mute(Enum):
+    GO = 1
+
+    def __str__(self) -> str:
+        raise LookupError("no words")
+
+
+class Busy(Enum):
+    GO = 1
+
+    def __str__(self) -> str:
+        while True:
+            pass
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        (Mute, r"the __str__ of Mute fails at .*:\d+ in __str__: LookupError: no words"),
+        (Busy, r"the __str__ of Busy hangs at .*:\d+ in __str__: no answer for 0\.05 s"),
+    ],
+)
+def test_choices_whose_own_words_fail_are_named(choices: type[Enum], message: str) -> None:
+    def play(agent: Agent, *, seed: int) -> None: ...
+
+    game = Game(play, entities=[Unit], actions=[choices], name="wordless")
+    with pytest.raises(UsageError, match=f"^{message}"):
+        find_look(game, step_timeout_s=0.05)
+
+
+@pytest.mark.parametrize("place", ["beside", "named", "game"])
+def test_a_look_that_never_finishes_loading_is_ended_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr("entity_env.authoring.load_module.TOLD_AFTER_S", 0.02)
+    monkeypatch.setattr("entity_env.authoring.load_module.MAX_LOAD_S", 0.1)
+    package = f"endless_{place}"
+    folder = tmp_path / package
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "pong.py").write_text(GAME)
+    (folder / "pong_look.py").write_text("while True:\n    pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    game: Game = import_module(f"{package}.pong").pong
+    if place == "game":
+        game.look = f"{package}.pong_look"
+    name = str(folder / "pong_look.py") if place == "named" else None
+    with pytest.raises(
+        UsageError, match=r"^look .*pong_look.*, line \d+ ran for 0\.1 s, so pong_l"
+    ):
+        find_look(game, name)
+
+
 def test_a_function_with_other_arguments_is_named_without_a_line() -> None:
     look = Look(draw=lambda seen: None, name="mine")  # type: ignore[misc,arg-type]  # wrong
     with pytest.raises(UsageError, match=r"^look mine: draw: TypeError: .* takes 1 positional"):

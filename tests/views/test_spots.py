@@ -150,7 +150,7 @@ def test_spots_of_a_look() -> None:
 @pytest.mark.parametrize("spots", [7, "ab", [7], [(1,)], [(1, 2, "a", "b")], [("a", 1)], [None]])
 def test_what_is_no_spot(spots: object) -> None:
     look = Look(board=Board(4, 3), spots=lambda *asked: spots)  # type: ignore[arg-type]  # wrong on purpose
-    with pytest.raises(SchemaError, match="spots must be a list of Spot"):
+    with pytest.raises(UsageError, match=r"look look: spots: expected a list of Spot.*, got"):
         pointer_of(look, Hero=[[1, 1, 0]]).path("Move", None, "UP")
 
 

@@ -78,7 +78,7 @@ class Play:
         chosen, given = load_game(self.game, self.settings.texts), self.agents.agents
         chosen = game_agents(chosen).seated(chosen, len(given))
         names = player_names(chosen, given)
-        look = find_look(chosen, self.look)
+        look = find_look(chosen, self.look, step_timeout_s=self.start.step_timeout_s)
         self.start.require(names)
         if self.browser:
             self._play_in_browser(chosen, names, look)

@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -190,8 +190,8 @@ class RecordEpisode:
         self.start.require(names)
         # The writer finds a file's path relative to this folder.
         source = self.game if self.game.partition(":")[0] in ENVIRONMENTS else ""
-        limit = step_limit(self.start.max_steps, names)
-        with _view_for_humans(game, names, self.look, limit) as (view, watch):
+        limit, timeout_s = step_limit(self.start.max_steps, names), self.start.step_timeout_s
+        with _view_for_humans(game, names, self.look, limit, timeout_s) as (view, watch):
             seed, clock_s = self.start.seed, self.start.clock_s
             players = load_players(game, names, seed, self.agents.load, view, clock_s)
             writer = ReplayWriter(
@@ -203,7 +203,11 @@ class RecordEpisode:
 
 @contextmanager
 def _view_for_humans(
-    game: Game, names: Sequence[str], look: str | None, max_steps: int | None
+    game: Game,
+    names: Sequence[str],
+    look: str | None,
+    max_steps: int | None,
+    step_timeout_s: float | None,
 ) -> Iterator[tuple[TerminalView | None, Watch]]:
     """A view of the game if people play, and a watcher that draws it, or shows progress."""
     humans = tuple(i for i, name in enumerate(names) if name == HUMAN)
@@ -212,7 +216,7 @@ def _view_for_humans(
             yield None, bar.watch
         return
     called = shown_names(names, humans)
-    drawn_by = find_look(game, look)
+    drawn_by = find_look(game, look, step_timeout_s=step_timeout_s)
     with TerminalView(game, Console(), humans=humans, names=called, look=drawn_by) as view:
         yield view, view
 
@@ -270,7 +274,9 @@ class ShowReplay:
             self._take_over(found, self.take_over)
         else:
             limits, num_agents = self.limits.limits, found.header.num_agents
-            game, look = game_and_look(found, self.look, self.game, self.settings.texts)
+            game, look = game_and_look(
+                found, self.look, self.game, self.settings.texts, limits.step_timeout_s
+            )
             turns = _turns(found, game, limits)
             if num_agents * len(turns) > self.limits.max_shown:
                 raise ReplayError(
@@ -292,8 +298,8 @@ class ShowReplay:
         parent = {"sha": found.sha, "at": at}
         limit = step_limit(self.max_steps, names)
         limit = None if limit is None else at + limit
-        timeout_s = None if HUMAN in names else self.limits.step_timeout_s
-        with _view_for_humans(game, names, self.look, limit) as (view, watch):
+        timeout_s = self.limits.step_timeout_s
+        with _view_for_humans(game, names, self.look, limit, timeout_s) as (view, watch):
             players = load_players(game, names, self.seed, self.agents.load, view)
             source = found.header.source
             writer = ReplayWriter(
@@ -306,7 +312,9 @@ class ShowReplay:
                     until=at,
                     then=players,
                     watch=writer,
-                    limits=RunLimits(max_steps=limit, agent_timeout_s=timeout_s),
+                    limits=RunLimits(
+                        max_steps=limit, agent_timeout_s=None if HUMAN in names else timeout_s
+                    ),
                 )
         if diverged is not None:
             raise ReplayError(f"{found.name} cannot be continued: {diverged}")
@@ -480,8 +488,11 @@ class Draw:
         thinker = None if self.agent is None else load_agent(self.agent)
         if thinker is not None and not isinstance(thinker, PolicyAgent):
             raise UsageError(f"{self.agent} does not compute probabilities to show")
-        game, look = game_and_look(replay, self.look, self.game, self.settings.texts)
-        turns = _turns(replay, game, self.limits.limits)
+        limits = self.limits.limits
+        game, look = game_and_look(
+            replay, self.look, self.game, self.settings.texts, limits.step_timeout_s
+        )
+        turns = _turns(replay, game, limits)
         animation = replay.animation(game, look, thinker=thinker, turns=turns)
         if thinker is not None and self.out.suffix.lower() != ".html":  # a page shows them
             animation = animation.with_thoughts()
@@ -523,7 +534,7 @@ def replay_animation(path: Path, games: Sequence[str], limits: PlayLimits) -> An
     game, look = None, None
     try:
         game = replay.with_settings_of(game_of(replay, given))
-        look = find_look(game)
+        look = find_look(game, step_timeout_s=limits.step_timeout_s)
     except (EntityEnvError, GameFailed):
         if not replay.has_observations:
             raise
@@ -532,12 +543,17 @@ def replay_animation(path: Path, games: Sequence[str], limits: PlayLimits) -> An
 
 
 def game_and_look(
-    replay: Replay, look: str | None, game: str | None, settings: Sequence[str]
+    replay: Replay,
+    look: str | None,
+    game: str | None,
+    settings: Sequence[str],
+    step_timeout_s: float | None,
 ) -> tuple[Game | None, Look | None]:
     """Game and look for drawing a replay.
 
     Args:
         look, game, settings: as typed; None = as the replay names.
+        step_timeout_s: of the look.
 
     Returns:
         The game, and the given or the game's own look. Without a usable game, None and the given or
@@ -554,8 +570,10 @@ def game_and_look(
             raise
         note = f"drawn without its game, so without its look and the size of its board: {error}"
         echo(note, err=True)
-        return None, Look() if look is None else named_look(look)
-    return chosen, find_look(replay.with_settings_of(chosen), look)
+        named = Look() if look is None else named_look(look)
+        return None, replace(named, step_timeout_s=step_timeout_s)
+    chosen_look = find_look(replay.with_settings_of(chosen), look, step_timeout_s=step_timeout_s)
+    return chosen, chosen_look
 
 
 def _other_versions(replay: Replay) -> str:

@@ -22,7 +22,6 @@ from entity_env.authoring.local_run import Turn
 from entity_env.cli.display.console import LiveDisplay, printable
 from entity_env.core.observation import EntityID, Observation
 from entity_env.core.spaces import GLOBAL_ENTITY, ActionName, ActionSpace, ObsSpace
-from entity_env.errors import UsageError, shown
 from entity_env.views import Board, Look, find_look
 from entity_env.views.describe import (
     describe_actions,
@@ -265,9 +264,6 @@ class Frames:
         own = None if picture is None else picture(width, max(1, rows))
         if own is None and self._look.draw_text is not None and moment.shown is not None:
             own = self._look.call("draw_text", self._seen(moment.shown), width)
-            if own is not None and not isinstance(own, Text):
-                expected = "expected a Text of rich, or None"
-                raise UsageError(f"look {self._look.name}: draw_text: {expected}, got {shown(own)}")
         if own is not None and self._ascii_only:
             own = in_ascii(own)
         return own

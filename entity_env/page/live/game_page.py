@@ -16,6 +16,7 @@ from entity_env.agents.human.turn_answers import TurnAnswers
 from entity_env.agents.policy_agent import PolicyAgent
 from entity_env.authoring.game import Game
 from entity_env.authoring.local_run import AgentRun, EpisodesSeen, Turn
+from entity_env.authoring.step_timeout import StepTimeout
 from entity_env.core.action_request import Question
 from entity_env.core.episode import Episode
 from entity_env.core.observation import Action, Observation
@@ -133,10 +134,26 @@ class GamePage:
         """Set by `begin_run`."""
         self._begin_episode()
 
-    def begin_run(self, names: Sequence[str], agents: Sequence[Agent], source: str) -> LastReplay:
-        """The watcher of a new run: shows its turns, and keeps its last episode."""
+    def begin_run(
+        self,
+        names: Sequence[str],
+        agents: Sequence[Agent],
+        source: str,
+        timeout: StepTimeout | None = None,
+    ) -> LastReplay:
+        """The watcher of a new run: shows its turns, and keeps its last episode.
+
+        Args:
+            timeout: of showing a turn, if the look has none.
+        """
         self.seen, self._agents, self._advisors = EpisodesSeen(), agents, {}
-        self.last = LastReplay(names, source, self.watch)
+        limited = timeout or StepTimeout(None)
+
+        def watch(turn: Turn) -> None:
+            with limited:
+                self.watch(turn)
+
+        self.last = LastReplay(names, source, watch)
         return self.last
 
     # ------------------------------------------------------------------ called by the game

@@ -104,8 +104,8 @@ class PageWorker:
         self.send("begun", start.get("id"))
         for name, text in start.get("files", {}).items():
             (self._folder / name).write_text(text, encoding="utf-8")
-        loading = StepTimeout(self._limit_s, timer=self._timer)
-        with loading:
+        limited = StepTimeout(self._limit_s, timer=self._timer)
+        with limited:
             game = self._game = page_game(self._config, self._folder, is_new="files" in start)
             look = find_look(game)
         seats: Sequence[str] = start["seats"]
@@ -124,9 +124,9 @@ class PageWorker:
         )
         self._set_pace(start.get("fps", _FPS))
         while self._start is None:
-            with loading:
+            with limited:
                 agents = [self._agent(page, name, seed + i, start) for i, name in enumerate(seats)]
-            self._last = page.begin_run(seats, agents, self._config["source"])
+            self._last = page.begin_run(seats, agents, self._config["source"], limited)
             limit = None if HUMAN in seats else MAX_STEPS
             limits = RunLimits(max_steps=limit, agent_timeout_s=self._limit_s, timer=self._timer)
             game.run(

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from entity_env.errors import SchemaError, shown
 from entity_env.views.look import GROUND
 from entity_env.views.seen import Chosen, Place, SeenEntity, Spot
 
@@ -64,42 +63,30 @@ class Pointer:
             choice: its label, the selected entity, or numbers, which point nowhere by default.
 
         Raises:
-            SchemaError: the look's `spots` returned something else.
-            UsageError: the look's `spots` raised.
+            UsageError: the look's `spots` raised, or returned something else.
         """
         places: Sequence[Place]
         if self.look.spots is None:
             places = self._default(action, actor, choice)
         else:
-            found: object = self.look.call("spots", self.seen, action, actor, choice)
-            places = found if isinstance(found, list | tuple) else [self._wrong(found)]
+            places = self.look.call("spots", self.seen, action, actor, choice)
         spots = [self._spot(place, actor) for place in places]
         if not spots or spots[-1] is None:  # an entity that is not drawn
             return ()
         return tuple(spot for spot in spots if spot is not None)
 
-    def _spot(self, place: object, actor: SeenEntity | None) -> Spot | None:
+    def _spot(self, place: Place, actor: SeenEntity | None) -> Spot | None:
         if isinstance(place, SeenEntity):
             center = self._centers.get(place.index)
             return None if center is None else Spot(*center)
-        match place:
-            case (float() | int() as x, float() | int() as y, *words) if len(words) <= 1:
-                center = float(x), float(y)
-                if self._has_cells:
-                    center = self.drawing.on_scene(center, actor)
-                return Spot(*center, *map(str, words))
-        return self._wrong(place)
+        (x, y, *words) = place
+        center = self.drawing.on_scene((x, y), actor) if self._has_cells else (x, y)
+        return Spot(*center, *map(str, words))
 
     @property
     def _has_cells(self) -> bool:
         """Whether the picture has the cells of a board, and spots the coordinates of the game."""
         return self.look.draw is None or self.look.size is None
-
-    def _wrong(self, place: object) -> Spot:
-        raise SchemaError(
-            f"{self.look.name}: spots must be a list of Spot(x, y, words), (x, y) or "
-            f"entities of the observation, got {shown(place)}"
-        )
 
     # ------------------------------------------------------------------ without `Look.spots`
 
