@@ -171,6 +171,11 @@ class WorkerHandle:
         return self.error is None and self._reader is not None
 
     @property
+    def is_new(self) -> bool:
+        """True before the first command: the environments have no runs, even after an interrupt."""
+        return self.error is None and not self.event.num_notifications
+
+    @property
     def is_busy(self) -> bool:
         """True while a command is executed or its result has not been read."""
         return self.error is None and self.event.num_notifications != self._num_read

@@ -99,6 +99,7 @@ class WorkerPool:
             worker.end()
             self._lose(worker)
             worker = self._replace(group)
+        if worker.is_new:
             env_ids, new_runs = worker.envs, self._runs_of(worker)
         local = [env_id - worker.envs.start for env_id in env_ids]
         worker.reset(Reset(local, new_runs), self._step_timeout_s)
