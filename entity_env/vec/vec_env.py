@@ -105,7 +105,7 @@ class VecEnv(VecEnvBase):
         self._seed: int | None = seed
         """Seed of the run that the first reset starts."""
         self._runs: Mapping[int, Run] = {}
-        """Runs of the reset in progress; left over after an interrupt."""
+        """Runs of the reset in progress; left over if they have not begun everywhere."""
         self._is_settled = True
         """False while batches move between `_pending` and `_busy`.
 
@@ -139,7 +139,7 @@ class VecEnv(VecEnvBase):
         Args:
             seed: starts a new run; None continues with the next episodes of the run, or, in the
                 first reset, starts the constructor's run. If Ctrl-C interrupted a reset, its run
-                starts over.
+                starts over, as it does if a step in progress or the start of a worker failed in it.
             starts: as for `reset_envs`.
 
         Raises:
@@ -473,7 +473,6 @@ class VecEnv(VecEnvBase):
             self._drain()
             obs = self._begin(env_ids, self._runs, previous)
         except Exception as error:
-            self._runs = {}
             self._require_open(error)
             if self._log is not None:
                 self._log.fail(error)
@@ -485,16 +484,19 @@ class VecEnv(VecEnvBase):
     def _begin(
         self, env_ids: Sequence[int], runs: Mapping[int, Run], previous: Mapping[int, PendingBatch]
     ) -> VecObs:
-        groups = range(len(self._executor.groups))
+        groups = list(range(len(self._executor.groups)))
         chosen = np.asarray(env_ids, dtype=np.int64)
         if self._log is not None:
             self._log.begin(env_ids)
-        for group in groups:
-            envs = self._executor.groups[group]
+        for group, envs in enumerate(self._executor.groups):
             mine = chosen[(chosen >= envs.start) & (chosen < envs.stop)]
             self._executor.start_reset(group, mine.tolist(), runs)
-        self._wait(groups, self.num_envs)
-        return self._make_pending(list(groups), self._executor.collect(groups), previous)
+        try:
+            self._wait(groups, self.num_envs)
+            return self._make_pending(groups, self._executor.collect(groups), previous)
+        except Exception:
+            self._runs = {}  # begun everywhere: the next reset continues them
+            raise
 
     def _make_pending(
         self, groups: list[int], step: CollectedStep, previous: Mapping[int, PendingBatch]

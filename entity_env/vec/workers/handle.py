@@ -12,7 +12,7 @@ import socket
 import sys
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
 from multiprocessing.context import BaseContext
 from time import monotonic
@@ -72,6 +72,8 @@ class WorkerHandle:
         """Monotonic time at which the current command counts as hanging; None = never."""
         self.error: WorkerError | None = None
         """Why the worker is unusable; None = it is usable."""
+        self.resetting: Sequence[int] = ()
+        """Environments that the last command resets, by index in the worker."""
         self.num_steps = 0
         self.parity = parity
         """Half of the shared rows with the step read last."""
@@ -171,6 +173,11 @@ class WorkerHandle:
         return self.error is None and self._reader is not None
 
     @property
+    def is_new(self) -> bool:
+        """True before the first command: the environments have no runs, even after an interrupt."""
+        return self.error is None and not self.event.num_notifications
+
+    @property
     def is_busy(self) -> bool:
         """True while a command is executed or its result has not been read."""
         return self.error is None and self.event.num_notifications != self._num_read
@@ -179,10 +186,12 @@ class WorkerHandle:
         """Starts a step; if the worker is gone, does nothing: `read` returns the error."""
         parts = [np.ascontiguousarray(a, _dtype(a)).tobytes() for a in values.values()]
         data = b"".join(part.ljust(-(-len(part) // 8) * 8) for part in parts)
+        self.resetting = ()
         self.num_steps += self._send(Command.ACT, data, self.parity ^ 1, timeout_s)
 
     def reset(self, reset: Reset, timeout_s: float | None) -> None:
         """Starts new episodes; if the worker is gone, does nothing: `read` returns the error."""
+        self.resetting = reset.env_ids
         self._send(Command.RESET, pickle.dumps(reset), self.parity ^ 1, timeout_s)
 
     def render(self, env_id: int, timeout_s: float | None) -> None:

@@ -99,6 +99,7 @@ class WorkerPool:
             worker.end()
             self._lose(worker)
             worker = self._replace(group)
+        if worker.is_new:
             env_ids, new_runs = worker.envs, self._runs_of(worker)
         local = [env_id - worker.envs.start for env_id in env_ids]
         worker.reset(Reset(local, new_runs), self._step_timeout_s)
@@ -160,8 +161,7 @@ class WorkerPool:
                 steps[worker.index] = self._recover(worker)
             else:
                 failed = failed or self._with_place(step)
-                rows = self._slices[worker.index]
-                self._stats.number[rows] = self._rows.numbers[rows]
+                self._skip_failed(worker)
         if failed is not None:  # count the workers that have stepped
             for group, step in steps.items():
                 self._count([group], self._join({group: step}))
@@ -316,11 +316,19 @@ class WorkerPool:
             if isinstance(step, BatchStep):
                 return step
             error = self._with_place(step)
+            self._skip_failed(worker)
             if worker.error is None:
                 break
-            for env_id in worker.envs:  # one of these first episodes may have killed it
-                self._stats.number[self._rows_of(env_id)] += 1
         raise error
+
+    def _skip_failed(self, worker: WorkerHandle) -> None:
+        """Skips the episodes that a failed command began; a dead worker has not said which."""
+        if worker.error is None:
+            rows = self._slices[worker.index]
+            self._stats.number[rows] = self._rows.numbers[rows]
+        else:
+            for index in worker.resetting:
+                self._stats.number[self._rows_of(worker.envs.start + index)] += 1
 
     def _lose(self, worker: WorkerHandle) -> None:
         lost = self._lost.setdefault(worker.index, EpisodeCollector(0, self.num_agents))
@@ -346,13 +354,14 @@ class WorkerPool:
         else:
             parts = (self._slices[group] for group in groups)
             rows = np.concatenate([np.arange(self.num_rows)[part] for part in parts])
+        # First: if an interrupt follows, a replacement skips episodes, and plays none twice.
+        self._stats.number[rows] = self._rows.numbers[rows]
         self._stats.reward[rows] += step.reward
         for finished in (step.ended, step.lost):
             if len(finished):
                 over = finished.rows if isinstance(rows, slice) else rows[finished.rows]
                 self._stats.reset(over)
                 self._is_playing[over] = False
-        self._stats.number[rows] = self._rows.numbers[rows]
         has_actors = step.frame.has_actors
         self._num_asked[rows] = has_actors
         self._is_playing[rows] |= has_actors

@@ -16,11 +16,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from entity_env import ClosedError, Obs, ProtocolError, SchemaError, UsageError, WorkerError
+from entity_env import (
+    ClosedError,
+    Obs,
+    ProtocolError,
+    SchemaError,
+    UsageError,
+    VecObs,
+    WorkerError,
+)
 from entity_env.agents import Agent
 from entity_env.authoring import game_traceback
 from entity_env.core.seeding import EpisodeSeeds
 from entity_env.vec import VecEnv
+from entity_env.vec.options import OnError
 from entity_env.vec.workers import (
     handle,
     pool,
@@ -276,6 +285,41 @@ class TestInterrupts:
                     vec.reset()
             assert_plays_right(vec)
 
+    @pytest.mark.parametrize("on_error", ["raise", "restart"])
+    @pytest.mark.parametrize(("moment", "before"), [("begin", False), ("reset", True)])
+    def test_a_worker_that_was_replaced_before_one_continues_the_run(
+        self, moment: str, before: bool, on_error: OnError
+    ) -> None:
+        with VecEnv(numbered, 1, 1, seed=5, on_error=on_error, step_timeout_s=30) as vec:
+            assert [number_in(vec.reset()) for _ in range(2)] == [0, 1]
+            os.kill(pid_of(0), signal.SIGKILL)
+            if on_error == "raise":
+                with pytest.raises(WorkerError, match="died"):
+                    vec.act(stay(1))
+            with pytest.MonkeyPatch.context() as monkeypatch:
+                interrupt_once(monkeypatch, handle.WorkerHandle, moment, before=before)
+                with pytest.raises(KeyboardInterrupt):
+                    vec.reset() if on_error == "raise" else vec.act(stay(1))
+            assert [number_in(vec.reset()) for _ in range(2)] == [2, 3]
+
+    def test_an_episode_whose_end_was_being_counted_is_not_played_again(self) -> None:
+        class Interrupted(np.ndarray):
+            def __setitem__(self, rows: Any, values: Any, /) -> None:  # noqa: ANN401
+                super().__setitem__(rows, values)
+                raise KeyboardInterrupt
+
+        with VecEnv(numbered, 1, 1, seed=5) as vec:
+            assert number_in(vec.reset()) == 0
+            executor: Any = vec._executor
+            is_playing = executor._is_playing
+            executor._is_playing = is_playing.view(Interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                vec.act(stay(1))
+            executor._is_playing = is_playing
+            os.kill(pid_of(0), signal.SIGKILL)
+            executor._workers[0].died()
+            assert number_in(vec.reset()) > 0
+
     @pytest.mark.parametrize("before", [True, False])
     def test_a_failure_that_was_on_its_way_is_forgotten(self, before: bool) -> None:
         with VecEnv(dots_game(play_raising), 2, 1, step_timeout_s=30) as vec:
@@ -305,6 +349,65 @@ class TestInterrupts:
                 if seed is None:
                     assert plain_reset(vec) == first
             assert vec.reset().features == third.features
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_the_run_of_a_reset_in_which_the_pending_step_fails_is_begun_by_the_next(
+    num_workers: int,
+) -> None:
+    with VecEnv(dots_game(play_raising), 2, num_workers, seed=5) as vec:
+        vec.reset()
+        vec.send(stay(2))
+        with pytest.raises(WorkerError, match="ValueError"):
+            vec.reset(seed=9)
+        vec.reset()
+        assert vec.episode_seeds() == [EpisodeSeeds(9, i)[0] for i in range(2)]
+
+
+def test_the_run_of_a_reset_that_cannot_start_a_worker_is_begun_by_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with VecEnv(count, 2, 2, seed=5) as vec:
+        vec.reset()
+        os.kill(pid_of(0), signal.SIGKILL)
+        with pytest.raises(WorkerError, match="died"):
+            vec.act(stay(2))
+        with monkeypatch.context() as patch:
+            patch.setattr(handle.WorkerHandle, "wait_until_ready", raise_no_memory)
+            with pytest.raises(WorkerError, match="no memory"):
+                vec.reset(seed=9)
+        vec.reset()
+        assert vec.episode_seeds() == [EpisodeSeeds(9, i)[0] for i in range(2)]
+
+
+def raise_no_memory(*_: object) -> NoReturn:
+    raise WorkerError("no memory")
+
+
+def play_numbered(agent: Agent, *, seed: int, deadly: int = -1) -> None:
+    """Shows the number of its episode; one of them kills its process before the first action."""
+    number = [EpisodeSeeds(5, 0)[i] for i in range(20)].index(seed)
+    if number == deadly:
+        os.kill(os.getpid(), signal.SIGKILL)
+    ask(agent, x=number)
+    agent.game_over()
+
+
+numbered = dots_game(play_numbered)
+
+
+def number_in(obs: VecObs) -> int:
+    return int(obs.features["Dot"].values[0, 0])
+
+
+@pytest.mark.parametrize("deadly", [0, 2])
+def test_an_episode_that_kills_its_worker_at_once_is_skipped(deadly: int) -> None:
+    """The next reset begins the next episode, and no episode is played twice."""
+    with VecEnv(numbered.with_settings(deadly=deadly), 1, 1, seed=5) as vec:
+        assert [number_in(vec.reset()) for _ in range(deadly)] == list(range(deadly))
+        with pytest.raises(WorkerError, match=f"died.*, episode {deadly},"):
+            vec.reset()
+        assert [number_in(vec.reset()) for _ in range(2)] == [deadly + 1, deadly + 2]
 
 
 def play_counting(agent: Agent, *, seed: int) -> None:
