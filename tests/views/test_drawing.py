@@ -398,9 +398,9 @@ def test_a_look_of_its_own() -> None:
         (lambda: Look(styles={"Ship": "red"}), "styles must be a dict of Style"),  # type: ignore[dict-item]  # wrong
         (lambda: Look(styles=[Style()]), "styles must be a dict of Style"),  # type: ignore[arg-type]  # wrong
         (
-            lambda: Look(board=(20, 12)),
+            lambda: Look(board=(20, 12)),  # type: ignore[arg-type]  # wrong
             r"board must be a Board\(columns, rows\), or None, got \(20, 12\)",
-        ),  # type: ignore[arg-type]  # wrong
+        ),
         (lambda: Look(at="x"), "at must be the names of two features, got 'x'"),  # type: ignore[arg-type]  # wrong
         (lambda: Look(draw=5), "draw must be a function, or None, got 5"),  # type: ignore[arg-type]  # wrong
         (lambda: Drawing(Look(at=("a", "b")), SPACE), "no entity has the feature 'a' of at"),
