@@ -20,7 +20,7 @@ from keyword import iskeyword
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias
 
-from entity_env.authoring.game_traceback import GENERATED, summary_of, text_of
+from entity_env.authoring.game_traceback import GENERATED, is_a, summary_of, text_of
 from entity_env.authoring.speedups import NotANumber, once_per_class, pack_numbers, reader_of
 from entity_env.core.validation import is_integer
 from entity_env.errors import SchemaError, shown
@@ -246,11 +246,11 @@ class EntityType:
     def _raise_unreadable(self, entity: object, error: Exception) -> NoReturn:
         for field, cls in zip(self.features, self.references or (), strict=False):
             other = getattr(entity, field, None)
-            if isinstance(error, KeyError) and error.args == (id(other),):
+            if is_a(error, KeyError) and error.args == (id(other),):
                 raise self._no_reference(entity, field, other, cls) from None
-        if isinstance(error, SchemaError):  # of a wrong class
+        if is_a(error, SchemaError):  # of a wrong class
             raise error
-        is_of_field = isinstance(error, AttributeError | LookupError | TypeError)
+        is_of_field = issubclass(type(error), (AttributeError, LookupError, TypeError))
         how = "; its fields must hold what their annotations say" * is_of_field
         raise SchemaError(
             f"entity {self.name}: the features of {shown(entity)} cannot be read "

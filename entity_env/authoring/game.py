@@ -344,7 +344,7 @@ class Game:
                 except (UsageError, MissingExtraError):
                     raise  # unrelated to an episode
                 except Exception as error:
-                    if isinstance(error, WorkerError) and error.seed is not None:
+                    if is_a(error, WorkerError) and error.seed is not None:
                         raise  # its location is known
                     if any(run.has_refused for run in runs):
                         add_note(error, AFTER_NONE)

@@ -209,7 +209,7 @@ def line_of_error(error: BaseException) -> str:
 
 def file_of_error(error: BaseException) -> str | None:
     """The file with a syntax error, or of the user's outermost line in a traceback; else None."""
-    if isinstance(error, SyntaxError):
+    if is_a(error, SyntaxError):
         return error.filename
     frames = (frame.f_code.co_filename for frame, _ in traceback.walk_tb(traceback_of(error)))
     return next((file for file in frames if not _is_ours(file)), None)
@@ -296,7 +296,7 @@ def _keyword_meant(text: str) -> str:
 
 
 def _known_names(error: AttributeError | NameError) -> list[str]:
-    if isinstance(error, AttributeError):
+    if is_a(error, AttributeError):
         return dir(error.obj)
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return [*frames[-1].f_locals, *frames[-1].f_globals, *dir(builtins)] if frames else []

@@ -114,7 +114,7 @@ class ResultOf:
         pass
 
     def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, SchemaError):
+        if error is not None and is_a(error, SchemaError):
             raise SchemaError(f"{self.call}: {error}") from None
 
 

@@ -275,7 +275,7 @@ class Look:
                 raise UsageError(f"{where}: {error}") from error
             require_error(error, f"look {self.name}: {name}")
             words = text_of(error).removeprefix(f"{self.name}: ")
-            if not isinstance(error, EntityEnvError):
+            if not is_a(error, EntityEnvError):
                 words = f"{name_of(error)}: {words}"
             line = line_of(error, file_of_error(error) or "")
             raise UsageError(f"look {self.name}{line}: {name}: {words}") from error
@@ -480,7 +480,7 @@ def member_colors(
 
 def line_of(error: BaseException, file: str) -> str:
     """`, line 3`: the line of a file that raised an error, or ""."""
-    line = error.lineno if isinstance(error, SyntaxError) else None
+    line = error.lineno if is_a(error, SyntaxError) else None
     trace = error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == file:

@@ -138,7 +138,9 @@ def test_the_child_ends_with_the_run(
             if run.progress.update == 2 and process is not None:
                 assert process.poll() is None
                 found.append(process)
-                if error is not None:
+                if error is KeyboardInterrupt:
+                    signal.raise_signal(signal.SIGINT)
+                elif error is not None:
                     raise error
 
     if error is RuntimeError:

@@ -310,7 +310,7 @@ def test_a_file_writes_no_control_characters_to_the_terminal() -> None:
     failed.save("x.replay")
     for command in ("verify", "replay"):
         output = run(command, "x.replay").output
-        assert "]0;title boom" in output
+        assert "\\x1b]0;title\\x07 boom" in output
         assert not {"\x1b", "\x07"} & set(output)
 
 

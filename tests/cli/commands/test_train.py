@@ -241,7 +241,7 @@ def test_control_c_saves_and_says_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(display: TrainDisplay, progress: TrainProgress) -> None:
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(TrainDisplay, "__call__", interrupt)
     result = train(tmp_path, *SMALL, "--steps", "128")
