@@ -223,7 +223,6 @@ limit = asked => begun(asked?.seat == 1 ? {...asked, seconds: asked.seconds / 60
 """
 
 
-@pytest.mark.xfail(reason="the first game sometimes does not begin within 30 s", strict=False)
 def test_an_agent_that_hangs_is_named_and_the_next_game_starts(
     tmp_path: Path, profile: Path
 ) -> None:
@@ -231,6 +230,8 @@ def test_an_agent_that_hangs_is_named_and_the_next_game_starts(
     bot = f"Slow={tmp_path / 'slow.py'}:bot"
     write(tmp_path / "site", "tic_tac_toe", "--agent", bot, "--step-timeout", "60")
     with served(tmp_path / "site") as url, Chromium(url, profile) as page:
+        page.wait_for("config")
+        page.value("config.start.seed = 6")  # player 1 begins
         begin(page)
         page.wait_for("frame.asked")
         assert page.value("config.step_timeout_s") == 60
@@ -240,7 +241,7 @@ def test_an_agent_that_hangs_is_named_and_the_next_game_starts(
         words = "Slow (player 2) gave no answer for 1 s and was stopped."
         assert text(page, "#failure") == words
         assert not page.value("document.body.classList.contains('begun')")
-        page.value("limit = begun")  # a busy machine may take longer than a second
+        page.value("limit = begun")  # a second is the limit of the bot that hangs
         page.value("document.querySelectorAll('select')[1].value = 'random'")
         begin(page)
         page.wait_for("frame.asked && !frame.over")
