@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from traceback import walk_tb
 from typing import Any, Final
 
@@ -65,19 +64,18 @@ def called(
     *args: Any,  # noqa: ANN401 - of the method
     **given: Any,  # noqa: ANN401
 ) -> Any:  # noqa: ANN401 - of any library
-    """`method(*args, **given)`, whose errors name the call; see `name_error`."""
-    try:
-        return method(*args, **given)
-    except BaseException as error:
-        name_error(error, call)
-        raise
-
-
-def name_error(error: BaseException, call: str) -> None:
-    """Adds the call to an error of an environment's code; `WorkerError` for `sys.exit()`.
+    """`method(*args, **given)`, whose errors name the call; `WorkerError` for `sys.exit()`.
 
     Of calls within calls, the innermost is named.
     """
+    try:
+        return method(*args, **given)
+    except BaseException as error:
+        _name_error(error, call)
+        raise
+
+
+def _name_error(error: BaseException, call: str) -> None:
     if is_a(error, SystemExit):
         *_, (frame, line) = walk_tb(error.__traceback__)
         raise WorkerError(
@@ -87,16 +85,6 @@ def name_error(error: BaseException, call: str) -> None:
     is_named = any(note.startswith(_BY) for note in notes_of(error))
     if is_a(error, Exception) and not is_a(error, EntityEnvError) and not is_named:
         add_note(error, f"{_BY}{call}")
-
-
-@contextmanager
-def named(call: str) -> Iterator[None]:
-    """Context that names errors of an environment's code; see `name_error`."""
-    try:
-        yield
-    except BaseException as error:
-        name_error(error, call)
-        raise
 
 
 class ResultOf:

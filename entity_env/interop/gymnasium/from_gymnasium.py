@@ -50,7 +50,6 @@ from entity_env.interop.results import (
     called,
     checked_batch_step,
     checked_reset,
-    named,
     number_or_nan,
 )
 from entity_env.vec.batch_env.array_batch import ActionValues, ArrayBatch
@@ -183,8 +182,8 @@ class GymnasiumSource(BatchSource):
     features: FeatureNames | None
 
     def make(self, envs: range, num_envs: int, autoreset: Autoreset) -> GymnasiumBatch:
-        with named("making the environments"):
-            env = require_made(self.factory, len(envs), VectorEnv, "GymnasiumVecEnv")
+        asked = self.factory, len(envs), VectorEnv, "GymnasiumVecEnv"
+        env: VectorEnv[Any, Any, Any] = called("making the environments", require_made, *asked)
         actions = ActionConverter(env.single_action_space, self.action)
         reader = MaskReader(actions, env)
         part = MaskPart(env.single_observation_space, reader, parts_in(self.entities))
@@ -342,8 +341,7 @@ class GymnasiumBatch(ArrayBatch):
         return shown
 
     def close(self) -> None:
-        with named(f"{self._env}: env.close"):
-            self._env.close()
+        called(f"{self._env}: env.close", self._env.close)
 
     def _metrics(
         self, info: Mapping[str, Any], done: NDArray[np.bool_], stepped: NDArray[np.bool_]

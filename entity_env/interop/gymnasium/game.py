@@ -51,7 +51,6 @@ from entity_env.interop.results import (
     checked_reset,
     checked_step,
     metrics_of,
-    named,
 )
 
 AnyEnv: TypeAlias = gymnasium.Env[Any, Any]
@@ -82,14 +81,12 @@ class ImportedLoop:
         self._env: Any = None
 
     def __call__(self, agents: Any, /, *, seed: int, **settings: object) -> None:  # noqa: ANN401
-        with named(f"making {self.name}"):
-            self._env = env = self._made(settings)
+        self._env = env = called(f"making {self.name}", self._made, settings)
         try:
             self._play(env, agents, seed)
         finally:
             self._env = None
-            with named(f"{self.name}: env.close"):
-                self._release(env)
+            called(f"{self.name}: env.close", self._release, env)
 
     def text(self, *_: object, **__: object) -> str | None:
         """The running environment as text; None if it does not render text, or none is running."""
@@ -134,8 +131,7 @@ class ImportedGame(Game):
         self, load: Callable[[Mapping[str, object]], ImportedLoop], settings: Mapping[str, object]
     ) -> None:
         self._load = load
-        with named("making the environment"):
-            loop = load(settings)
+        loop: ImportedLoop = called("making the environment", load, settings)
         shown = loop.shown
         super().__init__(
             loop,

@@ -11,6 +11,7 @@ from copy import copy, deepcopy
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import Parameter
 from types import TracebackType
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -182,9 +183,8 @@ class KaggleGame(Game):
         return game
 
     def _num_players(self) -> int:
-        parameter = self.parameters.get("players")
-        is_open = parameter is None or parameter.default is parameter.empty
-        default = 2 if is_open else self.parameters["players"].default
+        declared = self.parameters.get("players", Parameter("players", Parameter.KEYWORD_ONLY))
+        default = 2 if declared.default is declared.empty else declared.default
         players = self.settings.get("players", default)
         if type(players) is not int or players < 1:
             raise UsageError(f"{self.name}: players must be at least 1, got {shown(players)}")
