@@ -258,7 +258,8 @@ def _moves(moves: object, num_planets: int) -> list[tuple[int, int, int]]:
     for move in moves if isinstance(moves, list) else []:
         is_move = isinstance(move, list | tuple) and len(move) == 3
         if is_move and all(isinstance(each, int) for each in move) and 0 <= move[1] < num_planets:
-            found.append((move[0], move[1], move[2]))
+            planet, target, ships = map(int, move)  # True indexes an array in another way than 1
+            found.append((planet, target, ships))
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings, strategies as st
+from hypothesis import assume, example, given, settings, strategies as st
 
 from entity_env import Obs, Turn
 from entity_env.agents import RandomAgent, ScriptedAgent, against
@@ -197,6 +197,7 @@ def test_names_the_numbers_of_players() -> None:
         max_leaves=12,
     )
 )
+@example(moves=[[True, False, False]])
 @settings(max_examples=30, deadline=None)
 def test_any_action_of_a_bot_becomes_a_decision(adapter: Any, moves: object) -> None:  # noqa: ANN401
     env = kaggle_env(adapter.environment, 0).clone()
